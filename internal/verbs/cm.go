@@ -1,0 +1,171 @@
+package verbs
+
+import (
+	"net/netip"
+	"time"
+)
+
+// CMEventType is the kind of a connection manager event (rdma_cm_event_type).
+type CMEventType uint8
+
+// The sixteen events, numbered as in rdma_cm_event_type.
+const (
+	CMAddrResolved    CMEventType = iota // ADDR_RESOLVED
+	CMAddrError                          // ADDR_ERROR
+	CMRouteResolved                      // ROUTE_RESOLVED
+	CMRouteError                         // ROUTE_ERROR
+	CMConnectRequest                     // CONNECT_REQUEST
+	CMConnectResponse                    // CONNECT_RESPONSE
+	CMConnectError                       // CONNECT_ERROR
+	CMUnreachable                        // UNREACHABLE
+	CMRejected                           // REJECTED
+	CMEstablished                        // ESTABLISHED
+	CMDisconnected                       // DISCONNECTED
+	CMDeviceRemoval                      // DEVICE_REMOVAL
+	CMMulticastJoin                      // MULTICAST_JOIN
+	CMMulticastError                     // MULTICAST_ERROR
+	CMAddrChange                         // ADDR_CHANGE
+	CMTimewaitExit                       // TIMEWAIT_EXIT
+)
+
+// CMEvent is an event of a CMID. Its memory belongs to the receiver; drivers
+// copy what the library lends and acknowledge at once.
+type CMEvent struct {
+	Type CMEventType
+	// ID is the id the event is for; for CONNECT_REQUEST a new one, which the
+	// receiver must Close.
+	ID CMID
+	// ListenID is the listening id of a CONNECT_REQUEST.
+	ListenID CMID
+	// Err says why, for the events that report a failure.
+	Err error
+	// Reason is the reject reason of REJECTED: RejectConsumer if the peer's
+	// application refused, otherwise the transport's own code.
+	Reason RejectReason
+	// Param holds what the peer sent, with CONNECT_REQUEST, CONNECT_RESPONSE,
+	// ESTABLISHED and REJECTED. PrivateData may be padded with zeros.
+	Param ConnParam
+}
+
+// RejectReason is why a connection was refused (IBA 12.6.7.2).
+type RejectReason uint16
+
+// Reject reasons that this library tells apart.
+const (
+	RejectNone      RejectReason = 0  // none
+	RejectNoQP      RejectReason = 1  // no QP available
+	RejectNoService RejectReason = 8  // nobody listens
+	RejectTimeout   RejectReason = 4  // timeout
+	RejectConsumer  RejectReason = 28 // refused by the application
+)
+
+// Sizes of private data for rdma_connect and rdma_accept in RDMA_PS_TCP (rdma_connect(3)).
+const (
+	MaxConnectPrivateData = 56
+	MaxAcceptPrivateData  = 196
+	MaxRejectPrivateData  = 148
+)
+
+// ConnParam holds the parameters of a connection (rdma_conn_param).
+type ConnParam struct {
+	PrivateData        []byte
+	ResponderResources uint8 // READs and atomics taken from the peer at once
+	InitiatorDepth     uint8 // READs and atomics outstanding towards the peer
+	FlowControl        bool
+	RetryCount         uint8 // 0..7; ignored by Accept
+	RNRRetryCount      uint8 // 0..7; 7 is for ever
+	SRQ                bool  // ignored if the QP was made by CMID.CreateQP
+	QPNum              uint32
+}
+
+// CMOptions are set on a CMID before it binds or resolves.
+type CMOptions struct {
+	// ReuseAddr lets two listeners share an address (RDMA_OPTION_ID_REUSEADDR).
+	ReuseAddr bool
+	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
+	AFOnly bool
+	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS).
+	TOS uint8
+	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for
+	// the default (RDMA_OPTION_ID_ACK_TIMEOUT).
+	AckTimeout uint8
+	// AnyUser makes the software device accept, or connect to, processes of other
+	// users; by default only the own user and root. Others ignore it.
+	AnyUser bool
+	// HandshakeTimeout bounds how long a listener waits for a stranger's request;
+	// 0 is the default of five seconds.
+	HandshakeTimeout time.Duration
+	// MaxHalfOpen bounds the strangers that have connected but sent no request; 0
+	// is the default. Past it the oldest is dropped, never the newest.
+	MaxHalfOpen int
+}
+
+// CMListenStats count what happened at a listening CMID.
+type CMListenStats struct {
+	Requests  uint64 // CONNECT_REQUESTs delivered
+	HalfOpen  int    // strangers connected that have sent no request yet
+	Evicted   uint64 // half-open strangers dropped because there were too many
+	TimedOut  uint64 // strangers that sent no request in time
+	Malformed uint64 // strangers that sent something else than a request
+	Denied    uint64 // processes of another user
+	Hangup    uint64 // strangers that left before their request
+}
+
+// A CMSink receives the events of the CMIDs made with it, in order for each id,
+// one at a time for each id. It runs on the driver's goroutine and must not block;
+// it may call any method of a CMID.
+type CMSink func(CMEvent)
+
+// A CMID is a communication identifier: what a socket is to TCP (rdma_cm_id). It
+// goes through bind and listen, or through resolve address, resolve route and
+// connect, or arrives with a CONNECT_REQUEST and is accepted or rejected.
+// A call in the wrong state fails with ErrState. Methods may be called concurrently.
+type CMID interface {
+	// SetSink changes where later events go (rdma_migrate_id).
+	SetSink(CMSink)
+	// SetOptions may be called before BindAddr and ResolveAddr.
+	SetOptions(CMOptions) error
+	// BindAddr binds to a local address; port 0 chooses one (rdma_bind_addr).
+	// Errors: EADDRINUSE, EADDRNOTAVAIL, EACCES as bind(2) has them.
+	BindAddr(addr netip.AddrPort) error
+	// Listen starts listening (rdma_listen). CONNECT_REQUEST events follow. At
+	// most backlog requests wait unanswered; further ones wait at the dialer.
+	Listen(backlog int) error
+	// ListenStats returns the counts of a listening id.
+	ListenStats() CMListenStats
+	// ResolveAddr finds the device and local address for dst (rdma_resolve_addr).
+	// ADDR_RESOLVED or ADDR_ERROR follows. src may be the zero value.
+	ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
+	// ResolveRoute finds the path (rdma_resolve_route). ROUTE_RESOLVED or ROUTE_ERROR follows.
+	ResolveRoute(timeout time.Duration) error
+	// Verbs is the opened device the id is bound to, nil before that. It is
+	// shared and must not be closed.
+	Verbs() Context
+	// CreateQP makes an RC QP on the id, in INIT, ready for receives; Connect and
+	// Accept take it to RTS (rdma_create_qp). The caller closes it before the id.
+	CreateQP(pd PD, attr *QPInitAttr) (QP, error)
+	// Connect asks the peer (rdma_connect). ESTABLISHED, REJECTED, UNREACHABLE or
+	// CONNECT_ERROR follows; timeout 0 leaves the wait to the transport's own bound.
+	Connect(param *ConnParam, timeout time.Duration) error
+	// Accept answers a CONNECT_REQUEST (rdma_accept). ESTABLISHED or
+	// CONNECT_ERROR follows; data may arrive before ESTABLISHED.
+	Accept(param *ConnParam) error
+	// Reject refuses a CONNECT_REQUEST (rdma_reject).
+	Reject(privateData []byte) error
+	// Disconnect ends the connection (rdma_disconnect): the QP goes to ERR, what
+	// is queued is flushed, both ends see DISCONNECTED.
+	Disconnect() error
+	LocalAddr() netip.AddrPort
+	RemoteAddr() netip.AddrPort
+	// Close destroys the id (rdma_destroy_id). No event is delivered after it
+	// returns, unless it was called from the sink itself. A connected id is
+	// disconnected first.
+	Close() error
+}
+
+// Route is a driver's answer to how it would reach an address.
+type Route struct {
+	Device   string
+	Src      netip.Addr // the local address that would be used
+	SameHost bool       // dst is an address of this host
+}

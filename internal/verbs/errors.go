@@ -1,0 +1,45 @@
+package verbs
+
+import "errors"
+
+// Causes that callers branch on with errors.Is. Drivers wrap them with detail.
+var (
+	// ErrNotSupported says that the device or driver does not offer what was asked.
+	ErrNotSupported = errors.New("not supported by this RDMA device")
+
+	// ErrNoDevice says that no RDMA device of the given name or kind is present.
+	ErrNoDevice = errors.New("no such RDMA device")
+
+	// ErrNoRoute says that the driver has no device from which the address can be reached.
+	ErrNoRoute = errors.New("no RDMA route to address")
+
+	// ErrInvalid says that an argument is outside what the verb allows (EINVAL in rdma-core).
+	ErrInvalid = errors.New("invalid argument")
+
+	// ErrState says that the object's state forbids the call, as posting a send to a QP in INIT.
+	ErrState = errors.New("invalid state for this verb")
+
+	// ErrQueueFull says that a work queue holds as many requests as its capacity
+	// (ENOMEM from ibv_post_send and ibv_post_recv).
+	ErrQueueFull = errors.New("work queue full")
+
+	// ErrNoMemory says that memory, or the permission to lock it, ran out.
+	ErrNoMemory = errors.New("cannot allocate RDMA memory")
+
+	// ErrBusy says that the object is still used by others, as a PD with MRs or a CQ with QPs.
+	ErrBusy = errors.New("object still in use")
+
+	// ErrClosed says that the object was destroyed before or during the call.
+	ErrClosed = errors.New("use of destroyed RDMA object")
+
+	// ErrCQOverrun says that completions were lost because the CQ was full. The CQ is dead.
+	ErrCQOverrun = errors.New("completion queue overrun")
+
+	// ErrPeerGone says that the remote end of a connection vanished without an
+	// orderly disconnect: its process died or its device was removed.
+	ErrPeerGone = errors.New("RDMA peer is gone")
+
+	// ErrProtocol says that the peer broke the protocol of the device or of the
+	// connection manager. The connection is closed; others are not touched.
+	ErrProtocol = errors.New("RDMA peer broke the protocol")
+)

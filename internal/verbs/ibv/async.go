@@ -1,0 +1,147 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// asyncEvents reads a context's asynchronous events on one goroutine, parked in
+// the network poller: also those that nobody waits for have consequences (an
+// overrun kills the CQ), and destroying an object waits for its events.
+type asyncEvents struct {
+	ctx   *devContext
+	file  *os.File // a duplicate of async_fd
+	queue asyncQueue
+	done  chan struct{}
+}
+
+func startAsync(ctx *devContext) (*asyncEvents, error) {
+	file, err := pollable(int(at[cContext](ctx.handle).asyncFD), "rdma-async-events")
+	if err != nil {
+		return nil, err
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	a := &asyncEvents{ctx: ctx, file: file, done: make(chan struct{})}
+	go a.run(raw)
+	return a, nil
+}
+
+// pollable is a duplicate of a descriptor, in the network poller. The description
+// they share is made non-blocking, so the library's reads no longer wait either.
+func pollable(fd int, name string) (*os.File, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, failed("fcntl(F_DUPFD_CLOEXEC)", errnoOf(err))
+	}
+	if err := unix.SetNonblock(own, true); err != nil {
+		unix.Close(own)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	file := os.NewFile(uintptr(own), name)
+	// A descriptor that the poller did not take is refused here.
+	if err := file.SetDeadline(noDeadline); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func errnoOf(err error) syscall.Errno {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return syscall.EINVAL
+	}
+	return errno
+}
+
+func (a *asyncEvents) run(raw syscall.RawConn) {
+	defer close(a.done)
+	_ = raw.Read(func(uintptr) bool {
+		for {
+			var ev cAsyncEvent
+			r, errno := a.ctx.lib.callErrno(a.ctx.lib.getAsyncEvent, a.ctx.handle, uintptr(unsafe.Pointer(&ev)))
+			if int32(r) != 0 {
+				if errno == syscall.EAGAIN {
+					return false
+				}
+				if errno == syscall.EINTR {
+					continue
+				}
+				// The device was removed; there will be no more events.
+				a.queue.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+				a.ctx.gone()
+				return true
+			}
+			a.handle(&ev)
+		}
+	})
+}
+
+// handle acknowledges an event once the object that it names was found, which
+// until then cannot be destroyed.
+func (a *asyncEvents) handle(raw *cAsyncEvent) {
+	ev := a.ctx.event(raw)
+	call(a.ctx.lib.ackAsyncEvent, uintptr(unsafe.Pointer(raw)))
+	if ev.Type == verbs.EventCQErr && ev.CQ != nil {
+		ev.CQ.(*cq).overrun()
+	}
+	if isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil {
+		return // being destroyed
+	}
+	a.queue.raise(ev)
+}
+
+// isOfObject says that events of the type concern a QP, a CQ or an SRQ.
+func isOfObject(t verbs.AsyncEventType) bool {
+	switch t {
+	case verbs.EventDeviceFatal, verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange,
+		verbs.EventPKeyChange, verbs.EventSMChange, verbs.EventClientReregister, verbs.EventGIDChange:
+		return false
+	}
+	return true
+}
+
+// event is a C event with the objects it is about.
+func (c *devContext) event(raw *cAsyncEvent) verbs.AsyncEvent {
+	ev := verbs.AsyncEvent{Type: verbs.AsyncEventType(raw.eventType)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch ev.Type {
+	case verbs.EventCQErr:
+		if q := c.cqs[raw.element]; q != nil {
+			ev.CQ = q
+		}
+	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr, verbs.EventCommEst,
+		verbs.EventSQDrained, verbs.EventPathMig, verbs.EventPathMigErr, verbs.EventQPLastWQEReached:
+		if q := c.qps[raw.element]; q != nil {
+			ev.QP = q
+		}
+	case verbs.EventSRQErr, verbs.EventSRQLimitReached:
+		if s := c.srqs[raw.element]; s != nil {
+			ev.SRQ = s
+		}
+	case verbs.EventDeviceFatal:
+	default:
+		ev.Port = uint8(raw.element) // the low half of the union is an int
+	}
+	return ev
+}
+
+// stop ends the goroutine and fails those who wait.
+func (a *asyncEvents) stop() {
+	a.file.Close()
+	<-a.done
+	a.queue.close()
+}

@@ -1,0 +1,98 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// maxAsync bounds the events that nobody has asked for yet; past it the oldest is
+// dropped.
+const maxAsync = 1024
+
+// asyncQueue holds asynchronous events until somebody asks for them.
+type asyncQueue struct {
+	mu     sync.Mutex
+	events []verbs.AsyncEvent
+	more   chan struct{} // closed and replaced when an event arrives; nil if nobody waits
+	closed bool
+}
+
+func (a *asyncQueue) raise(ev verbs.AsyncEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	if len(a.events) == maxAsync {
+		a.events = append(a.events[:0], a.events[1:]...)
+	}
+	a.events = append(a.events, ev)
+	a.wake()
+}
+
+func (a *asyncQueue) wake() {
+	if a.more != nil {
+		close(a.more)
+		a.more = nil
+	}
+}
+
+// next waits for an event until ctx ends or the queue is closed.
+func (a *asyncQueue) next(ctx context.Context) (verbs.AsyncEvent, error) {
+	for {
+		ev, more, err := a.take()
+		if err != nil || more == nil {
+			return ev, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return verbs.AsyncEvent{}, context.Cause(ctx)
+		}
+	}
+}
+
+// take returns the oldest event, or else what to wait for.
+func (a *asyncQueue) take() (verbs.AsyncEvent, <-chan struct{}, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return verbs.AsyncEvent{}, nil, verbs.ErrClosed
+	}
+	if len(a.events) > 0 {
+		ev := a.events[0]
+		a.events[0] = verbs.AsyncEvent{}
+		a.events = a.events[1:]
+		return ev, nil, nil
+	}
+	if a.more == nil {
+		a.more = make(chan struct{})
+	}
+	return verbs.AsyncEvent{}, a.more, nil
+}
+
+// forget drops the events of an object that is destroyed.
+func (a *asyncQueue) forget(about func(verbs.AsyncEvent) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	keep := a.events[:0]
+	for _, ev := range a.events {
+		if !about(ev) {
+			keep = append(keep, ev)
+		}
+	}
+	clear(a.events[len(keep):])
+	a.events = keep
+}
+
+func (a *asyncQueue) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	a.events = nil
+	a.wake()
+}

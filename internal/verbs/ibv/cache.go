@@ -1,0 +1,44 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"sync"
+	"time"
+)
+
+// cacheFor is how long answers of the system are taken for granted: every dial
+// asks for them, and they change when somebody plugs a card or sets an address.
+const cacheFor = time.Second
+
+// maxCached bounds the answers that are remembered at once.
+const maxCached = 1024
+
+// A cache remembers answers, failures included, for a moment.
+type cache[K comparable, V any] struct {
+	mu      sync.Mutex
+	answers map[K]answer[V]
+}
+
+type answer[V any] struct {
+	value V
+	err   error
+	until time.Time
+}
+
+// get returns what ask answers for the key, or has answered a moment ago. One
+// caller at a time asks.
+func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if a, ok := c.answers[key]; ok && now.Before(a.until) {
+		return a.value, a.err
+	}
+	if c.answers == nil || len(c.answers) >= maxCached {
+		c.answers = map[K]answer[V]{}
+	}
+	v, err := ask()
+	c.answers[key] = answer[V]{v, err, time.Now().Add(cacheFor)}
+	return v, err
+}

@@ -1,0 +1,44 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c cache[int, int]
+		asked := 0
+		failed := errors.New("failed")
+		get := func(key int) (int, error) {
+			return c.get(key, func() (int, error) {
+				asked++
+				if key < 0 {
+					return 0, failed
+				}
+				return 10 * key, nil
+			})
+		}
+		for range 3 {
+			v, err := get(4)
+			assert.NoError(t, err)
+			assert.Equal(t, 40, v)
+			_, err = get(-1)
+			assert.ErrorIs(t, err, failed)
+		}
+		assert.Equal(t, 2, asked)
+		time.Sleep(cacheFor)
+		_, _ = get(4)
+		assert.Equal(t, 3, asked, "an old answer is asked for again")
+		for i := range 3 * maxCached {
+			_, _ = get(i)
+		}
+		assert.LessOrEqual(t, len(c.answers), maxCached)
+	})
+}

@@ -1,0 +1,232 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// The connection manager: cm.go is the event channel, cmid.go the id and its
+// life, cmresolve.go how it gets its addresses, cmlisten.go a listener,
+// cmconnect.go the exchange, cmevent.go what the events do, cmqueue.go how the
+// application learns of them, route.go which device leads where.
+
+// cmChannel is the one rdma_event_channel of the process, with one goroutine,
+// parked in the network poller, that reads it. It is never closed.
+type cmChannel struct {
+	verbs  *libibverbs
+	lib    *librdmacm
+	handle uintptr // struct rdma_event_channel
+
+	// calls is held while the library looks at an id's QP behind our back:
+	// rdma_get_cm_event brings up a QP that rdma_destroy_qp must not free
+	// meanwhile. It is the innermost lock.
+	calls sync.Mutex
+
+	mu       sync.Mutex
+	ids      map[uintptr]*cmID       // by their keys
+	lastKey  uintptr                 // keys are never used again
+	contexts map[uintptr]*devContext // by librdmacm's struct ibv_context
+}
+
+var (
+	theChannel atomic.Pointer[cmChannel]
+	channelErr cache[struct{}, *cmChannel] // while there is none
+)
+
+// openCM returns the event channel. It fails as long as there is no RDMA device.
+func openCM() (*cmChannel, error) {
+	if ch := theChannel.Load(); ch != nil {
+		return ch, nil
+	}
+	lib, err := loadCM()
+	if err != nil {
+		return nil, err
+	}
+	v, err := loadVerbs()
+	if err != nil {
+		return nil, err
+	}
+	return channelErr.get(struct{}{}, func() (*cmChannel, error) {
+		if ch := theChannel.Load(); ch != nil {
+			return ch, nil
+		}
+		ch := &cmChannel{verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{}}
+		if err := ch.open(); err != nil {
+			return nil, err
+		}
+		theChannel.Store(ch)
+		return ch, nil
+	})
+}
+
+func (ch *cmChannel) open() error {
+	r, errno := ch.verbs.callErrno(ch.lib.createEventChannel)
+	if r == 0 {
+		if errno == syscall.ENOENT {
+			errno = syscall.ENODEV
+		}
+		return fmt.Errorf("%w (is the kernel module rdma_ucm loaded, and is there an RDMA device?)", failed("rdma_create_event_channel", errno))
+	}
+	file, err := pollable(int(at[cEventChannel](r).fd), "rdma-cm-events")
+	if err != nil {
+		call(ch.lib.destroyEventChannel, r)
+		return err
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		call(ch.lib.destroyEventChannel, r)
+		return err
+	}
+	ch.handle = r
+	go ch.run(file, raw)
+	return nil
+}
+
+// run hands the events over as they come.
+func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
+	defer file.Close()
+	for {
+		var ev cmEvent
+		var errno syscall.Errno
+		if err := raw.Read(func(uintptr) bool {
+			ev, errno = ch.next()
+			return errno != syscall.EAGAIN
+		}); err != nil {
+			return
+		}
+		switch errno {
+		case 0:
+			ch.dispatch(&ev)
+		case syscall.EINTR:
+		default:
+			// One event could not be made sense of, or memory is short.
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// cmEvent is a copy of a struct rdma_cm_event.
+type cmEvent struct {
+	typ     verbs.CMEventType
+	status  int32
+	key     uintptr // of the id, or of the listening id of a request
+	request uintptr // struct rdma_cm_id of a request
+	param   verbs.ConnParam
+	verbs   uintptr
+	local   netip.AddrPort
+	remote  netip.AddrPort
+}
+
+// next takes an event off the channel and acknowledges it. The id it is for
+// cannot be destroyed before that, and may be right after.
+func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
+	var out uintptr
+	ch.calls.Lock()
+	defer ch.calls.Unlock()
+	r, errno := ch.verbs.callErrno(ch.lib.getCMEvent, ch.handle, uintptr(unsafe.Pointer(&out)))
+	if int32(r) != 0 {
+		if errno == 0 {
+			errno = syscall.EIO
+		}
+		return cmEvent{}, errno
+	}
+	c := at[cCMEvent](out)
+	id := at[cCMID](c.id)
+	ev := cmEvent{
+		typ:    verbs.CMEventType(c.event),
+		status: c.status,
+		key:    id.context,
+		verbs:  id.verbs,
+	}
+	ev.local, ev.remote = id.addrs()
+	switch ev.typ {
+	case verbs.CMConnectRequest:
+		ev.key = at[cCMID](c.listenID).context
+		ev.request = c.id
+		ev.param = c.conn.param()
+	case verbs.CMConnectResponse, verbs.CMEstablished, verbs.CMRejected, verbs.CMDisconnected:
+		ev.param = c.conn.param()
+	}
+	call(ch.lib.ackCMEvent, out)
+	return ev, 0
+}
+
+// param is the parameters with a copy of the private data.
+func (c *cConnParam) param() verbs.ConnParam {
+	p := verbs.ConnParam{
+		ResponderResources: c.responderResources,
+		InitiatorDepth:     c.initiatorDepth,
+		FlowControl:        c.flowControl != 0,
+		RetryCount:         c.retryCount,
+		RNRRetryCount:      c.rnrRetryCount,
+		SRQ:                c.srq != 0,
+		QPNum:              c.qpNum,
+	}
+	if c.privateDataLen > 0 && c.privateData != 0 {
+		p.PrivateData = append(p.PrivateData, unsafe.Slice((*byte)(pointer(c.privateData)), c.privateDataLen)...)
+	}
+	return p
+}
+
+// dispatch gives the event to its id. Of an id that is gone nobody wants to hear;
+// a request to it is refused.
+func (ch *cmChannel) dispatch(ev *cmEvent) {
+	ch.mu.Lock()
+	id := ch.ids[ev.key]
+	ch.mu.Unlock()
+	switch {
+	case ev.request != 0 && id == nil:
+		call(ch.lib.destroyID, ev.request)
+	case ev.request != 0:
+		id.onRequest(ev)
+	case id != nil:
+		id.onEvent(ev)
+	}
+}
+
+// register makes the id known by a key of its own, which C keeps for us.
+func (ch *cmChannel) register(id *cmID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.lastKey++
+	id.key = ch.lastKey
+	ch.ids[id.key] = id
+}
+
+func (ch *cmChannel) forget(id *cmID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	delete(ch.ids, id.key)
+}
+
+// contextOf returns the Context of a device that librdmacm has opened.
+func (ch *cmChannel) contextOf(handle uintptr) (*devContext, error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ctx := ch.contexts[handle]; ctx != nil {
+		return ctx, nil
+	}
+	ctx, err := newContext(ch.verbs, describe(ch.verbs, at[cContext](handle).device), handle, func(ctx *devContext) {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		if ch.contexts[handle] == ctx {
+			delete(ch.contexts, handle)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	ch.contexts[handle] = ctx
+	return ctx, nil
+}

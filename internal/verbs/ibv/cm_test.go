@@ -1,0 +1,244 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+)
+
+// testID is a CMID with its events.
+type testID struct {
+	verbs.CMID
+	t      *testing.T
+	events chan verbs.CMEvent
+}
+
+func newTestID(t *testing.T, opts verbs.CMOptions) *testID {
+	t.Helper()
+	x := &testID{t: t, events: make(chan verbs.CMEvent, 64)}
+	id, err := driver{}.CreateID(needDevice(t).name, func(ev verbs.CMEvent) { x.events <- ev })
+	require.NoError(t, err)
+	x.CMID = id
+	t.Cleanup(func() { _ = id.Close() })
+	require.NoError(t, id.SetOptions(opts))
+	return x
+}
+
+func (x *testID) next(want verbs.CMEventType) verbs.CMEvent {
+	x.t.Helper()
+	for {
+		select {
+		case ev := <-x.events:
+			if ev.Type == verbs.CMTimewaitExit && want != ev.Type {
+				continue
+			}
+			require.Equal(x.t, want, ev.Type, "%v: %v", ev.Type, ev.Err)
+			return ev
+		case <-time.After(10 * time.Second):
+			x.t.Fatalf("no %v", want)
+		}
+	}
+}
+
+// adopt takes over the id of a request.
+func (x *testID) adopt(id verbs.CMID) *testID {
+	y := &testID{CMID: id, t: x.t, events: make(chan verbs.CMEvent, 64)}
+	id.SetSink(func(ev verbs.CMEvent) { y.events <- ev })
+	x.t.Cleanup(func() { _ = id.Close() })
+	return y
+}
+
+// deviceAddr is an address of the device.
+func deviceAddr(t *testing.T) netip.Addr {
+	t.Helper()
+	ctx, err := needDevice(t).Open()
+	require.NoError(t, err)
+	defer ctx.Close()
+	where, err := verbstest.Locate(ctx)
+	require.NoError(t, err)
+	return where.GID.GID.Addr()
+}
+
+func (x *testID) listen(backlog int) netip.AddrPort {
+	x.t.Helper()
+	require.NoError(x.t, x.BindAddr(netip.AddrPortFrom(deviceAddr(x.t), 0)))
+	require.NoError(x.t, x.Listen(backlog))
+	return x.LocalAddr()
+}
+
+func (x *testID) resolve(to netip.AddrPort) {
+	x.t.Helper()
+	require.NoError(x.t, x.ResolveAddr(netip.AddrPort{}, to, 5*time.Second))
+	x.next(verbs.CMAddrResolved)
+	require.NoError(x.t, x.ResolveRoute(5*time.Second))
+	x.next(verbs.CMRouteResolved)
+}
+
+// qp makes a QP on the id.
+func (x *testID) qp() verbs.QP {
+	x.t.Helper()
+	ctx := x.Verbs()
+	pd, err := ctx.AllocPD()
+	require.NoError(x.t, err)
+	closeLater(x.t, pd)
+	cq, err := ctx.CreateCQ(32, nil)
+	require.NoError(x.t, err)
+	closeLater(x.t, cq)
+	qp, err := x.CreateQP(pd, &verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	require.NoError(x.t, err)
+	closeLater(x.t, qp)
+	return qp
+}
+
+func TestCMAttributes(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	to := l.listen(4)
+	c := newTestID(t, verbs.CMOptions{AckTimeout: 12, TOS: 0x20})
+	c.resolve(to)
+	a := c.qp()
+	require.NoError(t, c.Connect(&verbs.ConnParam{RetryCount: 5, RNRRetryCount: 6, InitiatorDepth: 3, ResponderResources: 2}, 5*time.Second))
+	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	b := s.qp()
+	require.NoError(t, s.Accept(nil)) // what the peer asked for
+	up := c.next(verbs.CMEstablished)
+	assert.EqualValues(t, 3, up.Param.InitiatorDepth, "as the event's receiver sees it")
+	assert.EqualValues(t, 2, up.Param.ResponderResources)
+	s.next(verbs.CMEstablished)
+
+	got, _, err := a.Query()
+	require.NoError(t, err)
+	assert.Equal(t, verbs.QPRTS, got.State)
+	assert.EqualValues(t, 12, got.Timeout)
+	assert.EqualValues(t, 5, got.RetryCnt)
+	assert.EqualValues(t, 6, got.RNRRetry)
+	assert.EqualValues(t, cmMinRNRTimer, got.MinRNRTimer)
+	assert.EqualValues(t, 0x20, got.AH.TrafficClass)
+	assert.NotZero(t, got.AccessFlags&verbs.AccessRemoteWrite)
+	got, _, err = b.Query()
+	require.NoError(t, err)
+	assert.EqualValues(t, cmMinRNRTimer, got.MinRNRTimer)
+	assert.EqualValues(t, 5, got.RetryCnt)
+	assert.EqualValues(t, 1, l.ListenStats().Requests)
+}
+
+// A QP that outlives its id is destroyed all the same.
+func TestCMQPOutlivesID(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	c := newTestID(t, verbs.CMOptions{})
+	c.resolve(l.listen(4))
+	qp := c.qp()
+	require.NoError(t, c.Close())
+	assert.Equal(t, verbs.QPInit, qp.State())
+	assert.NoError(t, qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
+}
+
+// Requests beyond the backlog wait until one is answered.
+func TestCMBacklog(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	to := l.listen(2)
+	var clients []*testID
+	for range 4 {
+		c := newTestID(t, verbs.CMOptions{})
+		c.resolve(to)
+		c.qp()
+		require.NoError(t, c.Connect(nil, 20*time.Second))
+		clients = append(clients, c)
+	}
+	first := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	second := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	select {
+	case ev := <-l.events:
+		t.Fatalf("%v beyond the backlog", ev.Type)
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, first.Reject([]byte("no")))
+	third := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	require.NoError(t, second.Close())
+	fourth := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	for _, s := range []*testID{third, fourth} {
+		s.qp()
+		require.NoError(t, s.Accept(nil))
+		s.next(verbs.CMEstablished)
+	}
+	up, refused := 0, 0
+	for _, c := range clients {
+		switch ev := <-c.events; ev.Type {
+		case verbs.CMEstablished:
+			up++
+		case verbs.CMRejected:
+			refused++
+		default:
+			t.Errorf("%v: %v", ev.Type, ev.Err)
+		}
+	}
+	assert.Equal(t, []int{2, 2}, []int{up, refused})
+	assert.EqualValues(t, 4, l.ListenStats().Requests)
+}
+
+// Without a QP of its own an id hands the answer over for the application to
+// bring up a QP by hand (CONNECT_RESPONSE).
+func TestCMWithoutQP(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	c := newTestID(t, verbs.CMOptions{})
+	c.resolve(l.listen(4))
+	require.ErrorIs(t, c.Connect(nil, time.Second), verbs.ErrState)
+	require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 5*time.Second))
+	req := l.next(verbs.CMConnectRequest)
+	assert.EqualValues(t, 0x1234, req.Param.QPNum)
+	s := l.adopt(req.ID)
+	qp := s.qp()
+	require.NoError(t, s.Accept(&verbs.ConnParam{PrivateData: []byte("hi")}))
+	got := c.next(verbs.CMConnectResponse)
+	assert.Equal(t, qp.QPN(), got.Param.QPNum)
+	assert.Equal(t, "hi", string(got.Param.PrivateData[:2]))
+	require.NoError(t, c.Accept(nil))
+	c.next(verbs.CMEstablished)
+	s.next(verbs.CMEstablished)
+	require.NoError(t, c.Disconnect())
+	s.next(verbs.CMDisconnected)
+}
+
+func TestCMReuseAddr(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{ReuseAddr: true})
+	require.NoError(t, l.BindAddr(netip.AddrPortFrom(deviceAddr(t), 0)))
+	again := newTestID(t, verbs.CMOptions{ReuseAddr: true})
+	require.NoError(t, again.BindAddr(l.LocalAddr()))
+	other := newTestID(t, verbs.CMOptions{})
+	require.ErrorIs(t, other.BindAddr(l.LocalAddr()), syscall.EADDRINUSE)
+}
+
+func TestCMAddresses(t *testing.T) {
+	require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).BindAddr(netip.MustParseAddrPort("127.0.0.1:0")), syscall.EADDRNOTAVAIL)
+	l := newTestID(t, verbs.CMOptions{})
+	require.NoError(t, l.BindAddr(netip.MustParseAddrPort("0.0.0.0:0")))
+	require.NoError(t, l.Listen(1))
+	require.Nil(t, l.Verbs(), "a wildcard is on no device")
+	c := newTestID(t, verbs.CMOptions{})
+	c.resolve(netip.AddrPortFrom(deviceAddr(t), l.LocalAddr().Port()))
+	c.qp()
+	require.NoError(t, c.Connect(nil, 5*time.Second))
+	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	assert.Equal(t, c.RemoteAddr(), s.LocalAddr())
+	assert.NotNil(t, s.Verbs())
+}
+
+func TestRouteErrors(t *testing.T) {
+	needDevice(t)
+	_, err := driver{}.Route("", netip.Addr{})
+	require.ErrorIs(t, err, verbs.ErrInvalid)
+	_, err = driver{}.Route("", netip.MustParseAddr("127.0.0.1"))
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
+	_, err = driver{}.Route("", netip.MustParseAddr("203.0.113.1"))
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
+}

@@ -1,0 +1,58 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+func TestRejectReason(t *testing.T) {
+	for status, want := range map[int32]verbs.RejectReason{
+		28:                           verbs.RejectConsumer,
+		8:                            verbs.RejectNoService,
+		4:                            verbs.RejectTimeout,
+		33:                           33,
+		-int32(syscall.ECONNREFUSED): verbs.RejectConsumer, // iWARP
+		-int32(syscall.ETIMEDOUT):    verbs.RejectTimeout,
+		-int32(syscall.EPROTO):       verbs.RejectNone,
+	} {
+		assert.Equal(t, want, rejectReason(status), "status %d", status)
+	}
+}
+
+func TestEventCause(t *testing.T) {
+	id := new(cmID)
+	for _, c := range []struct {
+		ev   cmEvent
+		want error
+	}{
+		{cmEvent{typ: verbs.CMAddrError, status: -int32(syscall.ENODEV)}, verbs.ErrNoDevice},
+		{cmEvent{typ: verbs.CMAddrError}, verbs.ErrNoRoute},
+		{cmEvent{typ: verbs.CMRouteError, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
+		{cmEvent{typ: verbs.CMUnreachable, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
+		{cmEvent{typ: verbs.CMUnreachable}, syscall.ETIMEDOUT},
+		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrInvalid},
+		{cmEvent{typ: verbs.CMRejected, status: 8}, syscall.ECONNREFUSED},
+		{cmEvent{typ: verbs.CMRejected, status: 28}, syscall.ECONNREFUSED},
+		{cmEvent{typ: verbs.CMRejected, status: 4}, syscall.ETIMEDOUT},
+		{cmEvent{typ: verbs.CMDeviceRemoval}, verbs.ErrNoDevice},
+	} {
+		assert.ErrorIs(t, id.cause(&c.ev), c.want, "%v %d", c.ev.typ, c.ev.status)
+	}
+	for _, typ := range []verbs.CMEventType{verbs.CMAddrResolved, verbs.CMEstablished, verbs.CMDisconnected} {
+		assert.NoError(t, id.cause(&cmEvent{typ: typ}))
+	}
+}
+
+func TestMilliseconds(t *testing.T) {
+	assert.EqualValues(t, 1, milliseconds(0))
+	assert.EqualValues(t, 1, milliseconds(time.Microsecond))
+	assert.EqualValues(t, 2000, milliseconds(2*time.Second))
+	assert.EqualValues(t, 1<<31-1, milliseconds(1<<62))
+}

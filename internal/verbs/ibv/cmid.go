@@ -1,0 +1,249 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// cmState is where a cmID stands.
+type cmState uint8
+
+const (
+	cmIdle cmState = iota
+	cmBound
+	cmListening
+	cmResolvingAddr
+	cmAddrResolved
+	cmResolvingRoute
+	cmRouteResolved
+	cmConnecting
+	cmResponded // CONNECT_RESPONSE was received
+	cmRequested // a request that waits for Accept or Reject
+	cmAccepting
+	cmConnected
+	cmDisconnected
+	cmFailed
+	cmClosed
+)
+
+var cmStateNames = [...]string{
+	"idle", "bound", "listening", "resolving an address", "address resolved", "resolving a route", "route resolved",
+	"connecting", "responded", "requested", "accepting", "connected", "disconnected", "failed", "closed",
+}
+
+func (s cmState) String() string { return cmStateNames[s] }
+
+// cmID is verbs.CMID.
+//
+// mu is held around the library's calls for the id, which do not wait, but not
+// around those for its QP, and never while the sink runs.
+type cmID struct {
+	ch     *cmChannel
+	key    uintptr
+	device string // the only device it may use, "" if any
+	events eventQueue
+
+	mu     sync.Mutex
+	handle uintptr // struct rdma_cm_id, 0 once destroyed
+	state  cmState
+	bound  bool
+	opts   verbs.CMOptions
+	ctx    *devContext
+	qp     *qp
+	local  netip.AddrPort
+	remote netip.AddrPort
+	timer  *time.Timer // bounds Connect
+
+	asked    verbs.ConnParam // of a request
+	listener *cmID           // of a request until it is answered
+
+	listen listening // of a listening id
+}
+
+// CreateID makes an id on the named device, or on whichever the address leads to.
+func (driver) CreateID(name string, sink verbs.CMSink) (verbs.CMID, error) {
+	if sink == nil {
+		return nil, fmt.Errorf("no sink for the events: %w", verbs.ErrInvalid)
+	}
+	if name != "" {
+		if _, err := findDevice(name); err != nil {
+			return nil, err
+		}
+	}
+	ch, err := openCM()
+	if err != nil {
+		return nil, err
+	}
+	id := &cmID{ch: ch, device: name}
+	id.events.init(sink)
+	ch.register(id)
+	var handle uintptr
+	r, errno := ch.verbs.callErrno(ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), id.key, rdmaPSTCP)
+	if int32(r) != 0 {
+		ch.forget(id)
+		return nil, failed("rdma_create_id", errno)
+	}
+	id.handle = handle
+	return id, nil
+}
+
+// call calls a function of librdmacm that returns -1 and sets errno. mu is held.
+//
+//go:uintptrescapes
+func (id *cmID) call(name string, fn uintptr, args ...uintptr) error {
+	r, errno := id.ch.verbs.callErrno(fn, args...)
+	if int32(r) != 0 {
+		return failed(name, errno)
+	}
+	return nil
+}
+
+// expect fails unless the id is in one of the states. mu is held.
+func (id *cmID) expect(op string, states ...cmState) error {
+	for _, s := range states {
+		if id.state == s {
+			return nil
+		}
+	}
+	if id.state == cmClosed {
+		return fmt.Errorf("%s: %w", op, verbs.ErrClosed)
+	}
+	return fmt.Errorf("%s on an id that is %v: %w", op, id.state, verbs.ErrState)
+}
+
+func (id *cmID) SetSink(sink verbs.CMSink) { id.events.setSink(sink) }
+
+func (id *cmID) SetOptions(opts verbs.CMOptions) error {
+	if opts.AckTimeout > 31 {
+		return fmt.Errorf("AckTimeout %d is more than 31: %w", opts.AckTimeout, verbs.ErrInvalid)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("SetOptions", cmIdle); err != nil {
+		return err
+	}
+	one := int32(1)
+	for _, o := range []struct {
+		name  string
+		wants bool
+		opt   uintptr
+		value unsafe.Pointer
+		size  uintptr
+	}{
+		{"REUSEADDR", opts.ReuseAddr, rdmaOptionReuseAddr, unsafe.Pointer(&one), unsafe.Sizeof(one)},
+		{"AFONLY", opts.AFOnly, rdmaOptionAFOnly, unsafe.Pointer(&one), unsafe.Sizeof(one)},
+		{"TOS", opts.TOS != 0, rdmaOptionTOS, unsafe.Pointer(&opts.TOS), 1},
+		{"ACK_TIMEOUT", opts.AckTimeout != 0, rdmaOptionAckTimeout, unsafe.Pointer(&opts.AckTimeout), 1},
+	} {
+		if !o.wants {
+			continue
+		}
+		if err := id.call("rdma_set_option "+o.name, id.ch.lib.setOption, id.handle, rdmaOptionID, o.opt, uintptr(o.value), o.size); err != nil {
+			return err
+		}
+	}
+	id.opts = opts
+	return nil
+}
+
+func (id *cmID) Verbs() verbs.Context {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.ctx == nil {
+		return nil
+	}
+	return id.ctx
+}
+
+func (id *cmID) LocalAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.local
+}
+
+func (id *cmID) RemoteAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.remote
+}
+
+// refresh reads from the C struct what a call has changed. mu is held.
+func (id *cmID) refresh() error {
+	c := at[cCMID](id.handle)
+	local, remote := c.addrs()
+	id.local = local
+	if remote.IsValid() {
+		id.remote = remote
+	}
+	return id.adopt(c.verbs)
+}
+
+// adopt makes the device that the library has found the id's. mu is held.
+func (id *cmID) adopt(handle uintptr) error {
+	if handle == 0 {
+		return nil
+	}
+	ctx, err := id.ch.contextOf(handle)
+	if err != nil {
+		return err
+	}
+	if id.device != "" && ctx.dev.name != id.device {
+		return fmt.Errorf("%w: the address leads to device %s, not to %s", verbs.ErrNoRoute, ctx.dev.name, id.device)
+	}
+	id.ctx = ctx
+	return nil
+}
+
+// Close destroys the id. Waiting for a running sink comes last, so that the sink
+// finds everything closed.
+func (id *cmID) Close() error {
+	id.mu.Lock()
+	was := id.state
+	if was == cmClosed {
+		id.mu.Unlock()
+		id.events.close()
+		return verbs.ErrClosed
+	}
+	id.state = cmClosed
+	handle, listener := id.handle, id.listener
+	id.handle, id.listener = 0, nil
+	held := id.listen.close()
+	id.stopTimer()
+	var err error
+	if was == cmConnected || was == cmAccepting {
+		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, handle) // the peer may be gone
+	}
+	id.mu.Unlock()
+
+	id.ch.forget(id)
+	err = id.call("rdma_destroy_id", id.ch.lib.destroyID, handle)
+	if listener != nil {
+		listener.answered()
+	}
+	for _, request := range held {
+		err = errors.Join(err, request.ID.Close())
+	}
+	// A request that waits for its turn in the queue was not given to anybody.
+	for _, ev := range id.events.close() {
+		if ev.Type == verbs.CMConnectRequest {
+			err = errors.Join(err, ev.ID.Close())
+		}
+	}
+	return err
+}
+
+// stopTimer is called with mu held.
+func (id *cmID) stopTimer() {
+	if id.timer != nil {
+		id.timer.Stop()
+		id.timer = nil
+	}
+}

@@ -1,0 +1,117 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// maxHeld bounds the requests that wait for their turn at a listener; past it
+// they are refused.
+const maxHeld = 1024
+
+// listening is what a listening id keeps. The kernel has no bound for requests
+// that were given to the application and not answered; here they wait while as
+// many as the backlog says are unanswered. The id's mu guards it.
+type listening struct {
+	backlog    int
+	unanswered int
+	held       []verbs.CMEvent
+	requests   uint64
+}
+
+func (id *cmID) Listen(backlog int) error {
+	if backlog <= 0 {
+		return fmt.Errorf("Listen with backlog %d: %w", backlog, verbs.ErrInvalid)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("Listen", cmBound); err != nil {
+		return err
+	}
+	// A request may come before rdma_listen returns.
+	id.state = cmListening
+	id.listen.backlog = backlog
+	if err := id.call("rdma_listen", id.ch.lib.listen, id.handle, uintptr(backlog)); err != nil {
+		id.state = cmBound
+		return err
+	}
+	return id.refresh()
+}
+
+func (id *cmID) ListenStats() verbs.CMListenStats {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return verbs.CMListenStats{Requests: id.listen.requests}
+}
+
+// onRequest makes an id of a request.
+func (id *cmID) onRequest(ev *cmEvent) {
+	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param}
+	child.events.init(id.events.currentSink())
+	id.ch.register(child)
+	// The next event is read only after this.
+	at[cCMID](ev.request).context = child.key
+	child.local, child.remote = ev.local, ev.remote
+	if err := child.adopt(ev.verbs); err != nil || !id.queueRequest(child) {
+		child.listener = nil
+		_ = child.Close() // refuses it: it came by another device, or there are too many
+		return
+	}
+	id.events.deliver()
+}
+
+// queueRequest queues a request or has it wait for its turn.
+func (id *cmID) queueRequest(child *cmID) bool {
+	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: child, ListenID: id, Param: child.asked}
+	ev.Param.PrivateData = append([]byte(nil), child.asked.PrivateData...)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != cmListening {
+		return false
+	}
+	if id.listen.unanswered < id.listen.backlog {
+		return id.announce(ev)
+	}
+	if len(id.listen.held) >= maxHeld {
+		return false
+	}
+	id.listen.held = append(id.listen.held, ev)
+	return true
+}
+
+// announce queues a request for the sink. mu is held.
+func (id *cmID) announce(ev verbs.CMEvent) bool {
+	if !id.events.push(ev) {
+		return false
+	}
+	id.listen.unanswered++
+	id.listen.requests++
+	return true
+}
+
+// answered lets the next request take the place of one that was answered.
+func (id *cmID) answered() {
+	id.mu.Lock()
+	id.listen.unanswered--
+	next := len(id.listen.held) > 0 && id.state == cmListening
+	if next {
+		ev := id.listen.held[0]
+		id.listen.held = id.listen.held[1:]
+		id.announce(ev)
+	}
+	id.mu.Unlock()
+	if next {
+		// Not on the goroutine of the application that has answered.
+		go id.events.deliver()
+	}
+}
+
+// close returns the requests that were held back, to be refused.
+func (l *listening) close() []verbs.CMEvent {
+	held := l.held
+	l.held = nil
+	return held
+}

@@ -1,0 +1,97 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+func (id *cmID) BindAddr(addr netip.AddrPort) error {
+	var c sockaddr
+	if err := c.put(addr); err != nil {
+		return err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("BindAddr", cmIdle); err != nil {
+		return err
+	}
+	if addr.Addr().IsLoopback() {
+		// The kernel would bind to some device, and nobody could connect.
+		return fmt.Errorf("bind to %v: no RDMA device has a loopback address: %w", addr, syscall.EADDRNOTAVAIL)
+	}
+	if err := id.call("rdma_bind_addr", id.ch.lib.bindAddr, id.handle, uintptr(unsafe.Pointer(&c))); err != nil {
+		if errors.Is(err, syscall.ENODEV) && !isLocal(addr.Addr()) {
+			err = syscall.EADDRNOTAVAIL
+		}
+		return fmt.Errorf("bind to %v: %w", addr, err)
+	}
+	if err := id.refresh(); err != nil {
+		id.state = cmFailed // librdmacm has no way to unbind
+		return fmt.Errorf("bind to %v: %w", addr, err)
+	}
+	id.state, id.bound = cmBound, true
+	return nil
+}
+
+func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	if id.device != "" && !src.IsValid() {
+		// Of several devices that reach dst the kernel would take its own choice.
+		if r, err := (driver{}).Route(id.device, dst.Addr()); err == nil {
+			src = netip.AddrPortFrom(r.Src, 0)
+		}
+	}
+	var to sockaddr
+	if err := to.put(dst); err != nil {
+		return err
+	}
+	from := new(sockaddr)
+	var fromArg uintptr
+	if src.IsValid() {
+		if err := from.put(src); err != nil {
+			return err
+		}
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("ResolveAddr", cmIdle, cmBound); err != nil {
+		return err
+	}
+	if src.IsValid() && !id.bound {
+		fromArg = uintptr(unsafe.Pointer(from))
+	}
+	was := id.state
+	id.state = cmResolvingAddr
+	id.remote = dst
+	err := id.call("rdma_resolve_addr", id.ch.lib.resolveAddr, id.handle, fromArg, uintptr(unsafe.Pointer(&to)), milliseconds(timeout))
+	if err != nil {
+		id.state = was
+		return fmt.Errorf("resolve %v: %w", dst, err)
+	}
+	return nil
+}
+
+func (id *cmID) ResolveRoute(timeout time.Duration) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("ResolveRoute", cmAddrResolved); err != nil {
+		return err
+	}
+	id.state = cmResolvingRoute
+	if err := id.call("rdma_resolve_route", id.ch.lib.resolveRoute, id.handle, milliseconds(timeout)); err != nil {
+		id.state = cmAddrResolved
+		return err
+	}
+	return nil
+}
+
+// milliseconds is a timeout for C: at least one, and no more than an int holds.
+func milliseconds(d time.Duration) uintptr {
+	const most = 1<<31 - 1
+	return uintptr(min(max(d.Milliseconds(), 1), most))
+}

@@ -1,0 +1,85 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+)
+
+// requireRDMA makes tests fail that would be skipped for want of a device.
+const requireRDMA = "RDMANET_REQUIRE_RDMA"
+
+func TestMain(m *testing.M) {
+	device := os.Getenv(testDevice)
+	verbstest.ServePeerIfAsked(verbstest.Peer{
+		Open: func() (verbs.Context, error) {
+			d, err := findDevice(device)
+			if err != nil {
+				return nil, err
+			}
+			return d.Open()
+		},
+		Driver: driver{},
+		Device: device,
+	})
+	os.Exit(m.Run())
+}
+
+// testDevice names the device to test; without it the first one is.
+const testDevice = "RDMANET_DEVICE"
+
+// needDevice returns the device to test.
+func needDevice(t testing.TB) *device {
+	t.Helper()
+	list, err := listDevices()
+	name := os.Getenv(testDevice)
+	for _, d := range list {
+		if name == "" || d.name == name {
+			return d
+		}
+	}
+	const hint = "no RDMA device %q (%v); as root: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
+	if os.Getenv(requireRDMA) != "" {
+		t.Fatalf(hint, name, err)
+	}
+	t.Skipf(hint, name, err)
+	return nil
+}
+
+// TestConformance runs the suite that every driver passes.
+func TestConformance(t *testing.T) {
+	d := needDevice(t)
+	verbstest.Run(t, verbstest.Config{
+		Open: func(t testing.TB) verbs.Context {
+			ctx, err := d.Open()
+			require.NoError(t, err)
+			return ctx
+		},
+		Driver: driver{},
+		Device: d.name,
+		Peer: func(t testing.TB) *exec.Cmd {
+			cmd := verbstest.PeerCommand(t)
+			cmd.Env = append(cmd.Env, testDevice+"="+d.name)
+			return cmd
+		},
+		Deviations: deviations(d),
+	})
+}
+
+// deviations are those that the suite describes.
+func deviations(d *device) verbstest.Deviation {
+	// What libibverbs registers cannot be invalidated: memory windows can.
+	known := verbstest.DeviatesInvalidate
+	if strings.HasPrefix(d.name, "rxe") {
+		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush
+	}
+	return known
+}

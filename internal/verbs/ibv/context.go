@@ -1,0 +1,195 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// devContext is verbs.Context. One that librdmacm has opened is shared by all ids
+// on the device and never closed by us.
+type devContext struct {
+	lib    *libibverbs
+	dev    *device
+	handle uintptr // struct ibv_context
+	// forget, of a shared context only, makes the next id make a new one.
+	forget func(*devContext)
+	limits limits
+	async  *asyncEvents
+
+	mu     sync.Mutex
+	users  int // objects made from the context
+	closed bool
+	qps    map[uintptr]*qp // by their C structs, which asynchronous events name
+	cqs    map[uintptr]*cq
+	srqs   map[uintptr]*srq
+}
+
+func newContext(lib *libibverbs, dev *device, handle uintptr, forget func(*devContext)) (*devContext, error) {
+	c := &devContext{
+		lib: lib, dev: dev, handle: handle, forget: forget,
+		qps: map[uintptr]*qp{}, cqs: map[uintptr]*cq{}, srqs: map[uintptr]*srq{},
+	}
+	var err error
+	if c.limits, err = c.queryLimits(); err != nil {
+		return nil, err
+	}
+	if c.async, err = startAsync(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *devContext) Device() verbs.Device { return c.dev }
+
+func (c *devContext) ops() *cContextOps { return &at[cContext](c.handle).ops }
+
+// hold counts one more object; it fails when the context is closed.
+func (c *devContext) hold() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return verbs.ErrClosed
+	}
+	c.users++
+	return nil
+}
+
+func (c *devContext) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users--
+}
+
+func (c *devContext) AllocPD() (verbs.PD, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	r, errno := c.lib.callErrno(c.lib.allocPD, c.handle)
+	if r == 0 {
+		c.release()
+		return nil, failed("ibv_alloc_pd", errno)
+	}
+	return &pd{ctx: c, handle: r}, nil
+}
+
+func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	ch, err := newChannel(c)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return ch, nil
+}
+
+func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {
+	var ch *compChannel
+	if channel != nil {
+		var ok bool
+		if ch, ok = channel.(*compChannel); !ok || ch.ctx != c {
+			return nil, fmt.Errorf("%w: completion channel of another context", verbs.ErrInvalid)
+		}
+	}
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	q, err := newCQ(c, cqe, ch)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return q, nil
+}
+
+func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	m, err := newMemory(c, size, committed)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
+	return c.async.queue.next(ctx)
+}
+
+func (c *devContext) Close() error {
+	c.mu.Lock()
+	switch {
+	case c.closed:
+		c.mu.Unlock()
+		return verbs.ErrClosed
+	case c.forget != nil:
+		c.mu.Unlock()
+		return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
+	case c.users > 0:
+		n := c.users
+		c.mu.Unlock()
+		return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, n)
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.async.stop()
+	return returned("ibv_close_device", callInt(c.lib.closeDevice, c.handle))
+}
+
+// gone is called when the device was removed. librdmacm closes its context when
+// the last id is gone, and the address may then be another's.
+func (c *devContext) gone() {
+	if c.forget != nil {
+		c.forget(c)
+	}
+}
+
+// Objects by their C structs. They are forgotten before they are destroyed: an
+// address may be another object's as soon as it is free.
+
+func (c *devContext) addQP(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.qps[q.handle] = q
+}
+
+func (c *devContext) forgetQP(q *qp) {
+	c.mu.Lock()
+	delete(c.qps, q.handle)
+	c.mu.Unlock()
+	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == q })
+}
+
+func (c *devContext) addCQ(q *cq) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cqs[q.handle] = q
+}
+
+func (c *devContext) forgetCQ(q *cq) {
+	c.mu.Lock()
+	delete(c.cqs, q.handle)
+	c.mu.Unlock()
+	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == q })
+}
+
+func (c *devContext) addSRQ(s *srq) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.srqs[s.handle] = s
+}
+
+func (c *devContext) forgetSRQ(s *srq) {
+	c.mu.Lock()
+	delete(c.srqs, s.handle)
+	c.mu.Unlock()
+	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == s })
+}

@@ -1,0 +1,22 @@
+//go:build !linux || !(amd64 || arm64) || noverbs
+
+package ibv
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+func TestDriverIsAbsent(t *testing.T) {
+	var d verbs.Driver = driver{}
+	_, err := d.Devices()
+	require.ErrorIs(t, err, verbs.ErrNotSupported)
+	_, err = d.Route("", netip.MustParseAddr("192.0.2.1"))
+	require.ErrorIs(t, err, verbs.ErrNotSupported)
+	_, err = d.CreateID("", func(verbs.CMEvent) {})
+	require.ErrorIs(t, err, verbs.ErrNotSupported)
+}

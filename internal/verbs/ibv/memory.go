@@ -1,0 +1,81 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+var pageSize = os.Getpagesize()
+
+// pageUp rounds n up to whole pages.
+func pageUp(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
+
+// memory is verbs.Memory: an anonymous mapping. The kernel backs it when it is
+// touched or registered, and a registration backs all that it covers, committed
+// or not.
+type memory struct {
+	ctx  *devContext
+	data []byte
+
+	mu        sync.Mutex
+	committed int
+	closed    bool
+}
+
+func newMemory(ctx *devContext, size, committed int) (*memory, error) {
+	if size <= 0 || committed < 0 || committed > size || size > 1<<46 {
+		return nil, fmt.Errorf("%w: memory of %d bytes of which %d are committed", verbs.ErrInvalid, size, committed)
+	}
+	data, err := unix.Mmap(-1, 0, pageUp(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("%w: mmap of %d bytes: %w", verbs.ErrNoMemory, size, err)
+	}
+	// A device writes into the page it was told of; a child that shared it until
+	// the first write would take that page from us.
+	if err := unix.Madvise(data, unix.MADV_DONTFORK); err != nil {
+		_ = unix.Munmap(data)
+		return nil, os.NewSyscallError("madvise", err)
+	}
+	return &memory{ctx: ctx, data: data, committed: pageUp(committed)}, nil
+}
+
+func (m *memory) Bytes() []byte { return m.data }
+
+func (m *memory) Committed() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.committed
+}
+
+func (m *memory) Commit(n int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return verbs.ErrClosed
+	}
+	if n < 0 || n > len(m.data) {
+		return fmt.Errorf("%w: commit of %d bytes in memory of %d", verbs.ErrInvalid, n, len(m.data))
+	}
+	m.committed = max(m.committed, pageUp(n))
+	return nil
+}
+
+func (m *memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return verbs.ErrClosed
+	}
+	m.closed = true
+	err := unix.Munmap(m.data)
+	m.data = nil
+	m.ctx.release()
+	return os.NewSyscallError("munmap", err)
+}

@@ -1,0 +1,111 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// pd is verbs.PD.
+type pd struct {
+	ctx    *devContext
+	handle uintptr // struct ibv_pd
+
+	mu     sync.Mutex
+	users  int // objects made from the PD
+	closed bool
+}
+
+func (p *pd) Context() verbs.Context { return p.ctx }
+
+func (p *pd) hold() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return verbs.ErrClosed
+	}
+	p.users++
+	return nil
+}
+
+func (p *pd) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users--
+}
+
+func (p *pd) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return verbs.ErrClosed
+	}
+	if p.users > 0 {
+		return fmt.Errorf("%w: %d objects of the PD exist", verbs.ErrBusy, p.users)
+	}
+	if err := returned("ibv_dealloc_pd", callInt(p.ctx.lib.deallocPD, p.handle)); err != nil {
+		return err
+	}
+	p.closed = true
+	p.ctx.release()
+	return nil
+}
+
+// mr is verbs.MR.
+type mr struct {
+	pd         *pd
+	buf        []byte
+	access     verbs.AccessFlags
+	lkey, rkey uint32
+
+	mu     sync.Mutex
+	handle uintptr // struct ibv_mr, 0 once closed
+}
+
+func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	const all = verbs.AccessLocalWrite | verbs.AccessRemote
+	switch {
+	case len(buf) == 0:
+		return nil, fmt.Errorf("%w: registration of no memory", verbs.ErrInvalid)
+	case access&^all != 0:
+		return nil, fmt.Errorf("%w: access rights %#x", verbs.ErrInvalid, uint32(access))
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, fmt.Errorf("%w: remote write or atomic without local write", verbs.ErrInvalid)
+	}
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	lib := p.ctx.lib
+	r, errno := lib.callErrno(lib.regMR, p.handle, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(access))
+	if r == 0 {
+		p.release()
+		return nil, fmt.Errorf("registering %d bytes: %w", len(buf), failed("ibv_reg_mr", errno))
+	}
+	m := at[cMR](r)
+	return &mr{pd: p, buf: buf, access: access, lkey: m.lkey, rkey: m.rkey, handle: r}, nil
+}
+
+func (m *mr) PD() verbs.PD              { return m.pd }
+func (m *mr) LKey() uint32              { return m.lkey }
+func (m *mr) RKey() uint32              { return m.rkey }
+func (m *mr) Addr() uint64              { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.buf)))) }
+func (m *mr) Len() int                  { return len(m.buf) }
+func (m *mr) Access() verbs.AccessFlags { return m.access }
+
+func (m *mr) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.handle == 0 {
+		return verbs.ErrClosed
+	}
+	if err := returned("ibv_dereg_mr", callInt(m.pd.ctx.lib.deregMR, m.handle)); err != nil {
+		return err
+	}
+	m.handle = 0
+	m.pd.release()
+	return nil
+}

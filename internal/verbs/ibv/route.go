@@ -1,0 +1,156 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// Route asks the kernel twice: its routing table for the local address from which
+// dst is reached, and librdmacm for the device that owns that address, whatever
+// kind it is.
+func (driver) Route(name string, dst netip.Addr) (verbs.Route, error) {
+	if !dst.IsValid() {
+		return verbs.Route{}, fmt.Errorf("no destination address: %w", verbs.ErrInvalid)
+	}
+	if name != "" {
+		if _, err := findDevice(name); err != nil {
+			return verbs.Route{}, err
+		}
+	}
+	ch, err := openCM()
+	if err != nil {
+		return verbs.Route{}, err
+	}
+	if dst.IsLoopback() {
+		return verbs.Route{}, fmt.Errorf("%w: no RDMA device has a loopback address, as %v is", verbs.ErrNoRoute, dst)
+	}
+	return routes.get(routeKey{name, dst}, func() (verbs.Route, error) { return ch.route(name, dst) })
+}
+
+// routes are the answers of Route.
+var routes cache[routeKey, verbs.Route]
+
+type routeKey struct {
+	device string
+	dst    netip.Addr
+}
+
+func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
+	src, err := sourceFor(dst)
+	if err != nil {
+		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+	}
+	owner, err := ch.ownerOf(src)
+	if err != nil {
+		return verbs.Route{}, fmt.Errorf("%w: %v is reached from %v, which belongs to no RDMA device: %w", verbs.ErrNoRoute, dst, src, err)
+	}
+	r := verbs.Route{Device: owner.dev.name, Src: src, SameHost: isLocal(dst)}
+	if name == "" || r.Device == name {
+		return r, nil
+	}
+	// Another device of the same network will do as well.
+	if on, ok := neighbour(name, dst); ok && !r.SameHost {
+		if owner, err = ch.ownerOf(on); err == nil && owner.dev.name == name {
+			return verbs.Route{Device: name, Src: on}, nil
+		}
+	}
+	return verbs.Route{}, fmt.Errorf("%w: %v is reached from %v on device %s, not on %s", verbs.ErrNoRoute, dst, src, r.Device, name)
+}
+
+// sourceFor is the local address that the kernel would use towards dst. Connecting
+// a UDP socket looks up the route and sends nothing.
+func sourceFor(dst netip.Addr) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 4791)))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	src, ok := netip.AddrFromSlice(c.LocalAddr().(*net.UDPAddr).IP)
+	if !ok {
+		return netip.Addr{}, errors.New("no local address")
+	}
+	return src.Unmap().WithZone(dst.Zone()), nil
+}
+
+// ownerOf is the device that a local address belongs to: binding an id finds it.
+func (ch *cmChannel) ownerOf(local netip.Addr) (*devContext, error) {
+	var c sockaddr
+	if err := c.put(netip.AddrPortFrom(local, 0)); err != nil {
+		return nil, err
+	}
+	var handle uintptr
+	r, errno := ch.verbs.callErrno(ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), 0, rdmaPSTCP)
+	if int32(r) != 0 {
+		return nil, failed("rdma_create_id", errno)
+	}
+	defer call(ch.lib.destroyID, handle)
+	r, errno = ch.verbs.callErrno(ch.lib.bindAddr, handle, uintptr(unsafe.Pointer(&c)))
+	if int32(r) != 0 {
+		return nil, failed("rdma_bind_addr", errno)
+	}
+	v := at[cCMID](handle).verbs
+	if v == 0 {
+		return nil, verbs.ErrNoDevice
+	}
+	return ch.contextOf(v)
+}
+
+// interfaceAddrs calls f for every address of this host until it returns true.
+func interfaceAddrs(f func(nic string, p netip.Prefix) bool) bool {
+	nics, err := net.Interfaces()
+	if err != nil {
+		return false
+	}
+	for _, nic := range nics {
+		addrs, err := nic.Addrs()
+		if err != nil {
+			continue // the interface went away meanwhile
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && f(nic.Name, p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isLocal says whether dst is an address of this host.
+func isLocal(dst netip.Addr) bool {
+	dst = dst.Unmap()
+	return dst.IsLoopback() || dst.IsUnspecified() ||
+		interfaceAddrs(func(_ string, p netip.Prefix) bool { return p.Addr() == dst.WithZone("") })
+}
+
+// neighbour is an address of the device whose network dst is in.
+func neighbour(device string, dst netip.Addr) (found netip.Addr, ok bool) {
+	nics := netdevsOf(device)
+	dst = dst.Unmap().WithZone("")
+	ok = interfaceAddrs(func(nic string, p netip.Prefix) bool {
+		found = p.Addr()
+		return nics[nic] && p.Contains(dst)
+	})
+	return found, ok
+}
+
+// netdevsOf are the network devices that a device's GIDs belong to.
+func netdevsOf(device string) map[string]bool {
+	nics := map[string]bool{}
+	files, _ := filepath.Glob(filepath.Join(sysfs, device, "ports", "*", "gid_attrs", "ndevs", "*")) // the pattern is well formed
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil {
+			nics[strings.TrimSpace(string(b))] = true
+		}
+	}
+	return nics
+}

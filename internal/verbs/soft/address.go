@@ -1,0 +1,199 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The software device reaches processes of this network namespace, so its
+// addresses are the namespace's own: those of the interfaces, all of 127/8 and ::1.
+
+const (
+	// hostNetTTL is how long a snapshot of the host's addresses is believed.
+	hostNetTTL = time.Second
+	// hostNetMissTTL is how long an address that is not in it counts as not local.
+	hostNetMissTTL = 50 * time.Millisecond
+)
+
+// A localAddr is an address of an interface of this network namespace.
+type localAddr struct {
+	addr    netip.Addr // a link-local one has its interface's index as its zone
+	ifIndex int
+}
+
+// A hostNet is what the kernel says about this network namespace.
+type hostNet struct {
+	at        time.Time
+	addrs     []localAddr
+	set       map[netip.Addr]struct{}
+	portLo    uint16 // ephemeral ports, both ends inclusive
+	portHi    uint16
+	privBelow int // ports below need CAP_NET_BIND_SERVICE
+}
+
+var hostNetCache struct {
+	sync.Mutex
+	hostNet
+}
+
+// currentHostNet returns a snapshot that is at most maxAge old.
+func currentHostNet(maxAge time.Duration) (hostNet, error) {
+	c := &hostNetCache
+	c.Lock()
+	defer c.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < maxAge {
+		return c.hostNet, nil
+	}
+	addrs, err := interfaceAddrs()
+	if err != nil {
+		return hostNet{}, fmt.Errorf("cannot list the addresses of this host: %w", err)
+	}
+	h := hostNet{at: time.Now(), addrs: addrs, set: make(map[netip.Addr]struct{}, len(addrs))}
+	for _, a := range addrs {
+		h.set[a.addr] = struct{}{}
+	}
+	h.portLo, h.portHi = ephemeralRange()
+	h.privBelow = privilegedBelow()
+	c.hostNet = h
+	return h, nil
+}
+
+// localAddrs returns the addresses of the interfaces of this network namespace.
+func localAddrs() ([]localAddr, error) {
+	h, err := currentHostNet(hostNetTTL)
+	return h.addrs, err
+}
+
+// isLocal says whether a, which is canonical, is an address of this host.
+func isLocal(a netip.Addr) (bool, error) {
+	if a.IsLoopback() {
+		return true, nil
+	}
+	for _, age := range []time.Duration{hostNetTTL, hostNetMissTTL} {
+		h, err := currentHostNet(age)
+		if err != nil {
+			return false, err
+		}
+		if _, ok := h.set[a]; ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// interfaceAddrs asks the kernel for all addresses in one dump: hosts with many
+// interfaces make asking for each of them slow.
+func interfaceAddrs() ([]localAddr, error) {
+	rib, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
+	if err != nil {
+		return nil, os.NewSyscallError("netlinkrib", err)
+	}
+	msgs, err := syscall.ParseNetlinkMessage(rib)
+	if err != nil {
+		return nil, os.NewSyscallError("parsenetlinkmessage", err)
+	}
+	var addrs []localAddr
+	for i := range msgs {
+		if msgs[i].Header.Type != syscall.RTM_NEWADDR || len(msgs[i].Data) < syscall.SizeofIfAddrmsg {
+			continue
+		}
+		attrs, err := syscall.ParseNetlinkRouteAttr(&msgs[i])
+		if err != nil {
+			return nil, os.NewSyscallError("parsenetlinkrouteattr", err)
+		}
+		// struct ifaddrmsg ends with the interface's index.
+		ifIndex := int(binary.NativeEndian.Uint32(msgs[i].Data[4:]))
+		if a, ok := ownAddr(attrs); ok {
+			if a.IsLinkLocalUnicast() && a.Is6() {
+				a = a.WithZone(strconv.Itoa(ifIndex))
+			}
+			addrs = append(addrs, localAddr{a, ifIndex})
+		}
+	}
+	return addrs, nil
+}
+
+// ownAddr picks this end's address: on a point-to-point link IFA_ADDRESS is the other's.
+func ownAddr(attrs []syscall.NetlinkRouteAttr) (a netip.Addr, ok bool) {
+	for _, attr := range attrs {
+		switch attr.Attr.Type {
+		case syscall.IFA_LOCAL:
+			if v, valid := netip.AddrFromSlice(attr.Value); valid {
+				return v, true
+			}
+		case syscall.IFA_ADDRESS:
+			if v, valid := netip.AddrFromSlice(attr.Value); valid {
+				a, ok = v, true
+			}
+		}
+	}
+	return a, ok
+}
+
+// canonical gives an address its only spelling: IPv4 is not v4-mapped, the zone
+// of a link-local address is the interface's index, others have no zone.
+func canonical(a netip.Addr) netip.Addr {
+	a = a.Unmap()
+	zone := a.Zone()
+	if zone == "" {
+		return a
+	}
+	if !a.IsLinkLocalUnicast() {
+		return a.WithZone("")
+	}
+	if ifi, err := net.InterfaceByName(zone); err == nil {
+		return a.WithZone(strconv.Itoa(ifi.Index))
+	}
+	return a
+}
+
+// displayed turns a canonical address into what an application expects to see: a
+// zone is the interface's name.
+func displayed(a netip.Addr) netip.Addr {
+	if index, err := strconv.Atoi(a.Zone()); err == nil {
+		if ifi, err := net.InterfaceByIndex(index); err == nil {
+			return a.WithZone(ifi.Name)
+		}
+	}
+	return a
+}
+
+// loopbackFor is where a connection to the unspecified address a goes, as the kernel has it.
+func loopbackFor(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// ephemeralRange is the namespace's range of ports for port 0.
+func ephemeralRange() (lo, hi uint16) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if f := strings.Fields(string(b)); err == nil && len(f) == 2 {
+		l, lerr := strconv.ParseUint(f[0], 10, 16)
+		h, herr := strconv.ParseUint(f[1], 10, 16)
+		if lerr == nil && herr == nil && 0 < l && l <= h {
+			return uint16(l), uint16(h)
+		}
+	}
+	return 32768, 60999
+}
+
+// privilegedBelow is the first port that anybody may bind.
+func privilegedBelow() int {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if n, perr := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && perr == nil {
+		return n
+	}
+	return 1024
+}

@@ -1,0 +1,332 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// The manual bring-up: two QPs that were given each other's QPN and GID out of band
+// and go through INIT, RTR and RTS find each other by number. The one with the
+// higher QPN connects to the block of the other and says hello; both hand over their
+// offers. The other nudges it when it comes second. What is posted meanwhile waits.
+//
+//	hello:   0 type u8 | 1 version u8 | 2 reserved u16 | 4 from QPN u32 | 8 to QPN u32 | 12 offer
+//	answer:  0 type u8 | 1 offer; the dialer attaches and says msgUp, then the other attaches
+//	nudge:   as a hello without offer
+//	nudged:  0 type u8; the hello that was asked for is through
+//	not yet: 0 type u8; nobody waits for a hello or a nudge of these numbers
+const (
+	msgHello       = 64
+	msgHelloAnswer = 65
+	msgNotYet      = 66
+	msgNudge       = 67
+	msgNudged      = 68
+	helloHeader    = 12
+	helloVersion   = 1
+)
+
+const (
+	// maxHellos bounds the strangers that a block listens to at once.
+	maxHellos    = 64
+	helloTimeout = 5 * time.Second
+	// firstTimeout bounds how long Modify waits for a peer that is there already.
+	firstTimeout = 100 * time.Millisecond
+	firstRedial  = 200 * time.Microsecond
+	lastRedial   = 100 * time.Millisecond
+)
+
+// bringUp is the search for a peer, until it is found or the QP is reset.
+type bringUp struct {
+	stop chan struct{} // closed when it ends
+	busy sync.Mutex    // held over a hello: there is one at a time
+}
+
+// startDial begins to look for the peer that attr names. mu is held. A peer on
+// another host is never found: requests run into their timeout.
+func (q *qp) startDial() *bringUp {
+	if q.link != nil {
+		return nil // the connection manager has connected it
+	}
+	if local, err := isLocal(q.attr.AH.DGID.Addr()); err != nil || !local {
+		return nil
+	}
+	q.dialing = &bringUp{stop: make(chan struct{})}
+	return q.dialing
+}
+
+// endDial stops looking. mu is held.
+func (q *qp) endDial() {
+	if q.dialing != nil {
+		close(q.dialing.stop)
+		q.dialing = nil
+	}
+}
+
+// dial connects the QP at once if the peer is there, and otherwise sees to it that
+// it is connected later.
+func (q *qp) dial(d *bringUp, to uint32) {
+	if to == q.num {
+		q.connectSelf()
+		return
+	}
+	// A block that cannot listen is as a port that is down: if we have to be found,
+	// requests run into their timeout.
+	err := q.ctx.qpns.listen(q.num)
+	switch {
+	case to < q.num:
+		if !q.hello(d, to, firstTimeout) {
+			go q.redial(d, to)
+		}
+	case err == nil && q.nudge(to):
+		select {
+		case <-d.stop:
+		case <-time.After(firstTimeout):
+		}
+	}
+}
+
+// redial tries until the peer is there.
+func (q *qp) redial(d *bringUp, to uint32) {
+	pause := firstRedial
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-timer.C:
+		}
+		if q.hello(d, to, helloTimeout) {
+			return
+		}
+		pause = min(2*pause, lastRedial)
+		timer.Reset(pause)
+	}
+}
+
+// helloMessage begins a message to the block of to.
+func (q *qp) helloMessage(typ byte, to uint32) []byte {
+	msg := make([]byte, helloHeader, maxMessage)
+	msg[0], msg[1] = typ, helloVersion
+	hostOrder.PutUint32(msg[4:], q.num)
+	hostOrder.PutUint32(msg[8:], to)
+	return msg
+}
+
+// hello says hello once; true ends the search.
+func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
+	d.busy.Lock()
+	defer d.busy.Unlock()
+	offer, fds, err := q.offer()
+	if err != nil {
+		return true // not to be connected any more, or already
+	}
+	s, err := dialBlock(blockName(q.ctx.dev.name, to>>qpnBlockBits))
+	if err != nil {
+		return false
+	}
+	reply, fds, err := exchange(s, append(q.helloMessage(msgHello, to), offer...), fds, patience)
+	if err != nil || reply[0] != msgHelloAnswer {
+		closeFDs(fds)
+		s.close()
+		return false
+	}
+	err = q.attachTo(newLink(q, s, s, nil, nil), reply[1:], fds, to)
+	return err == nil || errors.Is(err, verbs.ErrState) || errors.Is(err, verbs.ErrClosed)
+}
+
+// nudge has a peer with a higher QPN say hello now; false if it was not there.
+func (q *qp) nudge(to uint32) bool {
+	s, err := dialBlock(blockName(q.ctx.dev.name, to>>qpnBlockBits))
+	if err != nil {
+		return false
+	}
+	defer s.close()
+	reply, fds, err := exchange(s, q.helloMessage(msgNudge, to), nil, firstTimeout)
+	closeFDs(fds)
+	return err == nil && reply[0] == msgNudged && q.expects(to)
+}
+
+// exchange sends a message and waits for the answer.
+func exchange(s *socket, msg []byte, fds []int, patience time.Duration) ([]byte, []int, error) {
+	if err := s.send(msg, fds); err != nil {
+		return nil, nil, err
+	}
+	_ = s.setReadDeadline(time.Now().Add(patience))
+	buf := make([]byte, maxMessage)
+	n, fds, err := s.recv(buf)
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = s.setReadDeadline(time.Time{})
+	return buf[:n], fds, nil
+}
+
+// dialBlock connects to whoever has a block.
+func dialBlock(name string) (*socket, error) {
+	fd, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSocket(fd)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.connect(name); err == nil {
+		err = checkPeer(s)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// checkPeer refuses the processes of other users.
+func checkPeer(s *socket) error {
+	_, uid, err := s.peerCred()
+	if err == nil && !mayTalk(uid, false) {
+		err = fmt.Errorf("process of user %d: %w", uid, os.ErrPermission)
+	}
+	return err
+}
+
+// connectSelf connects a QP that has its own number for a peer.
+func (q *qp) connectSelf() {
+	offer, fds, err := q.offer()
+	if err != nil {
+		return
+	}
+	tx, rx, err := socketPair()
+	if err != nil {
+		return
+	}
+	if fds, err = dupFDs(fds); err != nil {
+		tx.close()
+		rx.close()
+		return
+	}
+	_ = q.attachTo(newLink(q, tx, rx, nil, nil), offer, fds, q.num)
+}
+
+// blockAcceptor takes the hellos for the QPs of a block.
+type blockAcceptor struct {
+	blocks *qpnBlocks
+	sock   *socket
+	busy   atomic.Int32
+}
+
+func (a *blockAcceptor) run() {
+	for {
+		fd, _, err := a.sock.accept()
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Want of descriptors: dialers try again, and so do we.
+			time.Sleep(lastRedial)
+			continue
+		}
+		s, err := newSocket(fd)
+		if err != nil {
+			continue
+		}
+		if a.busy.Add(1) > maxHellos {
+			a.busy.Add(-1)
+			s.close()
+			continue
+		}
+		go func() {
+			defer a.busy.Add(-1)
+			if !a.meet(s) {
+				_ = s.send([]byte{msgNotYet}, nil)
+				s.close()
+			}
+		}()
+	}
+}
+
+// meet answers a stranger; false leaves the socket to the caller.
+func (a *blockAcceptor) meet(s *socket) bool {
+	if checkPeer(s) != nil {
+		return false
+	}
+	buf := make([]byte, maxMessage)
+	_ = s.setReadDeadline(time.Now().Add(helloTimeout))
+	n, fds, err := s.recv(buf)
+	if err != nil {
+		return false
+	}
+	if n < helloHeader || buf[1] != helloVersion || buf[0] != msgHello && (buf[0] != msgNudge || n != helloHeader) {
+		closeFDs(fds)
+		return false
+	}
+	from, to := hostOrder.Uint32(buf[4:]), hostOrder.Uint32(buf[8:])
+	q := a.blocks.find(to)
+	if q != nil && buf[0] == msgNudge && from < to && q.nudged(from) {
+		closeFDs(fds)
+		_ = s.send([]byte{msgNudged}, nil)
+		s.close()
+		return true
+	}
+	if q == nil || buf[0] == msgNudge || !q.expects(from) {
+		closeFDs(fds)
+		return false
+	}
+	return q.answer(s, buf[helloHeader:n], fds, from)
+}
+
+// answer answers a hello. It attaches once the dialer has, which may have given up
+// meanwhile; false leaves the socket to the caller.
+func (q *qp) answer(s *socket, peerOffer []byte, peerFDs []int, from uint32) bool {
+	offer, own, err := q.offer()
+	var reply []byte
+	var fds []int
+	if err == nil {
+		reply, fds, err = exchange(s, append([]byte{msgHelloAnswer}, offer...), own, helloTimeout)
+	}
+	if err != nil || len(reply) != 1 || reply[0] != msgUp || len(fds) > 0 {
+		closeFDs(fds)
+		closeFDs(peerFDs)
+		return false
+	}
+	// The socket is the link's from here on: the dialer sees a failure as a hang-up.
+	_ = q.attachTo(newLink(q, s, s, nil, nil), peerOffer, peerFDs, from)
+	return true
+}
+
+// nudged says hello to a peer now and reports whether that is through: it may have
+// been already, when the nudge came.
+func (q *qp) nudged(from uint32) bool {
+	if q.expects(from) {
+		if d := q.bringUp(); d != nil {
+			q.hello(d, from, firstTimeout)
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.link != nil && q.attr.DestQPN == from
+}
+
+// bringUp is the search in progress, if any.
+func (q *qp) bringUp() *bringUp {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.dialing
+}
+
+// expects says whether the QP waits for the peer of that number.
+func (q *qp) expects(from uint32) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	st := q.State()
+	return !q.closed && q.link == nil && st >= verbs.QPRTR && st != verbs.QPErr && q.attr.DestQPN == from && q.dialing != nil
+}

@@ -1,0 +1,116 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// bringUpTo takes a QP from INIT to RTS by hand.
+func (s *side) bringUpTo(peer uint32) {
+	s.t.Helper()
+	rtr := verbs.QPAttr{State: verbs.QPRTR, PathMTU: verbs.MTU4096, DestQPN: peer, MinRNRTimer: 1, MaxDestRdAtomic: 1,
+		AH: verbs.AHAttr{IsGlobal: true, DGID: verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1")), PortNum: 1}}
+	require.NoError(s.t, s.qp.Modify(&rtr, verbs.RCMaskRTR))
+	rts := verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1}
+	require.NoError(s.t, s.qp.Modify(&rts, verbs.RCMaskRTS))
+}
+
+// TestBringUpIsDone: when the second of two QPs is up, they are connected.
+func TestBringUpIsDone(t *testing.T) {
+	for range 50 {
+		a, b := newSide(t, defaults()), newSide(t, defaults())
+		a.bringUpTo(b.qp.QPN())
+		b.bringUpTo(a.qp.QPN())
+		require.NotNil(t, linkOf(b))
+		eventually(t, func() bool { return linkOf(a) != nil }) // without a word of b's more
+		b.postRecv(1, 0)
+		a.post(writeImm(b, 0, []byte("x"), 1))
+		require.EqualValues(t, 1, b.next().ImmData)
+	}
+}
+
+// TestBringUpAtOnce lets both go at the same time.
+func TestBringUpAtOnce(t *testing.T) {
+	for range 50 {
+		a, b := newSide(t, defaults()), newSide(t, defaults())
+		b.postRecv(1, 0)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.bringUpTo(b.qp.QPN())
+		}()
+		b.bringUpTo(a.qp.QPN())
+		<-done
+		a.post(writeImm(b, 0, []byte("x"), 1))
+		require.EqualValues(t, 1, b.next().ImmData)
+	}
+}
+
+// TestConnectedToItself: a QP may have itself for a peer.
+func TestConnectedToItself(t *testing.T) {
+	s := newSide(t, defaults())
+	s.bringUpTo(s.qp.QPN())
+	s.postRecv(2, 5)
+	s.post(writeImm(s, 0, []byte("self"), 8))
+	wc := s.next()
+	require.EqualValues(t, 5, wc.WRID)
+	require.Equal(t, s.qp.QPN(), wc.SrcQP)
+	require.Equal(t, "self", string(s.bytes(0, 4)))
+	_, err := s.qp.PostRecv([]verbs.RecvWR{{WRID: 7, SGList: []verbs.SGE{s.sge(1000, 100)}}})
+	require.NoError(t, err)
+	s.post(writeImm(s, 0, nil, 9))
+	require.EqualValues(t, 6, s.next().WRID)
+	s.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{s.sge(0, 100)}})
+	require.EqualValues(t, 7, s.next().WRID)
+	require.Equal(t, "self", string(s.bytes(1000, 4)))
+}
+
+// TestStrangersAtTheBlock say all kinds of things and get nothing.
+func TestStrangersAtTheBlock(t *testing.T) {
+	a := newSide(t, defaults())
+	a.bringUpTo(a.qp.QPN() | 0xfff000 | 1) // a peer with a higher number
+	before := openFDs(t)
+	hello := a.qp.helloMessage(msgHello, a.qp.QPN())
+	for _, msg := range [][]byte{{0}, {msgHello}, hello, append(hello, 1, 2, 3), a.qp.helloMessage(msgNudge, a.qp.QPN()), make([]byte, maxMessage)} {
+		s, err := dialBlock(blockName("soft0", a.qp.QPN()>>qpnBlockBits))
+		require.NoError(t, err)
+		reply, fds, err := exchange(s, msg, []int{0, 1, 2}, helloTimeout)
+		require.NoError(t, err)
+		require.Equal(t, []byte{msgNotYet}, reply)
+		require.Empty(t, fds)
+		s.close()
+	}
+	eventually(t, func() bool { return openFDs(t) == before })
+	require.Nil(t, linkOf(a))
+}
+
+func TestQPNs(t *testing.T) {
+	ctx := soft0.open()
+	seen := map[uint32]bool{}
+	for i := range qpnBlockSize + 10 { // into a second block
+		n, err := ctx.qpns.take(soft0, &qp{})
+		require.NoError(t, err)
+		require.False(t, seen[n])
+		require.Less(t, n, uint32(1<<24))
+		require.GreaterOrEqual(t, n, uint32(qpnBlockSize))
+		seen[n] = true
+		require.NotNil(t, ctx.qpns.find(n))
+		if i%2 == 0 {
+			ctx.qpns.give(n)
+			require.Nil(t, ctx.qpns.find(n))
+			delete(seen, n)
+		}
+	}
+	// Another context never gets a number of ours.
+	other := soft0.open()
+	n, err := other.qpns.take(soft0, &qp{})
+	require.NoError(t, err)
+	require.Nil(t, ctx.qpns.find(n))
+	require.NoError(t, other.Close())
+	require.NoError(t, ctx.Close())
+}

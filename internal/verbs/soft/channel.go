@@ -1,0 +1,178 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// compChannel is verbs.CompChannel: an eventfd in Go's network poller, of which
+// every peer that may have to wake us holds a duplicate.
+//
+// The eventfd is never read on the way: the poller is edge-triggered and each
+// write is an edge, for both directions. A read could block, since a peer may
+// clear O_NONBLOCK of the description we share with it; for the same reason a
+// peer that fills the counter is undone in unclog only.
+type compChannel struct {
+	ctx  *devContext
+	fd   int
+	file *os.File
+	raw  syscall.RawConn
+	rd   waiter
+	wr   waiter
+
+	mu     sync.Mutex
+	cqs    []*cq
+	closed bool
+}
+
+// A waiter is one direction of a channel. The function that the poller calls is
+// made once, so that waiting allocates nothing.
+type waiter struct {
+	mu   sync.Mutex // held by the one who waits
+	try  func() bool
+	poll func(uintptr) bool
+}
+
+func (w *waiter) init() { w.poll = func(uintptr) bool { return w.try() } }
+
+func newChannel(ctx *devContext) (*compChannel, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, noMemory("eventfd", 8, err)
+	}
+	ch := &compChannel{ctx: ctx, fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
+	// A descriptor that the poller did not take is refused here.
+	if err := ch.file.SetDeadline(time.Time{}); err != nil {
+		ch.file.Close()
+		return nil, err
+	}
+	if ch.raw, err = ch.file.SyscallConn(); err != nil {
+		ch.file.Close()
+		return nil, err
+	}
+	ch.rd.init()
+	ch.wr.init()
+	return ch, nil
+}
+
+func (ch *compChannel) WaitRead(try func() bool) error {
+	ch.rd.mu.Lock()
+	ch.rd.try = try
+	err := ch.raw.Read(ch.rd.poll)
+	ch.rd.try = nil
+	ch.rd.mu.Unlock()
+	return waitError(err)
+}
+
+func (ch *compChannel) WaitWrite(try func() bool) error {
+	ch.wr.mu.Lock()
+	ch.wr.try = try
+	err := ch.raw.Write(ch.wr.poll)
+	ch.wr.try = nil
+	ch.wr.mu.Unlock()
+	return waitError(err)
+}
+
+// waitError is err of a RawConn as the os package would give it: its poller's own
+// word for a closed file is not exported.
+func waitError(err error) error {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return os.ErrClosed
+}
+
+func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.file.SetReadDeadline(t) }
+func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.file.SetWriteDeadline(t) }
+
+func (ch *compChannel) GetEvent() (verbs.CQ, error) {
+	var got *cq
+	err := ch.WaitRead(func() bool {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		for i, c := range ch.cqs {
+			if c.takeEvent() {
+				got = c
+				// The next call asks the others first.
+				ch.cqs = append(slices.Delete(ch.cqs, i, i+1), c)
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got, nil
+}
+
+// one is what is written to an eventfd.
+var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+
+// signal wakes the waiters. The channel lives as long as the CQ that calls it.
+func (ch *compChannel) signal() {
+	if !writeEvent(ch.fd) {
+		ch.unclog()
+	}
+}
+
+// writeEvent adds one to an eventfd; false if it is full.
+func writeEvent(fd int) bool {
+	for {
+		_, err := unix.Write(fd, one)
+		if err != unix.EINTR {
+			return err != unix.EAGAIN
+		}
+	}
+}
+
+// unclog empties an eventfd that somebody has filled and signals again. Whoever
+// filled it may also have made it blocking: RWF_NOWAIT does not care.
+func (ch *compChannel) unclog() {
+	var buf [8]byte
+	_, _ = unix.Preadv2(ch.fd, [][]byte{buf[:]}, -1, unix.RWF_NOWAIT)
+	writeEvent(ch.fd)
+}
+
+func (ch *compChannel) add(c *cq) error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return verbs.ErrClosed
+	}
+	ch.cqs = append(ch.cqs, c)
+	return nil
+}
+
+func (ch *compChannel) remove(c *cq) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if i := slices.Index(ch.cqs, c); i >= 0 {
+		ch.cqs = slices.Delete(ch.cqs, i, i+1)
+	}
+}
+
+func (ch *compChannel) Close() error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return verbs.ErrClosed
+	}
+	if len(ch.cqs) > 0 {
+		return fmt.Errorf("%w: %d CQs use the completion channel", verbs.ErrBusy, len(ch.cqs))
+	}
+	ch.closed = true
+	err := ch.file.Close()
+	ch.ctx.release()
+	return err
+}

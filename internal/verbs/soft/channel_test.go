@@ -1,0 +1,79 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+func newChannelOf(t *testing.T) (*devContext, *compChannel) {
+	ctx := soft0.open()
+	ch, err := ctx.CreateCompChannel()
+	require.NoError(t, err)
+	return ctx, ch.(*compChannel)
+}
+
+// TestChannelWakesBoth: one event wakes the waiters of both directions.
+func TestChannelWakesBoth(t *testing.T) {
+	ctx, ch := newChannelOf(t)
+	for range 200 {
+		entered := make(chan struct{}, 2)
+		done := make(chan error, 2)
+		open := make(chan struct{})
+		first := [2]bool{true, true}
+		try := func(i int) func() bool {
+			return func() bool {
+				if first[i] {
+					first[i] = false
+					entered <- struct{}{}
+					return false
+				}
+				select {
+				case <-open:
+					return true
+				default:
+					return false
+				}
+			}
+		}
+		go func() { done <- ch.WaitRead(try(0)) }()
+		go func() { done <- ch.WaitWrite(try(1)) }()
+		<-entered
+		<-entered
+		close(open)
+		ch.signal() // before, while or after they go to sleep
+		require.NoError(t, <-done)
+		require.NoError(t, <-done)
+	}
+	require.NoError(t, ch.Close())
+	require.NoError(t, ctx.Close())
+}
+
+func TestChannelDeadlines(t *testing.T) {
+	ctx, ch := newChannelOf(t)
+	never := func() bool { return false }
+	require.NoError(t, ch.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	require.ErrorIs(t, ch.WaitRead(never), os.ErrDeadlineExceeded)
+
+	// A deadline reaches a wait in progress, and only in its direction.
+	done := make(chan error)
+	go func() { done <- ch.WaitWrite(never) }()
+	require.NoError(t, ch.SetReadDeadline(time.Unix(1, 0)))
+	require.NoError(t, ch.SetWriteDeadline(time.Unix(1, 0)))
+	require.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+	require.NoError(t, ch.SetWriteDeadline(time.Time{}))
+	require.NoError(t, ch.WaitWrite(func() bool { return true }))
+
+	// Close wakes the waiters.
+	go func() { done <- ch.WaitWrite(never) }()
+	require.NoError(t, ch.Close())
+	require.ErrorIs(t, <-done, os.ErrClosed)
+	require.ErrorIs(t, ch.WaitRead(never), os.ErrClosed)
+	require.ErrorIs(t, ch.Close(), verbs.ErrClosed)
+	require.NoError(t, ctx.Close())
+}

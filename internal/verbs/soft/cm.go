@@ -1,0 +1,26 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// The connection manager: cmid.go is the id and its life, cmbind.go how it gets
+// its addresses, cmlisten.go and cmhalfopen.go a listener and its strangers,
+// cmdial.go and cmaccept.go the two sides of the exchange in cmmsg.go, cmlink.go
+// what follows it, cmevent.go how the application learns of it all.
+
+// CreateID makes an id on the named device; "" is the usual one.
+func (driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {
+	dev, err := findDevice(device)
+	if err != nil {
+		return nil, err
+	}
+	if sink == nil {
+		return nil, fmt.Errorf("no sink for the events: %w", verbs.ErrInvalid)
+	}
+	return newID(dev, sink), nil
+}

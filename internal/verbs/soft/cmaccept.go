@@ -1,0 +1,121 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// Accept brings up the QP and sends REP.
+func (id *cmID) Accept(param *verbs.ConnParam) error {
+	id.mu.Lock()
+	req := id.request
+	if err := id.expect("Accept", cmRequested); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	own := verbs.ConnParam{RNRRetryCount: 7}
+	if param != nil {
+		own = *param
+	} else {
+		offered := swapped(req.param)
+		own.ResponderResources, own.InitiatorDepth = offered.ResponderResources, offered.InitiatorDepth
+	}
+	if err := checkParam(&own, verbs.MaxAcceptPrivateData); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	if id.qp == nil {
+		id.mu.Unlock()
+		return fmt.Errorf("Accept before CreateQP: %w", verbs.ErrState)
+	}
+	qp, sock := id.qp, id.sock
+	own.QPNum = qp.QPN()
+	attr := id.rtsAttr(own, req.param, req.param.RetryCount)
+	id.state, id.request = cmAccepting, nil
+	// The dialer's whole patience is not known here; RTU follows REP at once.
+	id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
+	id.mu.Unlock()
+	id.listen.answered()
+
+	if err := id.answer(qp, sock, req, own, attr); err != nil {
+		qp.disconnect()
+		sock.close()
+		id.fail(cmAccepting, nil)
+		return err
+	}
+	return nil
+}
+
+// answer makes our offer and takes the dialer's. The QP is up before the dialer
+// can know of it: nothing has to tell it later.
+func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
+	// Made before the QP is up, the offer has the MRs in it: the dialer's first
+	// request need not ask for one.
+	_, _, err := qp.offer()
+	if err == nil {
+		err = qp.toRTS(attr)
+	}
+	if err != nil {
+		closeFDs(req.fds)
+		refuse(sock, rejectResources, nil)
+		return err
+	}
+	err = qp.sendOffer(sock, func(offer []byte) []byte {
+		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer})
+	})
+	switch {
+	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
+		closeFDs(req.fds)
+		qp.disconnect()
+		sock.close()
+		id.end(verbs.ErrPeerGone)
+		return nil
+	case err != nil:
+		closeFDs(req.fds)
+		refuse(sock, rejectResources, nil)
+		return err
+	}
+	return qp.attach(sock, req.offer, req.fds, id.onMessage, id.onHangup)
+}
+
+// rtuLate gives up on a dialer that does not confirm.
+func (id *cmID) rtuLate() {
+	id.mu.Lock()
+	qp := id.qp
+	id.mu.Unlock()
+	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)
+	if id.fail(cmAccepting, &verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}) {
+		qp.disconnect() // before the event, after it is settled which
+		id.events.start()
+	}
+}
+
+func (id *cmID) Reject(privateData []byte) error {
+	if n := len(privateData); n > verbs.MaxRejectPrivateData {
+		return fmt.Errorf("%d bytes of private data are more than %d: %w", n, verbs.MaxRejectPrivateData, verbs.ErrInvalid)
+	}
+	id.mu.Lock()
+	if err := id.expect("Reject", cmRequested); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	req, sock := id.request, id.sock
+	id.request, id.state = nil, cmFailed
+	id.mu.Unlock()
+	id.listen.answered()
+	closeFDs(req.fds)
+	refuse(sock, verbs.RejectConsumer, privateData)
+	return nil
+}
+
+// refuse sends REJ and closes the socket. The dialer finds the REJ before the hang-up.
+func refuse(sock *socket, reason verbs.RejectReason, private []byte) {
+	_ = sock.send(appendREJ(make([]byte, 0, rejHeadLen+len(private)), reason, private), nil)
+	sock.close()
+}

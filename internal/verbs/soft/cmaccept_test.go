@@ -1,0 +1,165 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A player plays a dialer by hand, with the offer of a real QP.
+type player struct {
+	*socket
+	t   *testing.T
+	src netip.AddrPort
+}
+
+// play connects to l and sends a REQ.
+func play(t *testing.T, l *testID) *player {
+	t.Helper()
+	s, src := strangerFrom(t, l.LocalAddr())
+	id := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+	blob, fds, err := id.qp.(*qp).offer()
+	require.NoError(t, err)
+	req := connMsg{src: src, dst: l.LocalAddr(), offer: blob}
+	require.NoError(t, s.send(appendREQ(nil, &req), fds))
+	return &player{s, t, src}
+}
+
+// rep waits for the REP.
+func (p *player) rep() {
+	p.t.Helper()
+	buf := make([]byte, maxMessage)
+	n, fds, err := p.recv(buf)
+	require.NoError(p.t, err)
+	closeFDs(fds)
+	_, err = parseREP(buf[:n])
+	require.NoError(p.t, err)
+}
+
+func TestAcceptDialerDies(t *testing.T) {
+	for name, when := range map[string]string{"before the accept": "REQ", "before RTU": "REP", "after RTU": "RTU"} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+			p := play(t, l)
+			a, _ := l.request()
+			a.createQP()
+			if when == "REQ" {
+				p.close()
+			}
+			require.NoError(t, a.Accept(nil))
+			if when == "REQ" {
+				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+				require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+				return
+			}
+			p.rep()
+			if when == "REP" {
+				p.close()
+				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+				require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+				require.Equal(t, verbs.QPErr, a.qp.State())
+				return
+			}
+			require.NoError(t, p.send([]byte{msgRTU, wireVersion}, nil))
+			a.next(verbs.CMEstablished)
+			p.close()
+			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrPeerGone)
+			a.next(verbs.CMTimewaitExit)
+			require.Equal(t, verbs.QPErr, a.qp.State())
+		})
+	}
+}
+
+func TestAcceptDialerDoesNotConfirm(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{HandshakeTimeout: 20 * time.Millisecond})
+	p := play(t, l)
+	a, _ := l.request()
+	a.createQP()
+	require.NoError(t, a.Accept(nil))
+	p.rep()
+	require.ErrorIs(t, a.next(verbs.CMConnectError).Err, unix.ETIMEDOUT)
+	require.Equal(t, verbs.QPErr, a.qp.State())
+	honest(t, l)
+}
+
+func TestAcceptDialerSaysNonsense(t *testing.T) {
+	for name, msgs := range map[string][][]byte{
+		"in place of RTU":   {{msgRTU, wireVersion + 1}},
+		"another REQ":       {{msgREQ, wireVersion}},
+		"RTU twice":         {{msgRTU, wireVersion}, {msgRTU, wireVersion}},
+		"a longer RTU":      {{msgRTU, wireVersion, 0}},
+		"an unknown number": {{31}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+			p := play(t, l)
+			a, _ := l.request()
+			a.createQP()
+			require.NoError(t, a.Accept(nil))
+			p.rep()
+			for _, m := range msgs {
+				require.NoError(t, p.send(m, nil))
+			}
+			typ := verbs.CMConnectError
+			if len(msgs) > 1 {
+				a.next(verbs.CMEstablished)
+				typ = verbs.CMDisconnected
+			}
+			require.ErrorIs(t, a.next(typ).Err, verbs.ErrProtocol)
+			require.Equal(t, verbs.QPErr, a.qp.State())
+		})
+	}
+}
+
+func stateOf(id verbs.CMID) cmState {
+	c := id.(*cmID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+func TestAcceptInsideTheSink(t *testing.T) {
+	noLeaks(t)
+	established := make(chan verbs.CMID, 1)
+	l := newTestID(t, verbs.CMOptions{})
+	children := make(chan *testID, 1)
+	inside := false
+	l.SetSink(func(ev verbs.CMEvent) {
+		switch ev.Type {
+		case verbs.CMConnectRequest:
+			inside = true // the detector of races sees whether ESTABLISHED waits
+			child := &testID{CMID: ev.ID, t: t}
+			child.createQP()
+			if err := ev.ID.Accept(nil); err != nil {
+				t.Error(err)
+			}
+			// RTU has come, and its event has to wait until this returns.
+			if !until(func() bool { return stateOf(ev.ID) == cmConnected }) {
+				t.Error("not connected")
+			}
+			children <- child
+			inside = false
+		case verbs.CMEstablished:
+			if inside {
+				t.Error("ESTABLISHED during CONNECT_REQUEST")
+			}
+			established <- ev.ID
+		}
+	})
+	require.NoError(t, l.BindAddr(localhost0))
+	require.NoError(t, l.Listen(1))
+	d := dialTo(t, l.LocalAddr())
+	d.next(verbs.CMEstablished)
+	child := <-children
+	t.Cleanup(child.close)
+	require.Equal(t, child.CMID, <-established)
+}

@@ -1,0 +1,214 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPatience bounds how long a claim waits for another claim of the same port.
+const lockPatience = time.Second
+
+// A portClaim is a local address that belongs to this id until release.
+type portClaim struct {
+	fd   int // bound to the address's name; -1 when somebody else owns it now
+	slot int // holds the slot of a specific address, or -1
+	addr netip.AddrPort
+}
+
+// take hands over the claimed descriptor.
+func (c *portClaim) take() int {
+	fd := c.fd
+	c.fd = -1
+	return fd
+}
+
+// release gives the address back, apart from a descriptor that was taken.
+func (c *portClaim) release() {
+	for _, fd := range []int{c.fd, c.slot} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	c.fd, c.slot = -1, -1
+}
+
+// claimPort takes addr, which is canonical, as bind(2) does for TCP: port 0
+// chooses a free one, and a wildcard conflicts with the addresses it covers.
+func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
+	if a := addr.Addr(); !a.IsUnspecified() {
+		local, err := isLocal(a)
+		if err != nil {
+			return nil, err
+		}
+		if !local {
+			return nil, bindError(addr, unix.EADDRNOTAVAIL, "not an address of this host")
+		}
+	}
+	host, err := currentHostNet(hostNetTTL)
+	if err != nil {
+		return nil, err
+	}
+	if port := int(addr.Port()); port != 0 {
+		if port < host.privBelow && !mayBindPrivileged() {
+			return nil, bindError(addr, unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
+		}
+		return claim(device, addr, v6only, lockPatience)
+	}
+	for port := range ephemeralPorts(host) {
+		// No patience: a port that others are claiming is as bad as a taken one.
+		c, err := claim(device, netip.AddrPortFrom(addr.Addr(), port), v6only, 0)
+		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
+			return c, err
+		}
+	}
+	return nil, bindError(addr, unix.EADDRINUSE, "no ephemeral port is free")
+}
+
+// claim takes one address and port under the port's lock.
+func claim(device string, addr netip.AddrPort, v6only bool, patience time.Duration) (*portClaim, error) {
+	lock, err := lockPort(device, addr, patience)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(lock)
+
+	host := boundHost(addr.Addr(), v6only)
+	fd, err := holdName(boundName(device, host, addr.Port()))
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, bindError(addr, unix.EADDRINUSE, "already bound on device "+device)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &portClaim{fd: fd, slot: -1, addr: addr}
+	if err := c.settle(device, host); err != nil {
+		c.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+// settle looks for conflicts between specific addresses and wildcards.
+func (c *portClaim) settle(device, host string) error {
+	port := c.addr.Port()
+	var rivals []string
+	slots := func(family string) {
+		for n := range hostSlots {
+			rivals = append(rivals, slotName(device, family, n, port))
+		}
+	}
+	switch host {
+	case anyV4:
+		rivals = []string{boundName(device, anyDual, port)}
+		slots("v4")
+	case anyV6:
+		rivals = []string{boundName(device, anyDual, port)}
+		slots("v6")
+	case anyDual:
+		rivals = []string{boundName(device, anyV4, port), boundName(device, anyV6, port)}
+		slots("v4")
+		slots("v6")
+	default:
+		hosts := hostsFor(c.addr.Addr())
+		for _, wildcard := range hosts[1:] {
+			rivals = append(rivals, boundName(device, wildcard, port))
+		}
+	}
+	for _, name := range rivals {
+		taken, err := nameTaken(name)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return bindError(c.addr, unix.EADDRINUSE, "bound on device "+device+" by an address that covers it or that it covers")
+		}
+	}
+	if c.addr.Addr().IsUnspecified() {
+		return nil
+	}
+	for n := range hostSlots {
+		fd, err := holdName(slotName(device, familyOf(c.addr.Addr()), n, port))
+		if err == nil {
+			c.slot = fd
+			return nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	return bindError(c.addr, unix.EADDRINUSE, fmt.Sprintf("%d addresses have this port, the most that may; listen on the wildcard", hostSlots))
+}
+
+// lockPort takes the lock of addr's port; closing the descriptor releases it.
+func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, error) {
+	deadline := time.Now().Add(patience)
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		fd, err := holdName(lockName(device, addr.Port()))
+		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
+			return fd, err
+		}
+		if !time.Now().Before(deadline) {
+			return -1, bindError(addr, unix.EADDRINUSE, "another process is claiming the port")
+		}
+		time.Sleep(pause)
+	}
+}
+
+// bindEphemeral makes a socket for a dialer at ip with a port of its own.
+func bindEphemeral(device string, ip netip.Addr) (fd int, addr netip.AddrPort, err error) {
+	host, err := currentHostNet(hostNetTTL)
+	if err != nil {
+		return -1, addr, err
+	}
+	if fd, err = openSocket(); err != nil {
+		return -1, addr, err
+	}
+	for port := range ephemeralPorts(host) {
+		addr = netip.AddrPortFrom(ip, port)
+		err := bindName(fd, dialerName(device, addr))
+		if err == nil {
+			return fd, addr, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			unix.Close(fd)
+			return -1, addr, err
+		}
+	}
+	unix.Close(fd)
+	return -1, addr, bindError(netip.AddrPortFrom(ip, 0), unix.EADDRNOTAVAIL, "every ephemeral port is in use")
+}
+
+// ephemeralPorts yields each port of the ephemeral range once, from a random one on.
+func ephemeralPorts(h hostNet) func(yield func(uint16) bool) {
+	return func(yield func(uint16) bool) {
+		n := int(h.portHi) - int(h.portLo) + 1
+		start := rand.IntN(n)
+		for i := range n {
+			if !yield(h.portLo + uint16((start+i)%n)) {
+				return
+			}
+		}
+	}
+}
+
+// mayBindPrivileged says whether this process has CAP_NET_BIND_SERVICE.
+func mayBindPrivileged() bool {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	err := unix.Capget(&hdr, &data[0])
+	return err == nil && data[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE) != 0
+}
+
+// bindError is a refusal of bind(2) with its reason in words.
+func bindError(addr netip.AddrPort, errno syscall.Errno, why string) error {
+	return fmt.Errorf("%v: %s: %w", addr, why, os.NewSyscallError("bind", errno))
+}

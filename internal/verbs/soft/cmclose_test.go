@@ -1,0 +1,146 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloseAtEveryMoment closes one id, and its QP before it or not, while it and
+// others make and end a connection.
+func TestCloseAtEveryMoment(t *testing.T) {
+	noLeaks(t)
+	for _, victim := range []string{"dialer", "listener", "accepted"} {
+		for delay := range 40 {
+			closeWhile(t, victim, delay)
+		}
+	}
+}
+
+func closeWhile(t *testing.T, victim string, delay int) {
+	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
+	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+
+	var closer sync.WaitGroup
+	strike := func(id *testID) {
+		var closed atomic.Bool
+		id.SetSink(func(ev verbs.CMEvent) {
+			// Accepted ids inherit the listener's sink and outlive it.
+			own := ev.ID == id.CMID || ev.Type == verbs.CMConnectRequest
+			if own && closed.Load() {
+				t.Error("event after Close:", ev.Type)
+			}
+			id.events <- ev
+		})
+		closer.Go(func() {
+			for range delay * 20 {
+				runtime.Gosched()
+			}
+			if delay%2 == 0 && id.qp != nil {
+				id.qp.Close()
+			}
+			id.Close()
+			closed.Store(true)
+		})
+	}
+	serve := func(ev verbs.CMEvent) {
+		a := &testID{CMID: ev.ID, t: t, events: make(chan verbs.CMEvent, 64)}
+		a.createQP()
+		if victim == "accepted" {
+			strike(a)
+		}
+		_ = a.Accept(nil)
+		_ = a.Disconnect()
+		closer.Wait()
+		a.close()
+	}
+
+	switch victim {
+	case "dialer":
+		strike(d)
+	case "listener":
+		strike(l)
+	}
+	_ = d.Connect(nil, patience)
+	stop, served := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(served)
+		select {
+		case ev := <-l.events:
+			serve(ev)
+		case <-stop:
+		}
+	}()
+	if victim == "accepted" {
+		<-served
+	}
+	closer.Wait()
+	d.close()
+	l.close()
+	close(stop)
+	<-served
+	for len(l.events) > 0 {
+		ev := <-l.events
+		ev.ID.Close()
+	}
+}
+
+// TestCloseInEachState closes ids in each state from another goroutine and sees
+// what the peer learns of it.
+func TestCloseInEachState(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 8, verbs.CMOptions{})
+	away := func(id *testID) {
+		done := make(chan error)
+		go func() { done <- id.Close() }()
+		require.NoError(t, <-done)
+		id.nothing()
+	}
+	away(newTestID(t, verbs.CMOptions{}))
+
+	bound := newTestID(t, verbs.CMOptions{})
+	require.NoError(t, bound.BindAddr(localhost0))
+	away(bound)
+
+	addr := newTestID(t, verbs.CMOptions{})
+	require.NoError(t, addr.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), 0))
+	addr.next(verbs.CMAddrResolved)
+	away(addr)
+
+	away(resolved(t, l.LocalAddr(), verbs.CMOptions{})) // route
+
+	connecting := dialTo(t, l.LocalAddr())
+	requested, _ := l.request()
+	away(connecting)
+	away(requested)
+
+	connecting = dialTo(t, l.LocalAddr())
+	requested, _ = l.request()
+	away(requested)
+	connecting.next(verbs.CMRejected)
+	away(connecting) // failed
+
+	p := play(t, l)
+	accepting, _ := l.request()
+	accepting.createQP()
+	require.NoError(t, accepting.Accept(nil))
+	p.rep()
+	away(accepting)
+	_, _, err := p.recv(make([]byte, 16)) // bye
+	require.NoError(t, err)
+
+	d, a := connected(t)
+	away(d)
+	require.NoError(t, a.next(verbs.CMDisconnected).Err)
+	a.next(verbs.CMTimewaitExit)
+	away(a) // disconnected
+
+	away(listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{}))
+}

@@ -1,0 +1,79 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// asUser runs f on a thread whose effective user is uid.
+func asUser(t *testing.T, uid int, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become another user for a moment")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Not unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		// The raw call concerns this thread alone.
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0))
+		if errno != 0 {
+			t.Error(errno)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+func TestDialerOfAnotherUser(t *testing.T) {
+	noLeaks(t)
+	for _, anyUser := range []bool{false, true} {
+		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{AnyUser: anyUser})
+		var s *socket
+		asUser(t, 65534, func() { s = stranger(t, l.LocalAddr()) })
+		if anyUser {
+			waitStats(t, l, func(st verbs.CMListenStats) bool { return st.HalfOpen == 1 })
+			continue
+		}
+		buf := make([]byte, maxMessage)
+		n, _, err := s.recv(buf)
+		require.NoError(t, err)
+		require.ErrorIs(t, (&dial{sock: s}).rejected(buf[:n]).Err, unix.EACCES)
+		waitStats(t, l, func(st verbs.CMListenStats) bool { return st.Denied == 1 && st.HalfOpen == 0 })
+	}
+}
+
+func TestListenerOfAnotherUser(t *testing.T) {
+	noLeaks(t)
+	for _, anyUser := range []bool{false, true} {
+		id := newTestID(t, verbs.CMOptions{})
+		require.NoError(t, id.BindAddr(localhost0))
+		asUser(t, 65534, func() { require.NoError(t, id.Listen(1)) })
+		d := resolved(t, id.LocalAddr(), verbs.CMOptions{AnyUser: anyUser})
+		require.NoError(t, d.Connect(nil, patience))
+		if anyUser {
+			id.next(verbs.CMConnectRequest).ID.Close()
+			d.next(verbs.CMRejected)
+			continue
+		}
+		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, unix.EACCES)
+		waitStats(t, id, func(st verbs.CMListenStats) bool { return st.Hangup == 1 })
+	}
+}
+
+func TestMayTalk(t *testing.T) {
+	own := uint32(os.Geteuid())
+	require.True(t, mayTalk(own, false))
+	require.True(t, mayTalk(0, false))
+	require.False(t, mayTalk(own+1, false))
+	require.True(t, mayTalk(own+1, true))
+}

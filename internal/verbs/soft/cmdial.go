@@ -1,0 +1,235 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	pool "github.com/libp2p/go-buffer-pool"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// defaultConnectTimeout is about what an InfiniBand CM waits for: 15 tries of 4.3 s.
+const defaultConnectTimeout = 60 * time.Second
+
+// rejectResources is IBA's reason for an end that is short of something.
+const rejectResources verbs.RejectReason = 3
+
+// Connect starts the exchange on a goroutine of its own, which ends when the
+// connection stands.
+func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
+	own := verbs.ConnParam{ResponderResources: 255, InitiatorDepth: 255, RetryCount: 7, RNRRetryCount: 7}
+	if param != nil {
+		own = *param
+	}
+	if err := checkParam(&own, verbs.MaxConnectPrivateData); err != nil {
+		return err
+	}
+	if timeout <= 0 {
+		timeout = defaultConnectTimeout
+	}
+	deadline := time.Now().Add(timeout)
+
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("Connect", cmRouteResolved); err != nil {
+		return err
+	}
+	if id.qp == nil {
+		return fmt.Errorf("Connect before CreateQP: %w", verbs.ErrState)
+	}
+	own.PrivateData = append([]byte(nil), own.PrivateData...)
+	own.QPNum = id.qp.QPN()
+	sock, err := id.dialSocket()
+	if err != nil {
+		id.state = cmFailed
+		return err
+	}
+	_ = sock.setReadDeadline(deadline)
+	id.sock, id.state = sock, cmConnecting
+	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, anyUser: id.opts.AnyUser, deadline: deadline}
+	go d.run()
+	return nil
+}
+
+// dialSocket takes the descriptor that holds the local address. Called with mu held.
+func (id *cmID) dialSocket() (*socket, error) {
+	if id.claim != nil {
+		return newSocket(id.claim.take())
+	}
+	fd := id.dialFD
+	id.dialFD = -1
+	return newSocket(fd)
+}
+
+// A dial is the dialer's side of the exchange.
+type dial struct {
+	id       *cmID
+	qp       *qp
+	sock     *socket
+	own      verbs.ConnParam
+	src, dst netip.AddrPort
+	anyUser  bool
+	deadline time.Time
+}
+
+func (d *dial) run() {
+	ev := d.exchange()
+	if d.id.conclude(&ev) {
+		d.id.events.deliver()
+		return
+	}
+	if ev.Type == verbs.CMEstablished {
+		d.qp.disconnect()
+	}
+	d.sock.close()
+}
+
+// exchange returns the event that ends the dial. Whatever fails closes the socket.
+func (d *dial) exchange() verbs.CMEvent {
+	if ev := d.reach(); ev != nil {
+		return *ev
+	}
+	err := d.qp.sendOffer(d.sock, func(offer []byte) []byte {
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, offer: offer})
+	})
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		return d.failed(verbs.CMConnectError, err)
+	}
+	// A listener that hung up may have said why.
+	buf := pool.Get(maxMessage)
+	defer pool.Put(buf)
+	n, fds, err := d.sock.recv(buf)
+	switch {
+	case err == io.EOF:
+		return d.failed(verbs.CMUnreachable, fmt.Errorf("the listener hung up before it answered: %w: %w", verbs.ErrPeerGone, unix.ECONNRESET))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return d.failed(verbs.CMUnreachable, d.timedOut("nobody answered"))
+	case err != nil:
+		return d.failed(verbs.CMConnectError, err)
+	}
+	_ = d.sock.setReadDeadline(time.Time{})
+	if buf[0] == msgREJ {
+		closeFDs(fds)
+		return d.rejected(buf[:n])
+	}
+	rep, err := parseREP(buf[:n])
+	if err != nil {
+		closeFDs(fds)
+		return d.failed(verbs.CMConnectError, err)
+	}
+	return d.establish(&rep, fds)
+}
+
+// reach connects the socket: nil when it did.
+func (d *dial) reach() *verbs.CMEvent {
+	fail := func(typ verbs.CMEventType, err error) *verbs.CMEvent {
+		ev := d.failed(typ, err)
+		return &ev
+	}
+	pause := time.Millisecond
+	for {
+		err := d.tryHosts()
+		switch {
+		case err == nil:
+			_, uid, err := d.sock.peerCred()
+			if err != nil {
+				return fail(verbs.CMConnectError, err)
+			}
+			if !mayTalk(uid, d.anyUser) {
+				return fail(verbs.CMConnectError, fmt.Errorf("the listener at %v belongs to user %d (AnyUser permits that): %w", d.dst, uid, unix.EACCES))
+			}
+			return nil
+		case errors.Is(err, unix.ECONNREFUSED):
+			ev := fail(verbs.CMRejected, fmt.Errorf("nobody listens at %v on device %s: %w", d.dst, d.id.dev.name, err))
+			ev.Reason = verbs.RejectNoService
+			return ev
+		case !errors.Is(err, unix.EAGAIN):
+			return fail(verbs.CMConnectError, err)
+		}
+		// The kernel's backlog is full and tells nobody when it no longer is.
+		left := time.Until(d.deadline)
+		if left <= 0 {
+			return fail(verbs.CMUnreachable, d.timedOut("the listener's backlog is full"))
+		}
+		select {
+		case <-time.After(min(pause, left)):
+		case <-d.id.done:
+			return fail(verbs.CMConnectError, verbs.ErrClosed)
+		}
+		pause = min(2*pause, 50*time.Millisecond)
+	}
+}
+
+// tryHosts connects to the listener on the very address, or on a wildcard that covers it.
+func (d *dial) tryHosts() (err error) {
+	for _, host := range hostsFor(d.dst.Addr()) {
+		err = d.sock.connect(boundName(d.id.dev.name, host, d.dst.Port()))
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return err
+		}
+	}
+	return err
+}
+
+// establish brings up the QP and sends RTU.
+func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
+	d.id.mu.Lock()
+	attr := d.id.rtsAttr(d.own, rep.param, d.own.RetryCount)
+	d.id.mu.Unlock()
+	err := d.qp.toRTS(attr)
+	if err != nil {
+		closeFDs(fds)
+		return d.failed(verbs.CMConnectError, err)
+	}
+	if err := d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
+		d.qp.disconnect()
+		return d.failed(verbs.CMConnectError, err)
+	}
+	if err := d.sock.send([]byte{msgRTU, wireVersion}, nil); err != nil {
+		d.qp.disconnect()
+		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener is gone: %w: %w", verbs.ErrPeerGone, err))
+	}
+	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
+}
+
+// rejected is the event for a REJ.
+func (d *dial) rejected(b []byte) verbs.CMEvent {
+	version, reason, private, err := parseREJ(b)
+	if err != nil {
+		return d.failed(verbs.CMConnectError, err)
+	}
+	switch reason {
+	case verbs.RejectConsumer:
+		err = fmt.Errorf("refused by the application at %v: %w", d.dst, unix.ECONNREFUSED)
+	case rejectDenied:
+		err = fmt.Errorf("the listener at %v belongs to another user and does not permit that: %w", d.dst, unix.EACCES)
+	case rejectUnsupported:
+		err = errVersion(version)
+	case rejectResources:
+		err = fmt.Errorf("the listener at %v is short of memory or descriptors: %w", d.dst, unix.ECONNREFUSED)
+	default:
+		err = fmt.Errorf("refused by %v, reason %v: %w", d.dst, reason, unix.ECONNREFUSED)
+	}
+	ev := d.failed(verbs.CMRejected, err)
+	ev.Reason, ev.Param.PrivateData = reason, private
+	return ev
+}
+
+// timedOut is the error of a dial that took too long.
+func (d *dial) timedOut(why string) error {
+	return fmt.Errorf("connecting to %v: %s: %w", d.dst, why, os.NewSyscallError("connect", syscall.ETIMEDOUT))
+}
+
+// failed is the event for an error.
+func (d *dial) failed(typ verbs.CMEventType, err error) verbs.CMEvent {
+	d.sock.close()
+	return verbs.CMEvent{Type: typ, ID: d.id, Err: err}
+}

@@ -1,0 +1,201 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// An actor plays a listener by hand.
+type actor struct {
+	t    *testing.T
+	sock *socket
+	addr netip.AddrPort
+}
+
+func newActor(t *testing.T) *actor {
+	t.Helper()
+	c, err := claimPort(soft0.name, localhost0, false)
+	require.NoError(t, err)
+	t.Cleanup(c.release)
+	require.NoError(t, unix.Listen(c.fd, 16))
+	s, err := newSocket(c.take())
+	require.NoError(t, err)
+	t.Cleanup(func() { s.close() })
+	return &actor{t, s, c.addr}
+}
+
+// accept takes one dialer and its REQ.
+func (a *actor) accept() (*socket, connMsg, []int) {
+	a.t.Helper()
+	fd, _, err := a.sock.accept()
+	require.NoError(a.t, err)
+	s, err := newSocket(fd)
+	require.NoError(a.t, err)
+	a.t.Cleanup(func() { s.close() })
+	buf := make([]byte, maxMessage)
+	n, fds, err := s.recv(buf)
+	require.NoError(a.t, err)
+	a.t.Cleanup(func() { closeFDs(fds) })
+	m, err := parseREQ(buf[:n])
+	require.NoError(a.t, err)
+	return s, m, fds
+}
+
+// offerOf is a REP with the offer of a QP made for it.
+func offerOf(t *testing.T, param verbs.ConnParam) (rep []byte, fds []int) {
+	t.Helper()
+	id := resolved(t, netip.MustParseAddrPort("127.0.0.1:1"), verbs.CMOptions{})
+	blob, fds, err := id.qp.(*qp).offer()
+	require.NoError(t, err)
+	return appendREP(nil, &connMsg{param: param, offer: blob}), fds
+}
+
+func TestDialBadListeners(t *testing.T) {
+	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, verbs.ConnParam{}) }
+	for _, tt := range []struct {
+		name string
+		act  func(t *testing.T, s *socket)
+		typ  verbs.CMEventType
+		err  error
+	}{
+		{"hangs up", func(t *testing.T, s *socket) { s.close() }, verbs.CMUnreachable, verbs.ErrPeerGone},
+		{"says bye", func(t *testing.T, s *socket) {
+			require.NoError(t, s.send([]byte{msgBye}, nil))
+			s.close()
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"garbage", func(t *testing.T, s *socket) {
+			require.NoError(t, s.send([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), nil))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"truncated REP", func(t *testing.T, s *socket) {
+			b, fds := rep(t)
+			require.NoError(t, s.send(b[:len(b)-1], fds))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"too few descriptors", func(t *testing.T, s *socket) {
+			b, fds := rep(t)
+			require.NoError(t, s.send(b, fds[1:]))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"too many descriptors", func(t *testing.T, s *socket) {
+			b, fds := rep(t)
+			require.NoError(t, s.send(b, append(fds[:len(fds):len(fds)], fds[0])))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"far too many descriptors", func(t *testing.T, s *socket) {
+			b, _ := rep(t)
+			sendRaw(t, s, b, []int{1, 1, 1, 1, 1, 1, 1, 1, 1})
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"descriptor of something else", func(t *testing.T, s *socket) {
+			b, fds := rep(t)
+			fds = append([]int(nil), fds...)
+			for i := range fds {
+				fds[i] = 1
+			}
+			require.NoError(t, s.send(b, fds))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"another version", func(t *testing.T, s *socket) {
+			b, fds := rep(t)
+			b[1]++
+			require.NoError(t, s.send(b, fds))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+		{"refuses the version", func(t *testing.T, s *socket) {
+			b := appendREJ(nil, rejectUnsupported, nil)
+			b[1]++
+			require.NoError(t, s.send(b, nil))
+		}, verbs.CMRejected, errVersion(wireVersion + 1)},
+		{"short of memory", func(t *testing.T, s *socket) {
+			refuse(s, rejectResources, nil)
+		}, verbs.CMRejected, unix.ECONNREFUSED},
+		{"another user's", func(t *testing.T, s *socket) {
+			refuse(s, rejectDenied, nil)
+		}, verbs.CMRejected, unix.EACCES},
+		{"truncated REJ", func(t *testing.T, s *socket) {
+			require.NoError(t, s.send(appendREJ(nil, rejectDenied, nil)[:rejHeadLen-1], nil))
+		}, verbs.CMConnectError, verbs.ErrProtocol},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			noLeaks(t)
+			a := newActor(t)
+			d := dialTo(t, a.addr)
+			s, _, _ := a.accept()
+			tt.act(t, s)
+			require.ErrorIs(t, d.next(tt.typ).Err, tt.err)
+			require.ErrorIs(t, d.Disconnect(), verbs.ErrState)
+			d.nothing()
+		})
+	}
+}
+
+func TestDialListenerDiesAfterREP(t *testing.T) {
+	noLeaks(t)
+	a := newActor(t)
+	d := dialTo(t, a.addr)
+	s, _, _ := a.accept()
+	b, fds := offerOf(t, verbs.ConnParam{})
+	require.NoError(t, s.send(b, fds))
+	s.close()
+	// It may or may not have been there for the RTU.
+	select {
+	case ev := <-d.events:
+		if ev.Type == verbs.CMEstablished {
+			ev = d.next(verbs.CMDisconnected)
+		} else {
+			require.Equal(t, verbs.CMConnectError, ev.Type)
+		}
+		require.ErrorIs(t, ev.Err, verbs.ErrPeerGone)
+	case <-time.After(patience):
+		require.FailNow(t, "no event")
+	}
+}
+
+func TestDialTimesOut(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+	require.NoError(t, d.Connect(nil, 10*time.Millisecond))
+	require.ErrorIs(t, d.next(verbs.CMUnreachable).Err, unix.ETIMEDOUT)
+	// The listener finds out when it answers.
+	a, _ := l.request()
+	a.createQP()
+	require.NoError(t, a.Accept(nil))
+	require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+	require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+	a.nothing()
+}
+
+func TestListenerClosesWithDialersWaiting(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+	var ds []*testID
+	for range 5 {
+		ds = append(ds, dialTo(t, l.LocalAddr()))
+	}
+	a, _ := l.request()
+	require.NoError(t, l.Close())
+	// The request that was delivered is answered, the others are told at once.
+	a.createQP()
+	require.NoError(t, a.Accept(nil))
+	established := 0
+	for _, d := range ds {
+		select {
+		case ev := <-d.events:
+			switch ev.Type {
+			case verbs.CMEstablished:
+				established++
+			case verbs.CMUnreachable:
+				require.ErrorIs(t, ev.Err, unix.ECONNRESET)
+			case verbs.CMRejected:
+				require.ErrorIs(t, ev.Err, unix.ECONNREFUSED)
+			default:
+				require.Fail(t, "unexpected", "%v: %v", ev.Type, ev.Err)
+			}
+		case <-time.After(patience):
+			require.FailNow(t, "no event")
+		}
+	}
+	require.Equal(t, 1, established)
+}

@@ -1,0 +1,159 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"container/list"
+	"errors"
+	"io"
+
+	pool "github.com/libp2p/go-buffer-pool"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// A halfOpen is a stranger: it has connected and not sent a request. It costs a
+// socket, a goroutine and a buffer, and only for so long.
+type halfOpen struct {
+	sock *socket
+	name string        // the name it has bound, which the kernel vouches for
+	elem *list.Element // in listener.half; nil when it was dropped
+	late *list.Element // in listener.strangers
+}
+
+// admit takes in a stranger, in place of the oldest if there are too many.
+func (l *listener) admit(fd int, name string) {
+	sock, err := newSocket(fd)
+	if err != nil {
+		l.count(&l.stats.Evicted)
+		return
+	}
+	_, uid, err := sock.peerCred()
+	if err != nil || !mayTalk(uid, l.opts.AnyUser) {
+		l.count(&l.stats.Denied)
+		refuse(sock, rejectDenied, nil)
+		return
+	}
+	h := &halfOpen{sock: sock, name: name}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		sock.close()
+		return
+	}
+	for l.half.Len() >= l.opts.MaxHalfOpen {
+		l.drop(l.half.Front(), &l.stats.Evicted)
+	}
+	h.elem = l.half.PushBack(h)
+	h.late = l.strangers.add(func() { l.tooLate(h) })
+	l.mu.Unlock()
+	go l.shake(h)
+}
+
+// evictOldest drops the oldest stranger, if there is one.
+func (l *listener) evictOldest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest := l.half.Front()
+	if oldest != nil {
+		l.drop(oldest, &l.stats.Evicted)
+	}
+	return oldest != nil
+}
+
+// tooLate drops a stranger that sent nothing in time.
+func (l *listener) tooLate(h *halfOpen) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.elem != nil && !l.closed {
+		l.drop(h.elem, &l.stats.TimedOut)
+	}
+}
+
+// drop ends the time of a stranger. Called with mu held.
+func (l *listener) drop(e *list.Element, count *uint64) {
+	h := l.half.Remove(e).(*halfOpen)
+	h.elem = nil
+	*count++
+	l.strangers.remove(h.late)
+	h.sock.close()
+}
+
+// shake waits for the stranger's request.
+func (l *listener) shake(h *halfOpen) {
+	buf := pool.Get(maxMessage)
+	defer pool.Put(buf)
+	n, fds, err := h.sock.recv(buf)
+	if !l.meet(h, err) {
+		closeFDs(fds)
+		h.sock.close()
+		return
+	}
+	m, err := parseREQ(buf[:n])
+	if err == nil && !(isNameOf(h.name, l.id.dev.name, m.src) && l.accepts(m.dst)) {
+		err = badMessage("REQ with addresses that are not its own")
+	}
+	if err != nil {
+		l.count(&l.stats.Malformed)
+		closeFDs(fds)
+		reason := verbs.RejectNone
+		if v := errVersion(0); errors.As(err, &v) {
+			reason = rejectUnsupported
+		}
+		refuse(h.sock, reason, nil)
+		return
+	}
+	m.offer = append([]byte(nil), m.offer...)
+	if !l.enter() {
+		closeFDs(fds)
+		h.sock.close()
+		return
+	}
+	l.bring(h.sock, &request{m, fds})
+}
+
+// meet ends the time as a stranger, with the error of its first message, and
+// says whether to go on.
+func (l *listener) meet(h *halfOpen, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || h.elem == nil {
+		return false // counted when it was dropped
+	}
+	l.half.Remove(h.elem)
+	h.elem = nil
+	l.strangers.remove(h.late)
+	switch {
+	case err == nil:
+		return true
+	case err == io.EOF:
+		l.stats.Hangup++
+	case errors.Is(err, unix.EMFILE):
+		l.stats.Evicted++
+	default:
+		l.stats.Malformed++
+	}
+	return false
+}
+
+// bring gives a request to the sink, as an id of its own. The id's events are
+// held back until the sink has seen it.
+func (l *listener) bring(sock *socket, req *request) {
+	id := newID(l.id.dev, l.id.events.currentSink())
+	id.state = cmRequested
+	id.ctx = l.id.dev.sharedContext()
+	id.opts = l.opts
+	id.local, id.remote = req.dst, req.src
+	id.sock, id.request, id.listen = sock, req, l
+	id.events.hold()
+
+	l.count(&l.stats.Requests)
+	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(req.param)}
+	l.id.events.pushThen(ev, func(delivered bool) {
+		id.events.drain()
+		if !delivered {
+			id.Close()
+		}
+	})
+	l.id.events.deliver()
+}

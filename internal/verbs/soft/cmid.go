@@ -1,0 +1,194 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"container/list"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// cmState is where a cmID stands (rdma_cm's enum rdma_cm_state).
+type cmState uint8
+
+const (
+	cmIdle cmState = iota
+	cmBound
+	cmListening
+	cmAddrResolved
+	cmRouteResolved
+	cmConnecting   // REQ is on its way, or REP was received
+	cmRequested    // REQ was received and waits for Accept or Reject
+	cmAccepting    // REP was sent and waits for RTU
+	cmConnected    // data flows
+	cmDisconnected // it did
+	cmFailed       // it never will
+	cmClosed
+)
+
+var cmStateNames = [...]string{
+	"idle", "bound", "listening", "address resolved", "route resolved", "connecting",
+	"requested", "accepting", "connected", "disconnected", "failed", "closed",
+}
+
+func (s cmState) String() string { return cmStateNames[s] }
+
+// cmID is verbs.CMID.
+//
+// mu is never held while the sink runs, while a QP is called, or while the peer
+// is waited for. The goroutines of an id, one that dials or one per stranger of a
+// listener, and the link of its QP report through the methods that lock mu and
+// look at the state; after Close they find cmClosed and undo what they hold.
+type cmID struct {
+	dev    *device // its name is the name space of addresses
+	events eventQueue
+	done   chan struct{} // closed by Close
+
+	mu     sync.Mutex
+	state  cmState
+	opts   verbs.CMOptions
+	ctx    verbs.Context
+	qp     *qp
+	claim  *portClaim // the address BindAddr took
+	dialFD int        // bound to an ephemeral port until Connect, or -1
+	local  netip.AddrPort
+	remote netip.AddrPort
+
+	// The link of a dialer may end before its goroutine has told that the
+	// connection stands; hangup says why, nil for in good order.
+	hungUp bool
+	hangup error
+
+	// sock is the connection to the peer. From attach on the QP owns it;
+	// closing it once more is harmless.
+	sock *socket
+
+	listen  *listener     // of a listening id; of an accepted one its parent
+	request *request      // of an accepted id until it is answered
+	rtuWait *list.Element // of an accepted id while it waits for RTU
+}
+
+// A request is a REQ that waits for its answer.
+type request struct {
+	connMsg
+	fds []int
+}
+
+// newID makes an idle id.
+func newID(dev *device, sink verbs.CMSink) *cmID {
+	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
+	id.events.init(sink)
+	return id
+}
+
+func (id *cmID) SetSink(sink verbs.CMSink) { id.events.setSink(sink) }
+
+func (id *cmID) SetOptions(opts verbs.CMOptions) error {
+	switch {
+	case opts.ReuseAddr:
+		return fmt.Errorf("ReuseAddr: %w", verbs.ErrNotSupported)
+	case opts.AckTimeout > 31:
+		return fmt.Errorf("AckTimeout %d is more than 31: %w", opts.AckTimeout, verbs.ErrInvalid)
+	case opts.HandshakeTimeout < 0:
+		return fmt.Errorf("HandshakeTimeout %v is negative: %w", opts.HandshakeTimeout, verbs.ErrInvalid)
+	case opts.MaxHalfOpen < 0:
+		return fmt.Errorf("MaxHalfOpen %d is negative: %w", opts.MaxHalfOpen, verbs.ErrInvalid)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("SetOptions", cmIdle); err != nil {
+		return err
+	}
+	id.opts = opts
+	return nil
+}
+
+// expect fails unless the id is in one of the states. Called with mu held.
+func (id *cmID) expect(call string, states ...cmState) error {
+	for _, s := range states {
+		if id.state == s {
+			return nil
+		}
+	}
+	if id.state == cmClosed {
+		return fmt.Errorf("%s: %w", call, verbs.ErrClosed)
+	}
+	return fmt.Errorf("%s on an id that is %v: %w", call, id.state, verbs.ErrState)
+}
+
+func (id *cmID) Verbs() verbs.Context {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.ctx
+}
+
+func (id *cmID) LocalAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return displayedPort(id.local)
+}
+
+func (id *cmID) RemoteAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return displayedPort(id.remote)
+}
+
+func displayedPort(a netip.AddrPort) netip.AddrPort {
+	if a.Addr().Zone() == "" {
+		return a
+	}
+	return netip.AddrPortFrom(displayed(a.Addr()), a.Port())
+}
+
+// Close destroys the id. Waiting for a running sink comes last, so that the sink
+// finds everything closed.
+func (id *cmID) Close() error {
+	id.mu.Lock()
+	was := id.state
+	if was == cmClosed {
+		id.mu.Unlock()
+		id.events.close() // the first Close may still be waiting for it
+		return verbs.ErrClosed
+	}
+	id.state = cmClosed
+	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
+	claim, dialFD := id.claim, id.dialFD
+	id.qp, id.request, id.claim, id.dialFD = nil, nil, nil, -1
+	id.confirmed()
+	id.mu.Unlock()
+
+	close(id.done)
+	switch was {
+	case cmListening:
+		listen.close()
+	case cmConnecting:
+		sock.close()
+	case cmRequested:
+		refuse(sock, verbs.RejectConsumer, nil)
+		closeFDs(req.fds)
+		listen.answered()
+	case cmAccepting, cmConnected:
+		qp.disconnect()
+	}
+	if claim != nil {
+		claim.release()
+	}
+	if dialFD >= 0 {
+		unix.Close(dialFD)
+	}
+	id.events.close()
+	return nil
+}
+
+// confirmed ends the wait for RTU. Called with mu held.
+func (id *cmID) confirmed() {
+	if id.rtuWait != nil {
+		id.listen.unconfirmed.remove(id.rtuWait)
+		id.rtuWait = nil
+	}
+}

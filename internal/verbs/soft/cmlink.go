@@ -1,0 +1,133 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// conclude ends a dial with ev; false means that nobody wants to know any more.
+// The event must be delivered by the caller.
+func (id *cmID) conclude(ev *verbs.CMEvent) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != cmConnecting {
+		return false
+	}
+	id.events.push(*ev)
+	switch {
+	case ev.Type != verbs.CMEstablished:
+		id.state = cmFailed
+	case id.hungUp: // the peer accepted, and has closed since
+		id.disconnected(id.hangup)
+	default:
+		id.state = cmConnected
+	}
+	return true
+}
+
+// fail moves the id from state from to failed, with an event if there is one to
+// give, and says whether it did. The caller starts the delivery.
+func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
+	id.mu.Lock()
+	if id.state != from {
+		id.mu.Unlock()
+		return false
+	}
+	id.state = cmFailed
+	id.confirmed()
+	if ev != nil {
+		id.events.push(*ev)
+	}
+	id.mu.Unlock()
+	return true
+}
+
+// onMessage takes the peer's messages from the QP's link, on its goroutine. RTU is
+// the only one due: the end of a connection is the link's own matter.
+func (id *cmID) onMessage(msg []byte) {
+	err := checkSignal(msg, msgRTU)
+	id.mu.Lock()
+	qp := id.qp
+	if err == nil && id.state == cmAccepting {
+		id.confirmed()
+		id.state = cmConnected
+		id.events.push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+		id.mu.Unlock()
+		qp.retry() // what was posted before the dialer was up
+		id.events.start()
+		return
+	}
+	id.mu.Unlock()
+	if err == nil {
+		err = badMessage("RTU out of turn")
+	}
+	if qp != nil {
+		qp.disconnect()
+	}
+	id.end(err)
+}
+
+// onHangup hears from the QP's link that the connection is over, on its goroutine.
+func (id *cmID) onHangup(orderly bool, err error) {
+	switch {
+	case orderly:
+		err = nil
+	case err == nil:
+		err = verbs.ErrPeerGone
+	}
+	id.end(err)
+}
+
+// end tells the application that the peer ended the connection; err is nil if
+// it did so in good order.
+func (id *cmID) end(err error) {
+	id.mu.Lock()
+	switch id.state {
+	case cmConnecting:
+		// The dialer's goroutine is about to tell how the dial ended.
+		id.hungUp, id.hangup = true, err
+	case cmAccepting:
+		if err == nil {
+			err = verbs.ErrPeerGone
+		}
+		id.state = cmFailed
+		id.confirmed()
+		err = fmt.Errorf("the dialer left before the connection stood: %w", err)
+		id.events.push(verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err})
+	case cmConnected:
+		id.disconnected(err)
+	}
+	id.mu.Unlock()
+	id.events.start()
+}
+
+// disconnected is called with mu held. Nothing of a connection lingers in a
+// network, so that the time of waiting is over at once.
+func (id *cmID) disconnected(err error) {
+	id.state = cmDisconnected
+	id.events.push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id, Err: err})
+	id.events.push(verbs.CMEvent{Type: verbs.CMTimewaitExit, ID: id})
+}
+
+// Disconnect is nothing new to an id whose peer has disconnected.
+func (id *cmID) Disconnect() error {
+	id.mu.Lock()
+	if err := id.expect("Disconnect", cmConnected, cmAccepting, cmDisconnected); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	if id.state == cmDisconnected {
+		id.mu.Unlock()
+		return nil
+	}
+	id.confirmed()
+	id.disconnected(nil)
+	qp := id.qp
+	id.mu.Unlock()
+	qp.disconnect()
+	id.events.start()
+	return nil
+}

@@ -1,0 +1,191 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"container/list"
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	defaultHandshakeTimeout = 5 * time.Second
+	defaultMaxHalfOpen      = 1024
+	defaultBacklog          = 128
+	// minKernelBacklog lets a burst of dialers wait in the kernel, which wakes
+	// them at once, and not at home, where they have to try again.
+	minKernelBacklog = 128
+)
+
+// A listener accepts the strangers that connect to a listening id and hands the
+// requests of those that send one to its sink.
+type listener struct {
+	id      *cmID
+	sock    *socket // only accepted from
+	addr    netip.AddrPort
+	dual    bool // the wildcard of both families
+	opts    verbs.CMOptions
+	backlog int
+
+	mu     sync.Mutex
+	room   sync.Cond // on mu: pending fell, or closed
+	closed bool
+	// pending requests have been given to the sink and not been answered;
+	// waiting ones are complete and wait for pending to fall.
+	pending int
+	waiting int
+	half    list.List // *halfOpen, the oldest first
+	stats   verbs.CMListenStats
+
+	strangers   timeoutList // that have to send a request
+	unconfirmed timeoutList // accepted ids that wait for RTU
+}
+
+func (id *cmID) Listen(backlog int) error {
+	if backlog <= 0 {
+		backlog = defaultBacklog
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("Listen", cmBound); err != nil {
+		return err
+	}
+	if err := unix.Listen(id.claim.fd, max(backlog, minKernelBacklog)); err != nil {
+		return os.NewSyscallError("listen", err)
+	}
+	sock, err := newSocket(id.claim.take())
+	if err != nil {
+		id.state = cmFailed // the address went with the descriptor
+		return err
+	}
+	l := &listener{id: id, sock: sock, addr: id.local, backlog: backlog, opts: id.opts}
+	l.dual = id.local.Addr() == netip.IPv6Unspecified() && !id.opts.AFOnly
+	l.room.L = &l.mu
+	if l.opts.HandshakeTimeout == 0 {
+		l.opts.HandshakeTimeout = defaultHandshakeTimeout
+	}
+	if l.opts.MaxHalfOpen == 0 {
+		l.opts.MaxHalfOpen = defaultMaxHalfOpen
+	}
+	l.strangers.after, l.unconfirmed.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout
+	id.listen, id.state = l, cmListening
+	go l.run()
+	return nil
+}
+
+func (id *cmID) ListenStats() verbs.CMListenStats {
+	id.mu.Lock()
+	l := id.listen
+	id.mu.Unlock()
+	if l == nil {
+		return verbs.CMListenStats{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stats := l.stats
+	stats.HalfOpen = l.half.Len()
+	return stats
+}
+
+// run accepts until the listener is closed.
+func (l *listener) run() {
+	const firstPause, lastPause = 5 * time.Millisecond, time.Second
+	pause := firstPause
+	for l.waitRoom() {
+		fd, name, err := l.sock.accept()
+		switch {
+		case err == nil:
+			pause = firstPause
+			l.admit(fd, name)
+		case errors.Is(err, os.ErrClosed):
+			return
+		case l.evictOldest():
+			// Want of descriptors or memory: strangers go first.
+		default:
+			select {
+			case <-time.After(pause):
+			case <-l.id.done:
+				return
+			}
+			pause = min(2*pause, lastPause)
+		}
+	}
+}
+
+// waitRoom waits until another request may be brought; false means closed.
+func (l *listener) waitRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.closed && l.pending+l.waiting >= l.backlog {
+		l.room.Wait()
+	}
+	return !l.closed
+}
+
+// enter waits until a complete request may be given to the sink.
+func (l *listener) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting++
+	for !l.closed && l.pending >= l.backlog {
+		l.room.Wait()
+	}
+	l.waiting--
+	if l.closed {
+		return false
+	}
+	l.pending++
+	return true
+}
+
+// answered says that a pending request waits no more.
+func (l *listener) answered() {
+	l.mu.Lock()
+	l.pending--
+	l.room.Broadcast()
+	l.mu.Unlock()
+}
+
+// count adds to one of the counts.
+func (l *listener) count(n *uint64) {
+	l.mu.Lock()
+	*n++
+	l.mu.Unlock()
+}
+
+// close stops listening and drops all strangers. Pending requests stay.
+func (l *listener) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.room.Broadcast()
+	for e := l.half.Front(); e != nil; e = e.Next() {
+		h := e.Value.(*halfOpen)
+		l.strangers.remove(h.late)
+		h.sock.close()
+	}
+	l.half.Init()
+	l.mu.Unlock()
+	l.sock.close()
+}
+
+// accepts says whether a dialer of dst may have come to this listener.
+func (l *listener) accepts(dst netip.AddrPort) bool {
+	if dst.Port() != l.addr.Port() {
+		return false
+	}
+	own := l.addr.Addr()
+	if !own.IsUnspecified() {
+		return dst.Addr() == own
+	}
+	if own.Is4() != dst.Addr().Is4() && !l.dual {
+		return false
+	}
+	local, err := isLocal(dst.Addr())
+	return err == nil && local
+}

@@ -1,0 +1,266 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+var localhost0 = netip.MustParseAddrPort("127.0.0.1:0")
+
+// stranger connects to a listener at addr, with a dialer's name, and says nothing.
+func stranger(t *testing.T, addr netip.AddrPort) *socket {
+	t.Helper()
+	s, _ := strangerFrom(t, addr)
+	return s
+}
+
+func strangerFrom(t *testing.T, addr netip.AddrPort) (*socket, netip.AddrPort) {
+	t.Helper()
+	fd, src, err := bindEphemeral(soft0.name, addr.Addr())
+	require.NoError(t, err)
+	s, err := newSocket(fd)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.close() })
+	until(func() bool {
+		err = s.connect(boundName(soft0.name, addr.Addr().String(), addr.Port()))
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	require.NoError(t, err)
+	return s, src
+}
+
+// waitStats waits until a listener's counts are as wanted.
+func waitStats(t *testing.T, l *testID, ok func(verbs.CMListenStats) bool) {
+	t.Helper()
+	require.True(t, until(func() bool { return ok(l.ListenStats()) }), "%+v", l.ListenStats())
+}
+
+// honest checks that a dialer gets through to l.
+func honest(t *testing.T, l *testID) {
+	t.Helper()
+	d := dialTo(t, l.LocalAddr())
+	a, _ := l.request()
+	a.createQP()
+	require.NoError(t, a.Accept(nil))
+	d.next(verbs.CMEstablished)
+	a.next(verbs.CMEstablished)
+	d.close()
+	a.next(verbs.CMDisconnected)
+	a.close()
+}
+
+func TestStrangers(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: 50 * time.Millisecond})
+	addr := l.LocalAddr()
+	fits := func(ok func(verbs.CMListenStats) bool) {
+		t.Helper()
+		waitStats(t, l, ok)
+		l.nothing()
+		honest(t, l)
+	}
+	buf := make([]byte, maxMessage)
+
+	stranger(t, addr)
+	fits(func(s verbs.CMListenStats) bool { return s.TimedOut == 1 && s.HalfOpen == 0 })
+
+	stranger(t, addr).close()
+	fits(func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
+
+	s := stranger(t, addr)
+	require.NoError(t, s.send([]byte("GET / HTTP/1.1\r\n\r\n"), nil))
+	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 1 })
+
+	s = stranger(t, addr)
+	sendRaw(t, s, []byte{msgREQ}, []int{1, 1, 1, 1, 1, 1, 1, 1, 1})
+	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 2 })
+
+	// A name that no dialer has.
+	fd, err := openSocket()
+	require.NoError(t, err)
+	s, err = newSocket(fd)
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, s.connect(boundName(soft0.name, "127.0.0.1", addr.Port())))
+	req := testREQ()
+	req.dst = addr
+	require.NoError(t, s.send(appendREQ(nil, &req), nil))
+	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 3 })
+
+	// Another address than the one it came to.
+	s, req.src = strangerFrom(t, addr)
+	req.dst = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())
+	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
+	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 4 })
+
+	// Another version, which is told so.
+	s = stranger(t, addr)
+	require.NoError(t, s.send([]byte{msgREQ, wireVersion + 1, 1, 2, 3}, nil))
+	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 5 })
+	n, _, err := s.recv(buf)
+	require.NoError(t, err)
+	version, reason, _, err := parseREJ(buf[:n])
+	require.NoError(t, err)
+	require.EqualValues(t, wireVersion, version)
+	require.Equal(t, rejectUnsupported, reason)
+
+	// A request with an offer that means nothing reaches the application, and
+	// goes no further.
+	s, req.src = strangerFrom(t, addr)
+	req.dst, req.offer = addr, []byte("nonsense")
+	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
+	a, _ := l.request()
+	a.createQP()
+	require.ErrorIs(t, a.Accept(nil), verbs.ErrProtocol)
+	a.nothing()
+	honest(t, l)
+}
+
+func TestManyHalfOpenStrangers(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	for range 200 {
+		stranger(t, l.LocalAddr())
+	}
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 200 })
+	honest(t, l)
+	require.Equal(t, 200, l.ListenStats().HalfOpen)
+	require.Zero(t, l.ListenStats().Evicted)
+}
+
+func TestOldestStrangerIsEvicted(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3})
+	var all []*socket
+	for i := range 10 {
+		all = append(all, stranger(t, l.LocalAddr()))
+		waitStats(t, l, func(s verbs.CMListenStats) bool { return int(s.Evicted)+s.HalfOpen == i+1 })
+	}
+	require.Equal(t, 3, l.ListenStats().HalfOpen)
+	for i, s := range all {
+		if i < 7 {
+			_, _, err := s.recv(make([]byte, 1))
+			require.Error(t, err)
+		} else {
+			require.NoError(t, s.send([]byte{0}, nil))
+		}
+	}
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 3 && s.HalfOpen == 0 })
+	honest(t, l)
+}
+
+func TestBacklog(t *testing.T) {
+	noLeaks(t)
+	const backlog, dialers = 2, 7
+	l := listenAt(t, "127.0.0.1:0", backlog, verbs.CMOptions{})
+	for range dialers {
+		dialTo(t, l.LocalAddr())
+	}
+	var pending []*testID
+	for range backlog {
+		a, _ := l.request()
+		pending = append(pending, a)
+	}
+	for i := range dialers {
+		require.EqualValues(t, min(backlog+i, dialers), l.ListenStats().Requests)
+		switch i % 3 {
+		case 0:
+			require.NoError(t, pending[i].Reject(nil))
+		case 1:
+			pending[i].createQP()
+			require.NoError(t, pending[i].Accept(nil))
+		case 2:
+			require.NoError(t, pending[i].Close())
+		}
+		if i+backlog < dialers {
+			a, _ := l.request()
+			pending = append(pending, a)
+		}
+	}
+	l.nothing()
+}
+
+// TestBacklogHoldsStrangersBack checks that nobody is let in while the application
+// does not answer.
+func TestBacklogHoldsStrangersBack(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+	dialTo(t, l.LocalAddr())
+	a, _ := l.request()
+	for range 5 {
+		require.NoError(t, stranger(t, l.LocalAddr()).send([]byte("garbage"), nil))
+	}
+	// One may have been accepted while the request was on its way.
+	malformed := func(n uint64) func() bool {
+		return func() bool { return l.ListenStats().Malformed >= n }
+	}
+	time.Sleep(20 * time.Millisecond) // nothing is to happen
+	require.False(t, malformed(2)())
+	require.NoError(t, a.Reject(nil))
+	require.True(t, until(malformed(5)))
+}
+
+func TestKernelBacklogFull(t *testing.T) {
+	noLeaks(t)
+	// A listener that does not accept, with room for one.
+	c, err := claimPort(soft0.name, localhost0, false)
+	require.NoError(t, err)
+	defer c.release()
+	require.NoError(t, unix.Listen(c.fd, 0))
+	stranger(t, c.addr)
+
+	d := resolved(t, c.addr, verbs.CMOptions{})
+	require.NoError(t, d.Connect(nil, 20*time.Millisecond))
+	require.ErrorIs(t, d.next(verbs.CMUnreachable).Err, unix.ETIMEDOUT)
+
+	// It gets in when there is room.
+	d = dialTo(t, c.addr)
+	l, err := newSocket(c.take())
+	require.NoError(t, err)
+	defer l.close()
+	for range 2 {
+		fd, _, err := l.accept()
+		require.NoError(t, err)
+		s, err := newSocket(fd)
+		require.NoError(t, err)
+		defer s.close()
+		defer refuse(s, verbs.RejectConsumer, nil)
+	}
+	d.nothing()
+}
+
+func TestListenerOutOfDescriptors(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	for range 5 {
+		stranger(t, l.LocalAddr())
+	}
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 5 })
+
+	// The next one is made now and connects when no descriptor is left.
+	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr())
+	require.NoError(t, err)
+	s, err := newSocket(fd)
+	require.NoError(t, err)
+	defer s.close()
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	low := old
+	low.Cur = 3
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	err = s.connect(boundName(soft0.name, "127.0.0.1", l.LocalAddr().Port()))
+	evicted := until(func() bool { return l.ListenStats().Evicted == 5 })
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	require.NoError(t, err)
+	require.True(t, evicted)
+	// It lives on.
+	honest(t, l)
+}

@@ -1,0 +1,217 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// The messages of the connection manager. All numbers are little endian, all
+// reserved bytes zero, and a message is exactly as long as its lengths say.
+//
+//	       0     1     2     3     4     5     6     7     8        12       14      16
+//	REQ    type  vers  flags resp  init  retry rnr   nPriv QPN      nOffer   0       src[24] dst[24] private offer
+//	REP    type  vers  flags resp  init  0     rnr   nPriv QPN      nOffer   0       private offer
+//	REJ    type  vers  reason      nPriv 0     0     0     private
+//	RTU    type  vers
+//
+// The first two bytes, and the whole of REJ, are the same in every version.
+const (
+	msgREQ = 1
+	msgREP = 2
+	msgREJ = 3
+	msgRTU = 4
+
+	// wireVersion covers these messages, the offers in them, and what a
+	// connection's two ends share in memory.
+	wireVersion = 1
+
+	connHeadLen = 16
+	wireAddrLen = 24
+	reqHeadLen  = connHeadLen + 2*wireAddrLen
+	rejHeadLen  = 8
+
+	flagFlowControl = 1 << 0
+	flagSRQ         = 1 << 1
+)
+
+// rejectUnsupported answers a request of another wire version (IBA 12.6.7.2: unsupported request).
+const rejectUnsupported verbs.RejectReason = 5
+
+// errVersion is returned for a message of another version.
+type errVersion uint8
+
+func (v errVersion) Error() string {
+	return fmt.Sprintf("the peer speaks version %d of the software device's protocol, this library speaks %d: update the older of the two", uint8(v), wireVersion)
+}
+
+func (errVersion) Unwrap() error { return verbs.ErrProtocol }
+
+// A connMsg is a REQ or a REP.
+type connMsg struct {
+	param    verbs.ConnParam
+	src, dst netip.AddrPort // REQ only
+	offer    []byte         // what the QP at the other end needs to know of this one
+}
+
+// appendREQ appends m as a REQ.
+func appendREQ(b []byte, m *connMsg) []byte {
+	b = appendConnHead(b, msgREQ, m)
+	b = appendWireAddr(b, m.src)
+	b = appendWireAddr(b, m.dst)
+	b = append(b, m.param.PrivateData...)
+	return append(b, m.offer...)
+}
+
+// appendREP appends m as a REP.
+func appendREP(b []byte, m *connMsg) []byte {
+	b = appendConnHead(b, msgREP, m)
+	b = append(b, m.param.PrivateData...)
+	return append(b, m.offer...)
+}
+
+func appendConnHead(b []byte, typ byte, m *connMsg) []byte {
+	p := &m.param
+	var flags, retry byte
+	if p.FlowControl {
+		flags |= flagFlowControl
+	}
+	if p.SRQ {
+		flags |= flagSRQ
+	}
+	if typ == msgREQ {
+		retry = p.RetryCount
+	}
+	b = append(b, typ, wireVersion, flags, p.ResponderResources, p.InitiatorDepth, retry, p.RNRRetryCount, byte(len(p.PrivateData)))
+	b = binary.LittleEndian.AppendUint32(b, p.QPNum)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.offer)))
+	return append(b, 0, 0)
+}
+
+// parseREQ parses a REQ. The offer is a part of b, the private data is not.
+func parseREQ(b []byte) (m connMsg, err error) {
+	if err := checkHead(b, msgREQ, reqHeadLen); err != nil {
+		return m, err
+	}
+	var ok bool
+	if m.src, ok = parseWireAddr(b[connHeadLen:]); !ok {
+		return m, badMessage("REQ with a bad source address")
+	}
+	if m.dst, ok = parseWireAddr(b[connHeadLen+wireAddrLen:]); !ok {
+		return m, badMessage("REQ with a bad destination address")
+	}
+	if m.src.Addr().Is4() != m.dst.Addr().Is4() {
+		return m, badMessage("REQ from one address family to the other")
+	}
+	return m, parseConn(b, reqHeadLen, verbs.MaxConnectPrivateData, &m)
+}
+
+// parseREP parses a REP. The offer is a part of b, the private data is not.
+func parseREP(b []byte) (m connMsg, err error) {
+	if err := checkHead(b, msgREP, connHeadLen); err != nil {
+		return m, err
+	}
+	if b[5] != 0 {
+		return m, badMessage("REP with a retry count")
+	}
+	return m, parseConn(b, connHeadLen, verbs.MaxAcceptPrivateData, &m)
+}
+
+// parseConn parses what REQ and REP have in common.
+func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
+	flags, nPriv, nOffer := b[2], int(b[7]), int(binary.LittleEndian.Uint16(b[12:]))
+	switch {
+	case flags&^(flagFlowControl|flagSRQ) != 0 || b[5] > 7 || b[6] > 7 || b[14] != 0 || b[15] != 0:
+		return badMessage("connection parameters out of range")
+	case nPriv > maxPrivate:
+		return badMessage(strconv.Itoa(nPriv) + " bytes of private data")
+	case len(b) != headLen+nPriv+nOffer:
+		return badMessage("connection message whose parts do not make up its length")
+	}
+	m.param = verbs.ConnParam{
+		PrivateData:        append([]byte(nil), b[headLen:headLen+nPriv]...),
+		ResponderResources: b[3],
+		InitiatorDepth:     b[4],
+		FlowControl:        flags&flagFlowControl != 0,
+		RetryCount:         b[5],
+		RNRRetryCount:      b[6],
+		SRQ:                flags&flagSRQ != 0,
+		QPNum:              binary.LittleEndian.Uint32(b[8:]),
+	}
+	m.offer = b[headLen+nPriv:]
+	return nil
+}
+
+// appendREJ appends a REJ.
+func appendREJ(b []byte, reason verbs.RejectReason, private []byte) []byte {
+	b = append(b, msgREJ, wireVersion)
+	b = binary.LittleEndian.AppendUint16(b, uint16(reason))
+	b = append(b, byte(len(private)), 0, 0, 0)
+	return append(b, private...)
+}
+
+// parseREJ parses a REJ of any version, which version says.
+func parseREJ(b []byte) (version uint8, reason verbs.RejectReason, private []byte, err error) {
+	if len(b) < rejHeadLen || b[0] != msgREJ || len(b) != rejHeadLen+int(b[4]) {
+		return 0, 0, nil, badMessage("REJ of a wrong length")
+	}
+	if int(b[4]) > verbs.MaxRejectPrivateData || b[5]|b[6]|b[7] != 0 {
+		return 0, 0, nil, badMessage("REJ out of range")
+	}
+	return b[1], verbs.RejectReason(binary.LittleEndian.Uint16(b[2:])), append([]byte(nil), b[rejHeadLen:]...), nil
+}
+
+// checkSignal checks a message that has only a type and a version.
+func checkSignal(b []byte, typ byte) error {
+	if err := checkHead(b, typ, 2); err != nil {
+		return err
+	}
+	if len(b) != 2 {
+		return badMessage("signal of a wrong length")
+	}
+	return nil
+}
+
+// checkHead checks type, version and least length of a message.
+func checkHead(b []byte, typ byte, least int) error {
+	switch {
+	case len(b) < 2 || b[0] != typ:
+		return badMessage("another message than the one due")
+	case b[1] != wireVersion:
+		return errVersion(b[1])
+	case len(b) < least:
+		return badMessage("message that ends in its head")
+	}
+	return nil
+}
+
+// appendWireAddr appends ip[16], zone u32, port u16, 0 u16.
+func appendWireAddr(b []byte, a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	zone, _ := strconv.ParseUint(a.Addr().Zone(), 10, 32) // canonical: an index or nothing
+	b = append(b, ip[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(zone))
+	b = binary.LittleEndian.AppendUint16(b, a.Port())
+	return append(b, 0, 0)
+}
+
+// parseWireAddr takes canonical, specific addresses only.
+func parseWireAddr(b []byte) (a netip.AddrPort, ok bool) {
+	ip := netip.AddrFrom16([16]byte(b[:16])).Unmap()
+	zone := binary.LittleEndian.Uint32(b[16:])
+	port := binary.LittleEndian.Uint16(b[20:])
+	if (zone != 0) != (ip.Is6() && ip.IsLinkLocalUnicast()) || ip.IsUnspecified() || port == 0 || b[22]|b[23] != 0 {
+		return a, false
+	}
+	if zone != 0 {
+		ip = ip.WithZone(strconv.FormatUint(uint64(zone), 10))
+	}
+	return netip.AddrPortFrom(ip, port), true
+}
+
+func badMessage(what string) error { return fmt.Errorf("%s: %w", what, verbs.ErrProtocol) }

@@ -1,0 +1,107 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+const (
+	// cmAckTimeout is the exponent of the ACK timeout where the options name none: 0.27 s.
+	cmAckTimeout = 16
+	// cmMinRNRTimer is 0.64 ms; librdmacm's own choice of 0 would be 655 ms.
+	cmMinRNRTimer = 12
+)
+
+func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("CreateQP", cmAddrResolved, cmRouteResolved, cmRequested); err != nil {
+		return nil, err
+	}
+	if id.qp != nil {
+		return nil, fmt.Errorf("CreateQP on an id that has a QP: %w", verbs.ErrState)
+	}
+	if pd == nil || pd.Context() != id.ctx {
+		return nil, fmt.Errorf("the PD is not one of the id's Verbs(): %w", verbs.ErrInvalid)
+	}
+	q, err := pd.CreateQP(attr)
+	if err != nil {
+		return nil, err
+	}
+	init := verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: verbs.AccessRemoteWrite}
+	if err := q.Modify(&init, verbs.RCMaskInit); err != nil {
+		q.Close()
+		return nil, err
+	}
+	id.qp = q.(*qp)
+	return q, nil
+}
+
+// sendOffer sends the message that makes of the QP's offer, with its descriptors.
+// The lock keeps them the QP's until they are sent: Close would leave their
+// numbers to other files.
+func (q *qp) sendOffer(s *socket, message func(offer []byte) []byte) error {
+	blob, fds, err := q.offer()
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.offered == nil || &q.offered.blob[0] != &blob[0] {
+		return fmt.Errorf("QP closed or reset while it was being connected: %w", verbs.ErrState)
+	}
+	return s.send(message(blob), fds)
+}
+
+// checkParam checks what an application asks for.
+func checkParam(p *verbs.ConnParam, maxPrivate int) error {
+	switch {
+	case len(p.PrivateData) > maxPrivate:
+		return fmt.Errorf("%d bytes of private data are more than %d: %w", len(p.PrivateData), maxPrivate, verbs.ErrInvalid)
+	case p.RetryCount > 7 || p.RNRRetryCount > 7:
+		return fmt.Errorf("retry counts %d and %d are not both 0 to 7: %w", p.RetryCount, p.RNRRetryCount, verbs.ErrInvalid)
+	}
+	return nil
+}
+
+// swapped is what the peer sent, as an event shows it: what it takes as a
+// responder is what this end may initiate (rdma_get_cm_event(3)).
+func swapped(p verbs.ConnParam) verbs.ConnParam {
+	p.ResponderResources, p.InitiatorDepth = p.InitiatorDepth, p.ResponderResources
+	return p
+}
+
+// rtsAttr is how a QP is brought up by what the two ends agreed on. retry is the
+// dialer's count, which holds for both; RNR retries are what the peer asked for.
+func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
+	access := verbs.AccessRemoteWrite
+	if own.ResponderResources > 0 {
+		access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	}
+	timeout := id.opts.AckTimeout
+	if timeout == 0 {
+		timeout = cmAckTimeout
+	}
+	return verbs.QPAttr{
+		PathMTU:     verbs.MTU4096,
+		DestQPN:     peer.QPNum,
+		AccessFlags: access,
+		AH: verbs.AHAttr{
+			DGID:         verbs.GIDFromAddr(id.remote.Addr()),
+			PortNum:      1,
+			IsGlobal:     true,
+			HopLimit:     1,
+			TrafficClass: id.opts.TOS,
+		},
+		PortNum:         1,
+		MaxRdAtomic:     min(own.InitiatorDepth, peer.ResponderResources),
+		MaxDestRdAtomic: own.ResponderResources,
+		MinRNRTimer:     cmMinRNRTimer,
+		Timeout:         timeout,
+		RetryCnt:        retry,
+		RNRRetry:        peer.RNRRetryCount,
+	}
+}

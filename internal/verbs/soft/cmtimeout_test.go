@@ -1,0 +1,50 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTimeoutList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		l := timeoutList{after: 5 * time.Second}
+		var fired []time.Duration
+		var mu sync.Mutex
+		f := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			fired = append(fired, time.Since(start))
+		}
+
+		first := l.add(f)
+		time.Sleep(time.Second)
+		l.add(f)
+		time.Sleep(time.Second)
+		third := l.add(f)
+		l.add(f)
+		l.remove(first)
+		l.remove(first)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{6 * time.Second, 7 * time.Second, 7 * time.Second}, fired)
+		l.remove(third)
+
+		// It begins again after it was empty, and after it had run for nothing.
+		l.remove(l.add(f))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		fired = nil
+		again := time.Since(start)
+		l.add(f)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{again + 5*time.Second}, fired)
+	})
+}

@@ -1,0 +1,361 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+const maxCQE = 1 << 20
+
+// cq is verbs.CQ. Receive completions are taken straight from the inboxes of the
+// connected QPs when the CQ is polled; what completes on this side (sends, flushed
+// requests) waits in a ring, which comes first.
+type cq struct {
+	ctx     *devContext
+	channel *compChannel // may be nil
+	size    int
+
+	mu    sync.Mutex
+	ring  []cqe
+	head  uint32
+	tail  uint32
+	rx    []*qp // QPs whose inboxes are consumed here
+	turn  int   // the one to begin with
+	armed uint32
+	event bool // the channel was signalled and nobody has got the event
+	dead  bool // overrun
+	// slow says that polling needs care: the CQ is closed or dead, or receives
+	// could overrun it, and everything is taken into the ring first, where that
+	// is noticed.
+	slow   bool
+	failed []*qp // QPs to move to ERR once the lock is released
+
+	users  []*qp // QPs that complete here
+	closed bool
+}
+
+// cqe is a completion in the ring. Polling it frees the slots of sq up to idx.
+type cqe struct {
+	wc  verbs.WC
+	sq  *sendQueue
+	idx uint32
+}
+
+func newCQ(ctx *devContext, size int, ch *compChannel) (*cq, error) {
+	if size < 1 || size > maxCQE {
+		return nil, fmt.Errorf("%w: CQ of %d entries, where 1 to %d are possible", verbs.ErrInvalid, size, maxCQE)
+	}
+	c := &cq{ctx: ctx, channel: ch, size: size}
+	if ch != nil {
+		if err := ch.add(c); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *cq) Cap() int { return c.size }
+
+func (c *cq) Poll(wc []verbs.WC) (int, error) {
+	if len(wc) == 0 {
+		return 0, nil
+	}
+	c.mu.Lock()
+	if c.slow {
+		return c.pollSlow(wc)
+	}
+	n := 0
+	if c.head != c.tail {
+		n = c.take(wc)
+	}
+	for i := len(c.rx); i > 0 && n < len(wc); i-- {
+		if c.turn >= len(c.rx) {
+			c.turn = 0
+		}
+		n += c.rx[c.turn].receive(wc[n:])
+		c.turn++
+	}
+	if len(c.failed) != 0 {
+		c.failLocked()
+		return n, nil
+	}
+	c.mu.Unlock()
+	return n, nil
+}
+
+// pollSlow is Poll of a CQ that can overrun, or has, or is closed.
+func (c *cq) pollSlow(wc []verbs.WC) (int, error) {
+	if c.closed {
+		c.mu.Unlock()
+		return 0, verbs.ErrClosed
+	}
+	for _, q := range c.rx {
+		c.drain(q, false)
+	}
+	if c.dead {
+		c.mu.Unlock()
+		return 0, c.overrunError()
+	}
+	n := c.take(wc)
+	if len(c.failed) != 0 {
+		c.failLocked()
+		return n, nil
+	}
+	c.mu.Unlock()
+	return n, nil
+}
+
+// take moves completions from the ring into wc.
+func (c *cq) take(wc []verbs.WC) int {
+	n := 0
+	mask := uint32(len(c.ring) - 1)
+	for n < len(wc) && c.head != c.tail {
+		e := &c.ring[c.head&mask]
+		wc[n] = e.wc
+		if e.sq != nil {
+			e.sq.freed.Store(e.idx)
+			e.sq = nil
+		}
+		c.head++
+		n++
+	}
+	return n
+}
+
+// drain takes everything that q's peer has published into the ring, and signals
+// the channel where nobody is polling. It is bounded: a peer that goes on
+// publishing is left for the next time.
+func (c *cq) drain(q *qp, signal bool) {
+	var wc [1]verbs.WC
+	for n := 0; n <= maxQueue && !c.dead && q.receive(wc[:]) == 1; n++ {
+		c.pushLocked(&wc[0], nil, 0)
+		if signal {
+			c.notify(q.solicited || wc[0].Status != verbs.WCSuccess)
+		}
+	}
+}
+
+// push adds a completion of this side; sq is the send queue it frees up to idx.
+func (c *cq) push(wc *verbs.WC, sq *sendQueue, idx uint32) {
+	c.mu.Lock()
+	c.pushLocked(wc, sq, idx)
+	c.notify(wc.Status != verbs.WCSuccess)
+	c.mu.Unlock()
+}
+
+func (c *cq) pushLocked(wc *verbs.WC, sq *sendQueue, idx uint32) {
+	if c.dead {
+		return
+	}
+	n := c.tail - c.head
+	if int(n) == c.size {
+		c.overrun()
+		return
+	}
+	if int(n) == len(c.ring) {
+		c.grow()
+	}
+	e := &c.ring[c.tail&uint32(len(c.ring)-1)]
+	e.wc = *wc
+	e.sq = sq
+	e.idx = idx
+	c.tail++
+}
+
+// grow doubles the ring, which starts small: most CQs never hold many at once.
+func (c *cq) grow() {
+	limit := 1 << bits.Len(uint(c.size-1))
+	ring := make([]cqe, min(max(8, 2*len(c.ring)), max(limit, 1)))
+	n := c.tail - c.head
+	for i := range n {
+		ring[i] = c.ring[(c.head+i)&uint32(len(c.ring)-1)]
+	}
+	c.ring, c.head, c.tail = ring, 0, n
+}
+
+// overrun kills the CQ and, from another goroutine for the order of the locks,
+// its QPs.
+func (c *cq) overrun() {
+	c.dead, c.slow = true, true
+	c.event = true
+	if c.channel != nil {
+		c.channel.signal()
+	}
+	c.ctx.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
+	qps := slices.Clone(c.users)
+	go func() {
+		for _, q := range qps {
+			q.cqDied()
+		}
+	}()
+}
+
+// failLocked unlocks the CQ and moves the QPs that failed in it to ERR.
+func (c *cq) failLocked() {
+	failed := c.failed
+	c.failed = nil
+	c.mu.Unlock()
+	for _, q := range failed {
+		q.receiveFailed()
+	}
+}
+
+// notify signals the channel if the CQ is armed for such a completion.
+func (c *cq) notify(solicited bool) {
+	if c.armed == armedAny || c.armed == armedSolicited && solicited {
+		c.armed = armedNot
+		c.event = true
+		if c.channel != nil {
+			c.channel.signal()
+		}
+	}
+}
+
+func (c *cq) ReqNotify(solicitedOnly bool) error {
+	v := uint32(armedAny)
+	if solicitedOnly {
+		v = armedSolicited
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return verbs.ErrClosed
+	case c.dead:
+		return c.overrunError()
+	}
+	if c.fired() {
+		c.event = true // it stays until it is got
+	} else if c.armed == armedAny {
+		v = armedAny // armed both ways, any completion counts (IBA 11.4.2.2)
+	}
+	c.armed = v
+	for _, q := range c.rx {
+		atomic.StoreUint32(q.in.armed, v)
+	}
+	return nil
+}
+
+func (c *cq) overrunError() error {
+	return fmt.Errorf("%w: more than %d completions were waiting", verbs.ErrCQOverrun, c.size)
+}
+
+// fired says whether a peer has signalled the channel since the CQ was armed,
+// which it has if it cleared the flag in its inbox. Whoever does so without a
+// message only causes one event too many.
+func (c *cq) fired() bool {
+	if c.armed == armedNot {
+		return false
+	}
+	for _, q := range c.rx {
+		if atomic.LoadUint32(q.in.armed) == armedNot {
+			return true
+		}
+	}
+	return false
+}
+
+// takeEvent reports whether the CQ has signalled the channel, once, and is then
+// not armed any more.
+func (c *cq) takeEvent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fired() {
+		c.event = true
+		c.armed = armedNot
+		for _, q := range c.rx {
+			atomic.StoreUint32(q.in.armed, armedNot)
+		}
+	}
+	event := c.event
+	c.event = false
+	return event
+}
+
+// attach makes the CQ consume the inbox of q, whose peer is src.
+func (c *cq) attach(q *qp, src uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q.src = src
+	if !slices.Contains(c.rx, q) {
+		c.rx = append(c.rx, q)
+	}
+	atomic.StoreUint32(q.in.armed, c.armed)
+	if c.armed != armedNot {
+		// What the peer wrote before it saw the flag has woken nobody.
+		c.drain(q, true)
+	}
+}
+
+// detachLocked ends that.
+func (c *cq) detachLocked(q *qp) {
+	if i := slices.Index(c.rx, q); i >= 0 {
+		c.rx = slices.Delete(c.rx, i, i+1)
+	}
+}
+
+// hold adds a QP that completes here; release takes it away.
+func (c *cq) hold(q *qp) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return verbs.ErrClosed
+	case c.dead:
+		return verbs.ErrCQOverrun
+	}
+	c.users = append(c.users, q)
+	c.measure()
+	return nil
+}
+
+func (c *cq) release(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.detachLocked(q)
+	if i := slices.Index(c.users, q); i >= 0 {
+		c.users = slices.Delete(c.users, i, i+1)
+	}
+	c.measure()
+}
+
+// measure finds out whether the requests of all QPs together fit into the CQ.
+func (c *cq) measure() {
+	total := 0
+	for _, q := range c.users {
+		if q.sendCQ == c {
+			total += q.init.Cap.MaxSendWR
+		}
+		if q.recvCQ == c {
+			total += q.maxReceives()
+		}
+	}
+	c.slow = c.dead || c.closed || total > c.size
+}
+
+func (c *cq) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return verbs.ErrClosed
+	}
+	if n := len(c.users); n > 0 {
+		c.mu.Unlock()
+		return fmt.Errorf("%w: %d QPs use the CQ", verbs.ErrBusy, n)
+	}
+	c.closed = true
+	c.slow = true
+	c.mu.Unlock()
+	if c.channel != nil {
+		c.channel.remove(c)
+	}
+	c.ctx.release()
+	return nil
+}

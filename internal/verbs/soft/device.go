@@ -1,0 +1,244 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// device is verbs.Device.
+type device struct {
+	name      string
+	guid      uint64
+	transport verbs.Transport
+
+	mu     sync.Mutex
+	shared *devContext
+}
+
+func (d *device) Name() string               { return d.name }
+func (d *device) GUID() uint64               { return d.guid }
+func (d *device) Transport() verbs.Transport { return d.transport }
+
+func (d *device) Open() (verbs.Context, error) { return d.open(), nil }
+
+func (d *device) open() *devContext { return &devContext{dev: d} }
+
+// sharedContext is the one context per process that the connection manager binds
+// its ids to. It is never closed.
+func (d *device) sharedContext() *devContext {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.shared == nil {
+		d.shared = d.open()
+		d.shared.isShared = true
+	}
+	return d.shared
+}
+
+// writeImm says whether the device has immediates.
+func (d *device) writeImm() bool { return d.transport != verbs.TransportIWARP }
+
+// devContext is verbs.Context.
+type devContext struct {
+	dev      *device
+	isShared bool
+
+	keys  keyTable
+	mems  memories
+	async asyncQueue
+	qpns  qpnBlocks
+
+	mu     sync.Mutex
+	users  int // objects made from the context
+	closed bool
+}
+
+func (c *devContext) Device() verbs.Device { return c.dev }
+
+func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
+	caps := verbs.CapAtomics | verbs.CapAtomicWrite | verbs.CapSRQ | verbs.CapSendInv | verbs.CapSameHost | verbs.CapSynchronous
+	if c.dev.writeImm() {
+		caps |= verbs.CapWriteImm
+	}
+	return verbs.DeviceAttr{
+		FWVer:           "1",
+		NodeGUID:        c.dev.guid,
+		HWVer:           1,
+		Caps:            caps,
+		MaxMRSize:       1 << 46,
+		MaxQP:           qpnBlockCount * qpnBlockSize,
+		MaxQPWR:         maxQueue,
+		MaxSGE:          maxSGE,
+		MaxCQ:           1 << 20,
+		MaxCQE:          maxCQE,
+		MaxMR:           maxMRs,
+		MaxPD:           1 << 20,
+		MaxQPRdAtom:     255,
+		MaxQPInitRdAtom: 255,
+		MaxSRQ:          1 << 20,
+		MaxSRQWR:        maxQueue,
+		MaxSRQSGE:       maxSGE,
+		MaxInlineData:   1 << 30,
+		PhysPortCnt:     1,
+	}, nil
+}
+
+func (c *devContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	if port != 1 {
+		return verbs.PortAttr{}, fmt.Errorf("%w: port %d of a device with one", verbs.ErrInvalid, port)
+	}
+	gids, err := c.gids()
+	if err != nil {
+		return verbs.PortAttr{}, err
+	}
+	return verbs.PortAttr{
+		State:      verbs.PortActive,
+		MaxMTU:     verbs.MTU4096,
+		ActiveMTU:  verbs.MTU4096,
+		GIDTblLen:  len(gids),
+		MaxMsgSize: maxMsg,
+		LinkLayer:  verbs.LinkLayerEthernet,
+	}, nil
+}
+
+func (c *devContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
+	if port != 1 {
+		return verbs.GIDEntry{}, fmt.Errorf("%w: port %d of a device with one", verbs.ErrInvalid, port)
+	}
+	gids, err := c.gids()
+	if err != nil {
+		return verbs.GIDEntry{}, err
+	}
+	if index < 0 || index >= len(gids) {
+		return verbs.GIDEntry{}, fmt.Errorf("%w: index %d of a GID table of %d", verbs.ErrInvalid, index, len(gids))
+	}
+	return gids[index], nil
+}
+
+// gids is the GID table: one RoCE v2 entry for each address of the host.
+func (c *devContext) gids() ([]verbs.GIDEntry, error) {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var out []verbs.GIDEntry
+	for i := range ifs {
+		addrs, err := ifs[i].Addrs()
+		if err != nil {
+			continue // the interface went away meanwhile
+		}
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			if !ok {
+				continue
+			}
+			ip, ok := netip.AddrFromSlice(n.IP)
+			if !ok {
+				continue
+			}
+			out = append(out, verbs.GIDEntry{
+				GID: verbs.GIDFromAddr(ip.Unmap()), Index: len(out), Port: 1, Type: verbs.GIDTypeRoCEv2,
+				NetDev: ifs[i].Name, IfIndex: ifs[i].Index,
+			})
+		}
+	}
+	return out, nil
+}
+
+// hold counts one more object; it fails when the context is closed.
+func (c *devContext) hold() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return verbs.ErrClosed
+	}
+	c.users++
+	return nil
+}
+
+func (c *devContext) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users--
+}
+
+func (c *devContext) AllocPD() (verbs.PD, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	return &pd{ctx: c}, nil
+}
+
+func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	ch, err := newChannel(c)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return ch, nil
+}
+
+func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {
+	var ch *compChannel
+	if channel != nil {
+		var ok bool
+		if ch, ok = channel.(*compChannel); !ok || ch.ctx != c {
+			return nil, fmt.Errorf("%w: completion channel of another context", verbs.ErrInvalid)
+		}
+	}
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	q, err := newCQ(c, cqe, ch)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return q, nil
+}
+
+func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
+	if err := c.hold(); err != nil {
+		return nil, err
+	}
+	m, err := newMemory(c, size, committed)
+	if err != nil {
+		c.release()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
+	return c.async.next(ctx)
+}
+
+// raise reports an asynchronous event.
+func (c *devContext) raise(ev verbs.AsyncEvent) { c.async.raise(ev) }
+
+func (c *devContext) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return verbs.ErrClosed
+	case c.isShared:
+		return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
+	case c.users > 0:
+		return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, c.users)
+	}
+	c.closed = true
+	c.async.close()
+	c.qpns.close()
+	return nil
+}

@@ -1,0 +1,346 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// memfd makes a memfd of size bytes with seals.
+func memfd(t *testing.T, size int64, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(fd, size))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	return fd
+}
+
+func eventfd(t *testing.T, flags int) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, flags|unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	return fd
+}
+
+// pipeEnd is a descriptor that takes writes and does not block.
+func pipeEnd(t *testing.T) int {
+	t.Helper()
+	var p [2]int
+	require.NoError(t, unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
+	require.NoError(t, unix.Close(p[0]))
+	return p[1]
+}
+
+// TestOfferRefused opens offers that are wrong in every way. Each leaves no
+// descriptor and no mapping behind.
+func TestOfferRefused(t *testing.T) {
+	g := geometry{shift: 4, bounceShift: bounceShift}
+	size := int64(g.size())
+	header := func(flags byte, mrs int) []byte {
+		b := make([]byte, offerHeader)
+		b[0], b[1], b[2], b[3], b[8] = offerVersion, flags, g.shift, g.bounceShift, byte(mrs)
+		return b
+	}
+	withMR := func(o mrOffer) []byte { return o.append(header(0, 1)) }
+	change := func(i int, v byte) []byte {
+		b := header(0, 0)
+		b[i] = v
+		return b
+	}
+	good := func() int { return memfd(t, size, wantSeals) }
+	page := uint64(pageSize)
+	for name, c := range map[string]struct {
+		blob []byte
+		fds  []int
+	}{
+		"empty":             {nil, []int{good()}},
+		"truncated":         {header(0, 0)[:offerHeader-1], []int{good()}},
+		"version":           {change(0, 9), []int{good()}},
+		"unknown flag":      {change(1, 0x80), []int{good()}},
+		"queue too long":    {change(2, 63), []int{good()}},
+		"bounce too large":  {change(3, 64), []int{good()}},
+		"bounce too small":  {change(3, 3), []int{good()}},
+		"no descriptor":     {header(0, 0), nil},
+		"extra descriptor":  {header(0, 0), []int{good(), good()}},
+		"MR without record": {header(0, 1), []int{good(), good()}},
+		"too many MRs":      {append(header(0, 5), make([]byte, 5*mrOfferSize)...), []int{good(), good(), good(), good(), good(), good()}},
+		"not sealed":        {header(0, 0), []int{memfd(t, size, 0)}},
+		"may shrink":        {header(0, 0), []int{memfd(t, size, unix.F_SEAL_GROW)}},
+		"may grow":          {header(0, 0), []int{memfd(t, size, unix.F_SEAL_SHRINK)}},
+		"too small":         {header(0, 0), []int{memfd(t, size-int64(page), wantSeals)}},
+		"too large":         {header(0, 0), []int{memfd(t, size+int64(page), wantSeals)}},
+		"empty memfd":       {header(0, 0), []int{memfd(t, 0, wantSeals)}},
+		"not a memfd":       {header(0, 0), []int{eventfd(t, 0)}},
+		"not writable":      {header(0, 0), []int{memfd(t, size, wantSeals|unix.F_SEAL_FUTURE_WRITE)}},
+		"not an eventfd":    {header(offerEvent, 0), []int{good(), good()}},
+		"pipe, not eventfd": {header(offerEvent, 0), []int{good(), pipeEnd(t)}},
+		"eventfd blocks":    {header(offerEvent, 0), []int{good(), eventfd(t, 0)}},
+		"SRQ not sealed":    {header(offerSRQ, 0), []int{good(), memfd(t, int64(page), 0)}},
+		"SRQ too small":     {header(offerSRQ, 0), []int{good(), memfd(t, 0, wantSeals)}},
+		"event after error": {header(offerEvent|offerSRQ, 0), []int{good(), eventfd(t, unix.EFD_NONBLOCK), memfd(t, 0, wantSeals)}},
+		"MR past the end":   {withMR(mrOffer{key: 1, addr: page, size: page, off: page}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR too long":       {withMR(mrOffer{key: 1, addr: page, size: page + 1}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR of nothing":     {withMR(mrOffer{key: 1, addr: page}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR wraps":          {withMR(mrOffer{key: 1, addr: -page & ^uint64(0), size: 2 * page}), []int{good(), memfd(t, int64(2*page), wantSeals)}},
+		"MR huge":           {withMR(mrOffer{key: 1, addr: page, size: 1 << 63}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR offset huge":    {withMR(mrOffer{key: 1, addr: page, size: 1, off: -page & ^uint64(0)}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR askew":          {withMR(mrOffer{key: 1, addr: page + 8, size: 8}), []int{good(), memfd(t, int64(page), wantSeals)}},
+		"MR not sealed":     {withMR(mrOffer{key: 1, addr: page, size: page}), []int{good(), memfd(t, int64(page), 0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := openFDs(t) - len(c.fds)
+			_, err := openOffer(c.blob, c.fds)
+			require.ErrorIs(t, err, verbs.ErrProtocol)
+			require.Equal(t, before, openFDs(t))
+		})
+	}
+}
+
+// asPeer runs attack on the hostile end's view of the other's inbox.
+func asPeer(s *side, attack func(o *outbox)) {
+	s.qp.mu.Lock()
+	defer s.qp.mu.Unlock()
+	attack(&s.qp.peer.out)
+}
+
+// linkOf is the link of a connected side.
+func linkOf(s *side) *link {
+	s.qp.mu.Lock()
+	defer s.qp.mu.Unlock()
+	return s.qp.link
+}
+
+// requireCut sees that the victim noticed and closed this connection.
+func requireCut(t *testing.T, victim *side) {
+	t.Helper()
+	h := <-victim.gone
+	require.False(t, h.orderly)
+	require.ErrorIs(t, h.err, verbs.ErrProtocol)
+	require.Equal(t, verbs.QPErr, victim.qp.State())
+}
+
+func TestHostileEntries(t *testing.T) {
+	for name, attack := range map[string]func(o *outbox){
+		"without a receive": func(o *outbox) {
+			for range 3 {
+				o.publish(entryWriteImm, 1, 0)
+			}
+		},
+		"unknown opcode": func(o *outbox) { o.publish(9, 1, 0) },
+		"opcode 0":       func(o *outbox) { o.publish(0, 1, 0) },
+		"too long":       func(o *outbox) { o.publish(entrySend, 0, 1<<32-1) },
+		"data in entry":  func(o *outbox) { o.publish(entrySend|entryData, 0, 5) },
+		"bounce area never asked for": func(o *outbox) {
+			atomic.StoreUint64(o.long(offFilled), 100)
+			o.publish(entrySend, 0, 100)
+		},
+		"bounce area overfull": func(o *outbox) {
+			atomic.StoreUint64(o.long(offFilled), 1<<40)
+			o.publish(entrySend, 0, 100)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			for i := range 2 {
+				_, err := b.qp.PostRecv([]verbs.RecvWR{{WRID: uint64(i), SGList: []verbs.SGE{b.sge(0, 1<<20)}}})
+				require.NoError(t, err)
+			}
+			asPeer(a, attack)
+			var wc [8]verbs.WC
+			eventually(t, func() bool {
+				_, err := b.cq.Poll(wc[:])
+				require.NoError(t, err)
+				return b.qp.State() == verbs.QPErr
+			})
+			requireCut(t, b)
+		})
+	}
+}
+
+// TestWrongLap: an entry of another lap is no entry.
+func TestWrongLap(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	b.postRecv(1, 0)
+	for _, lap := range []uint64{0, 2, 3, lapMask} {
+		asPeer(a, func(o *outbox) {
+			atomic.StoreUint64((*uint64)(o.entries), 7|entryWriteImm<<32|lap<<lapShift)
+		})
+		b.none()
+	}
+}
+
+// TestLiesAboutReceives: a peer that claims more receives than its queue holds.
+func TestLiesAboutReceives(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	atomic.StoreUint32(b.qp.in.posted, 1<<20)
+	a.post(writeImm(b, 0, nil, 1))
+	require.Equal(t, verbs.WCFatalErr, a.next().Status)
+	requireCut(t, a)
+}
+
+// TestLiesAboutBounce: a peer that claims to have taken more than there was.
+func TestLiesAboutBounce(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	_, err := b.qp.PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{b.sge(0, 100)}}})
+	require.NoError(t, err)
+	atomic.StoreUint64(b.qp.in.long(offEmptied), 5)
+	a.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{a.sge(0, 100)}})
+	require.Equal(t, verbs.WCFatalErr, a.next().Status)
+	requireCut(t, a)
+}
+
+func TestHostileLinkMessages(t *testing.T) {
+	key := []byte{msgRevoke, 1, 2, 3, 4}
+	for name, c := range map[string]struct {
+		msg []byte
+		fds int
+	}{
+		"unknown":           {[]byte{200}, 0},
+		"too short":         {key[:4], 0},
+		"too long":          {append(key, 0), 0},
+		"longer than any":   {make([]byte, maxLinkMsg+1), 0},
+		"kick with more":    {[]byte{msgKick, 0}, 0},
+		"descriptors":       {[]byte{msgKick}, 2},
+		"key and fd":        {key, 1},
+		"MR without fd":     {make([]byte, 1+mrOfferSize), 0},
+		"MR nobody wants":   {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), 1},
+		"MR of a socket":    {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), -1},
+		"MR with two fds":   {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), 2},
+		"many descriptors":  {[]byte{msgMR}, maxFDs},
+		"CM with an fd":     {[]byte{5}, 1},
+		"zero":              {append([]byte{msgMR}, make([]byte, mrOfferSize)...), 1},
+		"answer without fd": {append([]byte{msgMR}, make([]byte, mrOfferSize)...), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			var fds []int
+			for range c.fds {
+				fds = append(fds, memfd(t, 8192, wantSeals))
+			}
+			if c.fds < 0 {
+				fds = append(fds, eventfd(t, 0))
+			}
+			defer closeFDs(fds)
+			if name == "MR without fd" {
+				c.msg[0] = msgMR
+			}
+			require.NoError(t, linkOf(a).tx.send(c.msg, fds))
+			requireCut(t, b)
+		})
+	}
+
+	// Answers to questions that were not asked change nothing.
+	a, b := newConnected(t, defaults())
+	for _, m := range [][]byte{{msgKicked}, {msgBounceReady}, {msgNoBounce}, {msgMR, 1, 0, 0, 0}, {msgRevoked, 1, 0, 0, 0}, {msgRevoke, 9, 9, 9, 9}, {msgUp}, {msgWake}, {msgLookup, 1, 1, 1, 1}, {msgNak, 99}} {
+		require.NoError(t, linkOf(a).tx.send(m, nil))
+	}
+	if a.qp.State() != verbs.QPErr { // an unknown NAK is still a NAK
+		eventually(t, func() bool { return b.qp.State() == verbs.QPErr })
+	}
+}
+
+// TestHostileRandomLink throws noise at a link; it ends in nothing worse than a
+// closed connection.
+func TestHostileRandomLink(t *testing.T) {
+	seed := uint32(1)
+	random := func() uint32 {
+		seed ^= seed << 13
+		seed ^= seed >> 17
+		seed ^= seed << 5
+		return seed
+	}
+	for range 100 {
+		a, b := newConnected(t, defaults())
+		l := linkOf(a)
+		for range 20 {
+			msg := make([]byte, 1+random()%40)
+			for i := range msg {
+				msg[i] = byte(random())
+			}
+			msg[0] = byte(firstLinkMsg + random()%16)
+			var fds []int
+			if random()%4 == 0 {
+				fds = append(fds, 0)
+			}
+			if l.tx.send(msg, fds) != nil {
+				break
+			}
+		}
+		l.tx.shutdown()
+		<-b.gone
+	}
+}
+
+// TestFullEventfd: a peer that fills the eventfd of a channel, and makes it
+// blocking, does not keep others from waking it.
+func TestFullEventfd(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	fd := peerDoor(a)
+	fill(t, fd)
+
+	got := make(chan verbs.WC)
+	go func() { got <- b.next() }()
+	b.postRecv(2, 0)
+	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.armed) != armedNot })
+	a.post(writeImm(b, 0, nil, 3))
+	require.EqualValues(t, 3, (<-got).ImmData)
+
+	// The same for a completion of our own.
+	fill(t, fd)
+	go func() { got <- b.next() }()
+	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.armed) != armedNot })
+	wr := write(a, 0, nil)
+	wr.Flags |= verbs.SendSignaled
+	b.post(wr)
+	<-got
+}
+
+// fill fills an eventfd to the last.
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	var buf [8]byte
+	for bit := 63; bit >= 0; bit-- {
+		hostOrder.PutUint64(buf[:], 1<<bit)
+		for {
+			if _, err := unix.Write(fd, buf[:]); err != nil {
+				require.Equal(t, unix.EAGAIN, err)
+				break
+			}
+		}
+	}
+	require.False(t, writeEvent(fd), "the eventfd is not full")
+}
+
+func peerDoor(s *side) int {
+	s.qp.mu.Lock()
+	defer s.qp.mu.Unlock()
+	return s.qp.peer.door.fd
+}
+
+// TestArmedNoise: a peer that plays with the armed word causes idle wake-ups at worst.
+func TestArmedNoise(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	b.postRecv(1, 0)
+	for _, v := range []uint32{3, 1 << 31, armedSolicited, armedAny, armedNot} {
+		atomic.StoreUint32(a.qp.in.armed, v)
+		wr := write(a, 0, nil)
+		wr.Flags |= verbs.SendSignaled
+		b.post(wr)
+		b.next()
+	}
+	require.NoError(t, b.cq.ReqNotify(false))
+	asPeer(a, func(o *outbox) { atomic.StoreUint32(o.armed, armedNot) })
+	require.NoError(t, b.ch.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+	require.ErrorIs(t, b.ch.WaitRead(func() bool { return false }), os.ErrDeadlineExceeded)
+	require.True(t, b.cq.takeEvent(), "an event too many is the price")
+	b.none()
+}

@@ -1,0 +1,292 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// Messages between the links of two connected QPs. Those that name a key carry it
+// as a u32 after the type.
+const (
+	msgUp          = firstLinkMsg + iota // the sender can receive now
+	msgBye                               // orderly end
+	msgNak                               // u8: what is wrong with your request, or mine
+	msgKick                              // look into your inbox
+	msgKicked                            // done
+	msgLookup                            // key: may I have this MR?
+	msgMR                                // mrOffer and a descriptor, or a key alone: no
+	msgRevoke                            // key: let go of this MR
+	msgRevoked                           // key: done
+	msgBounce                            // commit your bounce area
+	msgBounceReady                       // done
+	msgNoBounce                          // no memory for it
+	msgWake                              // your eventfd is full; wake up
+)
+
+// maxLinkMsg is the size of a link's receive buffer: there may be many links, and
+// no message of a link or of an established connection is longer.
+const maxLinkMsg = 512
+
+// revokeTimeout bounds how long the deregistration of an MR waits for a peer that
+// is alive but stopped; after that the peer is cut off.
+const revokeTimeout = time.Second
+
+// link is the control connection of a connected QP: one goroutine that waits for
+// messages and for the hang-up.
+type link struct {
+	q        *qp
+	tx, rx   *socket // the same, but for a QP that is connected to itself
+	onCM     func([]byte)
+	onHangup func(orderly bool, err error)
+
+	mu      sync.Mutex
+	cause   error // why we hung up; nil if the peer did, or for an orderly end
+	local   bool  // we hung up
+	down    bool
+	granted []*mr
+	acks    map[uint32]chan struct{}
+	done    chan struct{} // closed when the link is down
+}
+
+func newLink(q *qp, tx, rx *socket, onCM func([]byte), onHangup func(bool, error)) *link {
+	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup, done: make(chan struct{})}
+}
+
+// tell sends a message that is only a type. A failure is the hang-up, which the
+// link's goroutine sees.
+func (l *link) tell(msg byte) { _ = l.tx.send([]byte{msg}, nil) }
+
+// tellKey sends a message about a key.
+func (l *link) tellKey(msg byte, key uint32) {
+	_ = l.tx.send(hostOrder.AppendUint32([]byte{msg}, key), nil)
+}
+
+func (l *link) nak(code nakCode) { _ = l.tx.send([]byte{msgNak, byte(code)}, nil) }
+
+// run reads the socket until it hangs up.
+func (l *link) run() {
+	buf := make([]byte, maxLinkMsg)
+	bye := false
+	for {
+		n, fds, err := l.rx.recv(buf)
+		if err == nil && buf[0] == msgBye && n == 1 {
+			closeFDs(fds)
+			bye = true
+			break
+		}
+		if err == nil {
+			err = l.handle(buf[:n], fds)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+				l.fail(err)
+			}
+			break
+		}
+	}
+	l.hangup(bye)
+}
+
+// fail hangs up because of something the peer did.
+func (l *link) fail(err error) { l.close(err) }
+
+// close hangs up, orderly if err is nil. The link's goroutine does the rest.
+func (l *link) close(err error) {
+	l.mu.Lock()
+	if l.local || l.down {
+		l.mu.Unlock()
+		return
+	}
+	l.local, l.cause = true, err
+	l.mu.Unlock()
+	if err == nil {
+		l.tell(msgBye)
+	}
+	l.tx.shutdown()
+}
+
+// hangup takes the link down: what the peer has published is still delivered,
+// then its memory is unmapped and everybody who waits is told.
+func (l *link) hangup(bye bool) {
+	l.mu.Lock()
+	orderly, err := bye || l.local && l.cause == nil, l.cause
+	if !orderly && err == nil {
+		err = verbs.ErrPeerGone
+	}
+	l.mu.Unlock()
+
+	l.q.linkDown(l, orderly)
+
+	l.mu.Lock()
+	l.down = true
+	granted := l.granted
+	l.granted = nil
+	l.mu.Unlock()
+	for _, m := range granted {
+		m.unexport(l)
+	}
+	close(l.done)
+	l.tx.close()
+	if l.rx != l.tx {
+		l.rx.close()
+	}
+	if l.onHangup != nil {
+		l.onHangup(orderly, err)
+	}
+}
+
+// handle takes one message; an error hangs up.
+func (l *link) handle(msg []byte, fds []int) error {
+	if msg[0] < firstLinkMsg {
+		closeFDs(fds)
+		if l.onCM == nil || len(fds) > 0 {
+			return fmt.Errorf("%w: connection manager message %d on a link", verbs.ErrProtocol, msg[0])
+		}
+		l.onCM(append([]byte(nil), msg...))
+		return nil
+	}
+	if msg[0] == msgMR && len(msg) == 1+mrOfferSize && len(fds) == 1 {
+		m, err := parseMROffer(msg[1:]).open(fds[0])
+		closeFDs(fds)
+		if err != nil {
+			return err
+		}
+		return l.q.gotMR(m)
+	}
+	size := 1
+	switch msg[0] {
+	case msgNak:
+		size = 2
+	case msgLookup, msgMR, msgRevoke, msgRevoked:
+		size = 5
+	}
+	if len(msg) != size || len(fds) > 0 {
+		closeFDs(fds)
+		return fmt.Errorf("%w: link message %d of %d bytes with %d descriptors", verbs.ErrProtocol, msg[0], len(msg), len(fds))
+	}
+	switch msg[0] {
+	case msgUp:
+		l.q.retry()
+	case msgNak:
+		l.q.gotNak(nakCode(msg[1]))
+	case msgKick:
+		l.q.progressInbox()
+		l.tell(msgKicked)
+	case msgKicked:
+		l.q.gotKicked()
+	case msgLookup:
+		l.lookup(hostOrder.Uint32(msg[1:]))
+	case msgMR:
+		l.q.gotNoMR(hostOrder.Uint32(msg[1:]))
+	case msgRevoke:
+		key := hostOrder.Uint32(msg[1:])
+		l.q.dropMR(key)
+		l.tellKey(msgRevoked, key)
+	case msgRevoked:
+		l.acked(hostOrder.Uint32(msg[1:]))
+	case msgBounce:
+		if err := l.q.commitBounce(); err != nil {
+			l.tell(msgNoBounce)
+			return nil
+		}
+		l.tell(msgBounceReady)
+	case msgBounceReady, msgNoBounce:
+		l.q.gotBounce(msg[0] == msgBounceReady)
+	case msgWake:
+		l.q.wakeSelf()
+	default:
+		return fmt.Errorf("%w: link message %d", verbs.ErrProtocol, msg[0])
+	}
+	return nil
+}
+
+// lookup answers a peer that asks for an MR: it gets those of the QP's PD that
+// have a remote right.
+func (l *link) lookup(key uint32) {
+	m := l.q.ctx.keys.lookup(key)
+	if m == nil || m.pd != l.q.pd || m.access&verbs.AccessRemote == 0 || !l.give(m) {
+		l.tellKey(msgMR, key)
+	}
+}
+
+// give sends m; false if it cannot be had.
+func (l *link) give(m *mr) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !l.grant(m) {
+		return false
+	}
+	fd, err := m.dupFD()
+	if err != nil {
+		return false
+	}
+	_ = l.tx.send(m.offer().append([]byte{msgMR}), []int{fd})
+	closeFDs([]int{fd})
+	return true
+}
+
+// grant notes that the peer has the memory of m; false if m is closed. m.mu is held.
+func (l *link) grant(m *mr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down || !m.export(l) {
+		return false
+	}
+	if !slices.Contains(l.granted, m) {
+		l.granted = append(l.granted, m)
+	}
+	return true
+}
+
+// revoke has every link let go of an MR and waits for it.
+func revoke(links []*link, key uint32) {
+	waits := make([]chan struct{}, len(links))
+	for i, l := range links {
+		waits[i] = l.startRevoke(key)
+	}
+	if len(links) == 0 {
+		return
+	}
+	late := time.NewTimer(revokeTimeout)
+	defer late.Stop()
+	for i, l := range links {
+		select {
+		case <-waits[i]:
+		case <-l.done:
+		case <-late.C:
+			late.Reset(0) // the others have had their time too
+			l.fail(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
+		}
+	}
+}
+
+func (l *link) startRevoke(key uint32) chan struct{} {
+	c := make(chan struct{})
+	l.mu.Lock()
+	if l.acks == nil {
+		l.acks = make(map[uint32]chan struct{})
+	}
+	l.acks[key] = c
+	l.granted = slices.DeleteFunc(l.granted, func(m *mr) bool { return m.key == key })
+	l.mu.Unlock()
+	l.tellKey(msgRevoke, key)
+	return c
+}
+
+func (l *link) acked(key uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.acks[key]; c != nil {
+		close(c)
+		delete(l.acks, key)
+	}
+}

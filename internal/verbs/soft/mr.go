@@ -1,0 +1,218 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+const (
+	keyIndexBits = 20
+	keyIndexMask = 1<<keyIndexBits - 1
+	maxMRs       = 1 << keyIndexBits
+)
+
+// mr is verbs.MR. Its lkey and rkey are one number: the place in the context's
+// key table and a random tag, so that a key of yesterday does not open what is
+// registered today.
+type mr struct {
+	pd     *pd
+	key    uint32
+	addr   uint64
+	buf    []byte
+	access verbs.AccessFlags
+	mem    *memory // nil: not memory that a peer can map
+	memOff int
+
+	mu      sync.Mutex
+	exports []*link // who was given the memory
+	closed  bool
+}
+
+func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
+	const all = verbs.AccessLocalWrite | verbs.AccessRemote
+	switch {
+	case len(buf) == 0:
+		return nil, fmt.Errorf("%w: registration of no memory", verbs.ErrInvalid)
+	case access&^all != 0:
+		return nil, fmt.Errorf("%w: access flags %#x", verbs.ErrInvalid, uint32(access))
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, fmt.Errorf("%w: remote write and remote atomic access need local write (IBA 10.6.3.1)", verbs.ErrInvalid)
+	}
+	m := &mr{pd: p, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), buf: buf, access: access}
+	m.mem, m.memOff = p.ctx.mems.find(buf)
+	if m.mem == nil && access&verbs.AccessRemote != 0 {
+		return nil, fmt.Errorf("%w: remote access needs memory from Context.AllocMemory", verbs.ErrInvalid)
+	}
+	if m.mem != nil {
+		if err := m.mem.hold(); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.ctx.keys.add(m); err != nil {
+		if m.mem != nil {
+			m.mem.drop()
+		}
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *mr) PD() verbs.PD              { return m.pd }
+func (m *mr) LKey() uint32              { return m.key }
+func (m *mr) RKey() uint32              { return m.key }
+func (m *mr) Addr() uint64              { return m.addr }
+func (m *mr) Len() int                  { return len(m.buf) }
+func (m *mr) Access() verbs.AccessFlags { return m.access }
+
+// Close takes the key out of the table, waits until no verb of this process is
+// copying by it, and has every peer that maps the memory drop its mapping.
+func (m *mr) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return verbs.ErrClosed
+	}
+	m.closed = true
+	exports := m.exports
+	m.exports = nil
+	m.mu.Unlock()
+
+	m.pd.ctx.keys.remove(m)
+	m.pd.quiesce()
+	revoke(exports, m.key)
+	if m.mem != nil {
+		m.mem.drop()
+	}
+	m.pd.removeMR(m)
+	return nil
+}
+
+// invalidate takes the key out of use at the wish of a work request; the MR itself
+// stays until Close. It returns the links that still have the memory mapped.
+func (m *mr) invalidate() []*link {
+	m.pd.ctx.keys.remove(m)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	exports := m.exports
+	m.exports = nil
+	return exports
+}
+
+// export notes that l is given the memory; false if the MR is closed or
+// invalidated. m.mu is held, by a giver until the memory is on its way: a
+// revocation must not overtake it.
+func (m *mr) export(l *link) bool {
+	if m.closed || m.pd.ctx.keys.lookup(m.key) != m {
+		return false
+	}
+	if !slices.Contains(m.exports, l) {
+		m.exports = append(m.exports, l)
+	}
+	return true
+}
+
+// unexport forgets a link that hung up.
+func (m *mr) unexport(l *link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.exports, l); i >= 0 {
+		m.exports = slices.Delete(m.exports, i, i+1)
+	}
+}
+
+// slice returns the n bytes at addr, nil if they are not all in the MR.
+func (m *mr) slice(addr uint64, n uint32) []byte {
+	off := addr - m.addr // wraps far past the length if addr is below
+	if off > uint64(len(m.buf)) || uint64(n) > uint64(len(m.buf))-off {
+		return nil
+	}
+	return m.buf[off : off+uint64(n) : off+uint64(n)]
+}
+
+// keyTable finds MRs by key without a lock.
+type keyTable struct {
+	slots atomic.Pointer[[]atomic.Pointer[mr]]
+
+	mu   sync.Mutex
+	free []uint32 // indices, oldest first, so that one is not reused at once
+	used int
+}
+
+// lookup returns the MR that has the key, or nil. What it returns stays valid
+// while the caller holds a lock that pd.quiesce takes.
+func (t *keyTable) lookup(key uint32) *mr {
+	s := t.slots.Load()
+	if s == nil {
+		return nil
+	}
+	i := key & keyIndexMask
+	if int(i) >= len(*s) {
+		return nil
+	}
+	m := (*s)[i].Load()
+	if m == nil || m.key != key {
+		return nil
+	}
+	return m
+}
+
+func (t *keyTable) add(m *mr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.free) == 0 {
+		if err := t.grow(); err != nil {
+			return err
+		}
+	}
+	i := t.free[0]
+	t.free = t.free[1:]
+	t.used++
+	// Key 0 means no key to some callers.
+	for m.key = 0; m.key == 0; {
+		m.key = rand.Uint32()<<keyIndexBits | i
+	}
+	(*t.slots.Load())[i].Store(m)
+	return nil
+}
+
+// grow doubles the table. Readers may go on with the old one: a key that is
+// removed meanwhile is found there until pd.quiesce has waited for them.
+func (t *keyTable) grow() error {
+	var old []atomic.Pointer[mr]
+	if s := t.slots.Load(); s != nil {
+		old = *s
+	}
+	n := max(64, 2*len(old))
+	if n > maxMRs {
+		return fmt.Errorf("%w: more than %d MRs", verbs.ErrNoMemory, maxMRs)
+	}
+	s := make([]atomic.Pointer[mr], n)
+	for i := range old {
+		s[i].Store(old[i].Load())
+	}
+	for i := len(old); i < n; i++ {
+		t.free = append(t.free, uint32(i))
+	}
+	t.slots.Store(&s)
+	return nil
+}
+
+// remove takes m's key out; a second removal does nothing.
+func (t *keyTable) remove(m *mr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := m.key & keyIndexMask
+	if slot := &(*t.slots.Load())[i]; slot.Load() == m {
+		slot.Store(nil)
+		t.free = append(t.free, i)
+		t.used--
+	}
+}

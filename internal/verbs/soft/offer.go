@@ -1,0 +1,181 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// An offer is what a peer needs to write to a QP. It is sent with descriptors: the
+// inbox, the eventfd and the SRQ page if the flags say so, then one for each MR.
+//
+//	0 version u8 | 1 flags u8 | 2 log2 entries u8 | 3 log2 bounce bytes u8 | 4 QPN u32
+//	8 number of MRs u8 | 9 reserved, 0 | 16 MRs, 32 bytes each
+const (
+	offerVersion = 1
+	offerHeader  = 16
+	maxOffered   = 4 // MRs; others are asked for
+
+	offerEvent = 1 << 0
+	offerSRQ   = 1 << 1
+)
+
+// offered is what a QP has offered and not yet been attached for.
+type offered struct {
+	blob []byte
+	fds  []int
+	own  []int // those of fds that are duplicates, to be closed
+	mrs  []*mr
+}
+
+func (o *offered) close() {
+	if o != nil {
+		closeFDs(o.own)
+		o.own = nil
+	}
+}
+
+// offer makes the QP's offer. The descriptors stay the QP's: they are valid until
+// it is attached, reset or closed.
+func (q *qp) offer() (blob []byte, fds []int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, nil, verbs.ErrClosed
+	}
+	if q.in == nil || q.link != nil || q.State() == verbs.QPErr {
+		return nil, nil, fmt.Errorf("%w: QP in %v cannot be connected", verbs.ErrState, q.State())
+	}
+	if q.offered == nil {
+		if q.offered, err = q.makeOffer(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return q.offered.blob, q.offered.fds, nil
+}
+
+func (q *qp) makeOffer() (*offered, error) {
+	o := &offered{fds: []int{q.in.fd}}
+	var flags byte
+	if ch := q.recvCQ.channel; ch != nil {
+		flags |= offerEvent
+		o.fds = append(o.fds, ch.fd)
+	}
+	if q.srq != nil {
+		flags |= offerSRQ
+		o.fds = append(o.fds, q.srq.fd)
+	}
+	var mrs []byte
+	for _, m := range q.exportable() {
+		m.mu.Lock()
+		fd, err := m.dupFD()
+		m.mu.Unlock()
+		if errors.Is(err, verbs.ErrClosed) {
+			continue
+		}
+		if err != nil {
+			o.close()
+			return nil, err
+		}
+		o.fds, o.own, o.mrs = append(o.fds, fd), append(o.own, fd), append(o.mrs, m)
+		mrs = m.offer().append(mrs)
+	}
+	b := make([]byte, offerHeader, offerHeader+len(mrs))
+	b[0], b[1], b[2], b[3] = offerVersion, flags, q.in.shift, q.in.bounceShift
+	hostOrder.PutUint32(b[4:], q.num)
+	b[8] = byte(len(o.mrs))
+	o.blob = append(b, mrs...)
+	return o, nil
+}
+
+// exportable is what the peer will probably ask for. Until the QP is up nobody
+// writes by it, so that an MR closed before the QP is attached can still be called
+// back; from RTR on the peer has to ask, on a link that exists.
+func (q *qp) exportable() []*mr {
+	if q.State() != verbs.QPInit {
+		return nil
+	}
+	return q.pd.exportable(maxOffered)
+}
+
+// dupFD duplicates the descriptor of the memory, for reading only where the MR
+// gives no more than that. m.mu is held.
+func (m *mr) dupFD() (int, error) {
+	if m.closed {
+		return -1, verbs.ErrClosed
+	}
+	if m.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) == 0 {
+		fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(m.mem.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return fd, nil
+		}
+	}
+	fd, err := unix.FcntlInt(uintptr(m.mem.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, noMemory("fcntl", 0, err)
+	}
+	return fd, nil
+}
+
+// fdName is what the kernel calls a descriptor.
+func fdName(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
+
+// openOffer maps what a peer offers and takes fds, all of them also on error.
+func openOffer(b []byte, fds []int) (_ *peer, err error) {
+	p := &peer{}
+	left := fds
+	defer func() {
+		closeFDs(left)
+		if err != nil {
+			p.unmap()
+		}
+	}()
+	if len(b) < offerHeader || b[0] != offerVersion {
+		return nil, fmt.Errorf("%w: offer of %d bytes that is not of version %d", verbs.ErrProtocol, len(b), offerVersion)
+	}
+	flags, n := b[1], int(b[8])
+	want := 1 + n
+	if flags&offerEvent != 0 {
+		want++
+	}
+	if flags&offerSRQ != 0 {
+		want++
+	}
+	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^(offerEvent|offerSRQ) != 0 {
+		return nil, fmt.Errorf("%w: offer of %d bytes, %d MRs and %d descriptors", verbs.ErrProtocol, len(b), n, len(fds))
+	}
+	p.qpn = hostOrder.Uint32(b[4:])
+	out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
+	if err != nil {
+		return nil, err
+	}
+	p.out = *out
+	next := 1
+	if flags&offerEvent != 0 {
+		if p.door, err = newDoorbell(left[next]); err != nil {
+			return nil, err
+		}
+		// It is the doorbell's from here on.
+		left = append(append([]int{}, left[:next]...), left[next+1:]...)
+	}
+	if flags&offerSRQ != 0 {
+		if p.srq, err = openSRQ(left[next]); err != nil {
+			return nil, err
+		}
+		next++
+	}
+	for i := range n {
+		m, err := parseMROffer(b[offerHeader+i*mrOfferSize:]).open(left[next+i])
+		if err != nil {
+			return nil, err
+		}
+		p.add(m)
+	}
+	return p, nil
+}

@@ -1,0 +1,152 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// pd is verbs.PD.
+type pd struct {
+	ctx *devContext
+
+	mu     sync.Mutex
+	users  int // MRs, QPs and SRQs
+	mrs    []*mr
+	qps    []*qp
+	closed bool
+}
+
+func (p *pd) Context() verbs.Context { return p.ctx }
+
+// hold counts one more user.
+func (p *pd) hold() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return verbs.ErrClosed
+	}
+	p.users++
+	return nil
+}
+
+func (p *pd) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users--
+}
+
+// removeMR forgets an MR that was closed.
+func (p *pd) removeMR(m *mr) {
+	p.mu.Lock()
+	if i := slices.Index(p.mrs, m); i >= 0 {
+		p.mrs = slices.Delete(p.mrs, i, i+1)
+	}
+	p.mu.Unlock()
+	p.release()
+}
+
+func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	m, err := newMR(p, buf, access)
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	p.mu.Lock()
+	p.mrs = append(p.mrs, m)
+	p.mu.Unlock()
+	return m, nil
+}
+
+func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	q, err := newQP(p, attr)
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	p.mu.Lock()
+	p.qps = append(p.qps, q)
+	p.mu.Unlock()
+	return q, nil
+}
+
+// removeQP forgets a QP that was closed.
+func (p *pd) removeQP(q *qp) {
+	p.mu.Lock()
+	if i := slices.Index(p.qps, q); i >= 0 {
+		p.qps = slices.Delete(p.qps, i, i+1)
+	}
+	p.mu.Unlock()
+	p.release()
+}
+
+func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
+	if err := p.hold(); err != nil {
+		return nil, err
+	}
+	s, err := newSRQ(p, attr)
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *pd) CreateAH(*verbs.AHAttr) (verbs.AH, error) {
+	return nil, fmt.Errorf("%w: address handles are for UD, and the software device connects RC queue pairs only", verbs.ErrNotSupported)
+}
+
+// quiesce waits until no verb that looked up a key before the call is still
+// using it: they all hold one of these locks while they do.
+func (p *pd) quiesce() {
+	p.mu.Lock()
+	qps := slices.Clone(p.qps)
+	p.mu.Unlock()
+	for _, q := range qps {
+		for _, mu := range []*sync.Mutex{&q.mu, &q.recvCQ.mu} {
+			mu.Lock()
+			//lint:ignore SA2001 taking the lock is the wait
+			mu.Unlock()
+		}
+	}
+}
+
+// exportable returns up to n MRs of the PD that a peer may use.
+func (p *pd) exportable(n int) []*mr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*mr
+	for _, m := range p.mrs {
+		if len(out) == n {
+			break
+		}
+		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (p *pd) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return verbs.ErrClosed
+	}
+	if p.users > 0 {
+		return fmt.Errorf("%w: %d MRs, QPs or SRQs belong to the PD", verbs.ErrBusy, p.users)
+	}
+	p.closed = true
+	p.ctx.release()
+	return nil
+}

@@ -1,0 +1,244 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// maxInline is the most inline data of a send request: all of it, since a post
+// consumes its source anyway.
+const maxInline = 1 << 30
+
+// qp is verbs.QP, of type RC.
+type qp struct {
+	ctx    *devContext
+	pd     *pd
+	num    uint32
+	init   verbs.QPInitAttr
+	sendCQ *cq
+	recvCQ *cq
+	srq    *srq // nil: rq is the QP's own
+	rq     *recvQueue
+
+	state atomic.Uint32 // a verbs.QPState; written under mu
+
+	mu      sync.Mutex
+	closed  bool
+	sq      sendQueue
+	peer    *peer // what is mapped of the other end; nil until connected
+	wake    bool  // the peer must be woken once mu is released
+	link    *link
+	offered *offered
+	attr    verbs.QPAttr
+	timer   *time.Timer // runs retry, for requests that wait
+	dialing *bringUp    // manual connection in progress
+	stats   verbs.QPStats
+
+	_ [128]byte // senders and receivers run on different processors
+
+	// recvCQ.mu guards what follows, and mu as well where in changes.
+	in        *inbox // nil in RESET
+	stopped   bool   // the inbox is not consumed any more
+	talked    bool   // a message has arrived
+	solicited bool   // one of the last received was solicited
+	src       uint32 // the peer's QPN
+	cur       partial
+	failure   recvFailure
+}
+
+func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
+	if attr == nil {
+		return nil, fmt.Errorf("%w: no QP attributes", verbs.ErrInvalid)
+	}
+	if attr.Type != verbs.QPTypeRC {
+		return nil, fmt.Errorf("%w: QP type %v; the software device has RC", verbs.ErrNotSupported, attr.Type)
+	}
+	sendCQ, ok1 := attr.SendCQ.(*cq)
+	recvCQ, ok2 := attr.RecvCQ.(*cq)
+	if !ok1 || !ok2 || sendCQ == nil || recvCQ == nil || sendCQ.ctx != p.ctx || recvCQ.ctx != p.ctx {
+		return nil, fmt.Errorf("%w: a QP needs a send CQ and a receive CQ of its context", verbs.ErrInvalid)
+	}
+	c := attr.Cap
+	if c.MaxSendWR < 0 || c.MaxSendWR > maxQueue || c.MaxRecvWR < 0 || c.MaxRecvWR > maxQueue ||
+		c.MaxSendSGE < 0 || c.MaxSendSGE > maxSGE || c.MaxRecvSGE < 0 || c.MaxRecvSGE > maxSGE ||
+		c.MaxInlineData < 0 || c.MaxInlineData > maxInline {
+		return nil, fmt.Errorf("%w: capacities %+v, where up to %d requests of %d SGEs and %d bytes inline are possible",
+			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
+	}
+	q := &qp{ctx: p.ctx, pd: p, init: *attr, sendCQ: sendCQ, recvCQ: recvCQ}
+	q.sq.init(c)
+	if attr.SRQ != nil {
+		s, ok := attr.SRQ.(*srq)
+		if !ok || s.pd != p {
+			return nil, fmt.Errorf("%w: an SRQ and its QPs share a PD", verbs.ErrInvalid)
+		}
+		q.srq, q.rq = s, s.rq
+		q.init.Cap.MaxRecvWR, q.init.Cap.MaxRecvSGE = 0, 0
+	} else {
+		q.rq = newRecvQueue(p, c.MaxRecvWR, c.MaxRecvSGE)
+	}
+	if err := q.hold(); err != nil {
+		return nil, err
+	}
+	attr.Cap = q.init.Cap
+	return q, nil
+}
+
+// hold takes what the QP needs of others, all or nothing.
+func (q *qp) hold() (err error) {
+	if q.num, err = q.ctx.qpns.take(q.ctx.dev, q); err != nil {
+		return err
+	}
+	if err = q.sendCQ.hold(q); err != nil {
+		q.ctx.qpns.give(q.num)
+		return err
+	}
+	if q.recvCQ != q.sendCQ {
+		if err = q.recvCQ.hold(q); err != nil {
+			q.sendCQ.release(q)
+			q.ctx.qpns.give(q.num)
+			return err
+		}
+	}
+	if q.srq != nil {
+		if err = q.srq.hold(); err != nil {
+			q.releaseCQs()
+			q.ctx.qpns.give(q.num)
+		}
+	}
+	return err
+}
+
+func (q *qp) releaseCQs() {
+	q.sendCQ.release(q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.release(q)
+	}
+}
+
+func (q *qp) QPN() uint32          { return q.num }
+func (q *qp) PD() verbs.PD         { return q.pd }
+func (q *qp) Type() verbs.QPType   { return q.init.Type }
+func (q *qp) UserData() any        { return q.init.UserData }
+func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
+
+func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return verbs.QPAttr{}, verbs.QPInitAttr{}, verbs.ErrClosed
+	}
+	attr := q.attr
+	attr.State = q.State()
+	attr.Cap = q.init.Cap
+	return attr, q.init, nil
+}
+
+// QPStats implements verbs.QPStatter.
+func (q *qp) QPStats() verbs.QPStats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stats
+}
+
+// maxReceives is how many receive completions the QP can cause at once.
+func (q *qp) maxReceives() int { return q.rq.max }
+
+func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
+	if q.srq != nil {
+		return 0, fmt.Errorf("%w: receives of a QP with an SRQ are posted to the SRQ", verbs.ErrInvalid)
+	}
+	if st := q.State(); st == verbs.QPReset {
+		return 0, q.stateError("receive")
+	}
+	r := q.rq
+	r.mu.Lock()
+	if r.flush {
+		r.mu.Unlock()
+		return q.flushRecv(wrs)
+	}
+	if r.shared == nil {
+		r.mu.Unlock()
+		return 0, q.stateError("receive")
+	}
+	for n < len(wrs) {
+		if err = r.post(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	r.publish()
+	r.mu.Unlock()
+	return n, err
+}
+
+// flushRecv completes receives that are posted to a QP in ERR.
+func (q *qp) flushRecv(wrs []verbs.RecvWR) (int, error) {
+	c := q.recvCQ
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range wrs {
+		c.pushLocked(&verbs.WC{WRID: wrs[i].WRID, Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPN: q.num}, nil, 0)
+	}
+	c.notify(true)
+	return len(wrs), nil
+}
+
+func (q *qp) stateError(what string) error {
+	if q.isClosed() {
+		return verbs.ErrClosed
+	}
+	return fmt.Errorf("%w: post of a %s to a QP in %v", verbs.ErrState, what, q.State())
+}
+
+func (q *qp) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// unlock releases mu and then wakes the peer if that is due.
+func (q *qp) unlock() {
+	if !q.wake {
+		q.mu.Unlock()
+		return
+	}
+	q.wake = false
+	door, l := q.peer.door, q.link
+	door.hold()
+	q.mu.Unlock()
+	if !door.ring() {
+		// Somebody has filled the peer's eventfd.
+		l.tell(msgWake)
+	}
+	door.release()
+}
+
+func (q *qp) Close() error {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return verbs.ErrClosed
+	}
+	q.closed = true
+	l := q.link
+	q.reset()
+	q.mu.Unlock()
+	if l != nil {
+		l.close(nil)
+	}
+	if q.srq != nil {
+		q.srq.release(q)
+	}
+	q.releaseCQs()
+	q.ctx.qpns.give(q.num)
+	q.ctx.async.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
+	q.pd.removeQP(q)
+	return nil
+}

@@ -1,0 +1,195 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"slices"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// nakCode tells the other end what made a connection fail, after the NAK codes of
+// IBA 9.7.5.2.8. The QP that gets one goes to ERR.
+type nakCode uint8
+
+const (
+	nakNone    nakCode = iota
+	nakInvalid         // invalid request
+	nakAccess          // remote access error
+	nakOp              // remote operational error
+	nakLength          // the message is longer than the receive it met
+)
+
+// nakFor is what a responder would have answered to a request that failed so.
+func nakFor(status verbs.WCStatus) nakCode {
+	switch status {
+	case verbs.WCRemInvReqErr:
+		return nakInvalid
+	case verbs.WCRemAccessErr:
+		return nakAccess
+	case verbs.WCRemOpErr:
+		return nakOp
+	}
+	return nakNone
+}
+
+// sendFailed completes a request that failed and moves the QP to ERR. Where the
+// responder would have found the error, it is told what it would have found. mu is held.
+func (q *qp) sendFailed(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
+	q.completeSend(wr, status, upto)
+	if code := nakFor(status); code != nakNone && q.link != nil {
+		if q.sq.wait.tooLong {
+			code = nakLength
+		}
+		q.link.nak(code)
+	}
+	q.toError()
+}
+
+// toError moves the QP to ERR: requests that wait are flushed, and so are the
+// receives, after what the peer had published. mu is held.
+func (q *qp) toError() {
+	if st := q.State(); st == verbs.QPErr {
+		return
+	}
+	q.state.Store(uint32(verbs.QPErr))
+	q.endDial()
+	for s := &q.sq; s.done != s.posted; {
+		wr := s.slot(s.done).wr
+		s.forget()
+		q.completeSend(&wr, verbs.WCWRFlushErr, s.done)
+	}
+	if q.in == nil {
+		return // it was in RESET
+	}
+	q.setStatus()
+	q.flushReceives()
+	if q.srq != nil {
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})
+	}
+}
+
+// flushReceives delivers what has arrived and flushes the receives that are left.
+func (q *qp) flushReceives() {
+	c := q.recvCQ
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.tail
+	if !q.stopped {
+		c.drain(q, true)
+	}
+	q.stopped = true
+	// The caller acts on what was found, if anything was.
+	c.failed = slices.DeleteFunc(c.failed, func(f *qp) bool { return f == q })
+	flush := func(id uint64) {
+		c.pushLocked(&verbs.WC{WRID: id, Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPN: q.num}, nil, 0)
+	}
+	if q.cur.on {
+		q.cur.on = false
+		flush(q.cur.id)
+	}
+	if q.srq == nil {
+		r := q.rq
+		r.mu.Lock()
+		r.flush = true
+		for w := r.peek(); w != nil; w = r.peek() {
+			flush(w.id)
+			r.next++
+		}
+		r.release()
+		r.mu.Unlock()
+	}
+	if c.tail != before {
+		c.notify(true)
+	}
+}
+
+// receiveFailed acts on what receive found.
+func (q *qp) receiveFailed() {
+	q.mu.Lock()
+	q.receiveFailedLocked()
+	q.unlock()
+}
+
+func (q *qp) receiveFailedLocked() {
+	c := q.recvCQ
+	c.mu.Lock()
+	f := q.failure
+	q.failure = recvFailure{}
+	c.mu.Unlock()
+	if f.code == nakNone || q.closed {
+		return
+	}
+	if q.link != nil {
+		if f.err != nil {
+			q.link.fail(f.err)
+		} else {
+			q.link.nak(f.code)
+		}
+	}
+	if f.code == nakInvalid {
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: q})
+	}
+	q.toError()
+}
+
+// gotNak is told that the connection failed at the peer. What it had sent before
+// is delivered first.
+func (q *qp) gotNak(code nakCode) {
+	q.mu.Lock()
+	defer q.unlock()
+	if st := q.State(); st < verbs.QPRTR || st == verbs.QPErr {
+		return
+	}
+	switch code {
+	case nakAccess:
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: q})
+	case nakInvalid:
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: q})
+	case nakLength:
+		q.failReceive(verbs.WCLocLenErr)
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: q})
+	case nakOp:
+		q.failReceive(verbs.WCLocProtErr)
+	}
+	q.toError()
+}
+
+// failReceive completes the receive that a message of the peer met but could not use.
+func (q *qp) failReceive(status verbs.WCStatus) {
+	q.deliver()
+	c := q.recvCQ
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q.srq != nil || q.stopped {
+		return
+	}
+	if w := q.rq.peek(); w != nil {
+		c.pushLocked(&verbs.WC{WRID: w.id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, nil, 0)
+		q.rq.next++
+		q.rq.release()
+		c.notify(true)
+	}
+}
+
+// cqDied moves the QP to ERR after an overrun of one of its CQs.
+func (q *qp) cqDied() {
+	q.mu.Lock()
+	defer q.unlock()
+	if q.closed || q.State() == verbs.QPReset || q.State() == verbs.QPErr {
+		return
+	}
+	q.toError()
+	q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
+}
+
+// wakeAll makes whoever sleeps on the QP's completions look at its state.
+func (q *qp) wakeAll() {
+	for _, c := range []*cq{q.recvCQ, q.sendCQ} {
+		c.mu.Lock()
+		if c.channel != nil {
+			c.channel.signal()
+		}
+		c.mu.Unlock()
+	}
+}

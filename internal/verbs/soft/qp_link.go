@@ -1,0 +1,188 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// attach connects the QP with the peer whose offer came over s or is to come back
+// over it. It owns s and peerFDs, also on error. Messages of the connection
+// manager go to onCM and the end of the connection to onHangup, once, both on the
+// link's goroutine; orderly says that one of the two ends closed it properly.
+func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte), onHangup func(orderly bool, err error)) error {
+	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
+}
+
+// attachTo is attach, for a peer that must have the QPN want unless that is 0.
+func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
+	p, err := openOffer(peerOffer, peerFDs)
+	if err == nil && want != 0 && p.qpn != want {
+		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, want)
+		p.unmap()
+	}
+	if err != nil {
+		l.abandon()
+		return err
+	}
+	q.mu.Lock()
+	if st := q.State(); q.closed || q.link != nil || st == verbs.QPReset || st == verbs.QPErr {
+		closed := q.closed
+		q.mu.Unlock()
+		p.unmap()
+		l.abandon()
+		if closed {
+			return verbs.ErrClosed
+		}
+		return fmt.Errorf("%w: QP in %v cannot be connected, or is already", verbs.ErrState, st)
+	}
+	q.peer, q.link = p, l
+	q.attr.DestQPN = p.qpn
+	q.recvCQ.attach(q, p.qpn)
+	var gone []uint32
+	if q.offered != nil {
+		for _, m := range q.offered.mrs {
+			m.mu.Lock()
+			if !l.grant(m) {
+				gone = append(gone, m.key) // closed since it was offered
+			}
+			m.mu.Unlock()
+		}
+		q.offered.close()
+		q.offered = nil
+	}
+	q.endDial()
+	if l.onCM == nil && q.State() >= verbs.QPRTR {
+		// Before all else: the other end of a bring-up waits for it. The peer of
+		// the connection manager learns it from REP or RTU.
+		l.tell(msgUp)
+	}
+	go l.run()
+	q.progress()
+	q.unlock()
+	for _, key := range gone {
+		revoke([]*link{l}, key)
+	}
+	return nil
+}
+
+// abandon closes the sockets of a link that never ran.
+func (l *link) abandon() {
+	l.tx.close()
+	if l.rx != l.tx {
+		l.rx.close()
+	}
+}
+
+// disconnect ends the connection: the QP goes to ERR and what is queued is flushed.
+func (q *qp) disconnect() {
+	q.mu.Lock()
+	l := q.link
+	if q.State() != verbs.QPReset {
+		q.toError()
+	}
+	q.unlock()
+	if l != nil {
+		l.close(nil)
+	}
+}
+
+// linkDown ends the use of the peer's memory. What the peer had published comes
+// first. The QP goes to ERR, but for one connected by hand whose peer was only
+// destroyed or reset: that one has, as on the wire, a peer that does not answer.
+func (q *qp) linkDown(l *link, orderly bool) {
+	q.mu.Lock()
+	defer q.unlock()
+	if q.link != l {
+		return
+	}
+	if q.State() >= verbs.QPInit {
+		if l.onHangup != nil || !orderly {
+			q.toError()
+			q.wakeAll()
+		} else {
+			q.deliver()
+		}
+	}
+	q.dropPeer()
+	q.progress()
+}
+
+// dropPeer unmaps the peer.
+func (q *qp) dropPeer() {
+	if q.peer == nil {
+		return
+	}
+	q.wake = false
+	c := q.recvCQ
+	c.mu.Lock()
+	c.detachLocked(q)
+	c.mu.Unlock()
+	q.peer.unmap()
+	q.peer = nil
+}
+
+// deliver takes what the peer has published into the CQ.
+func (q *qp) deliver() {
+	c := q.recvCQ
+	c.mu.Lock()
+	if q.in != nil && !q.stopped {
+		c.drain(q, true)
+	}
+	failed := c.failed
+	c.failed = nil
+	c.mu.Unlock()
+	for _, f := range failed {
+		if f == q {
+			q.receiveFailedLocked()
+		} else {
+			go f.receiveFailed()
+		}
+	}
+}
+
+// progressInbox takes what the peer has published into the CQ, for a peer or an
+// SRQ that cannot wait for the application's next poll.
+func (q *qp) progressInbox() {
+	q.mu.Lock()
+	if q.peer != nil {
+		q.deliver()
+	}
+	q.unlock()
+}
+
+// wakeSelf signals the channel in place of a peer that cannot.
+func (q *qp) wakeSelf() {
+	c := q.recvCQ
+	c.mu.Lock()
+	if c.channel != nil {
+		c.channel.unclog()
+	}
+	c.mu.Unlock()
+}
+
+// setStatus shows the peer what the QP is ready for; q.in exists.
+func (q *qp) setStatus() {
+	s := statusDown
+	switch st := q.State(); {
+	case st == verbs.QPErr:
+		s = statusError
+	case st >= verbs.QPRTR:
+		s = statusUp
+	}
+	atomic.StoreUint32(q.in.status, uint32(makeStatus(s, q.attr.AccessFlags, q.attr.MinRNRTimer)))
+}
+
+// commitBounce backs the bounce area at the peer's wish.
+func (q *qp) commitBounce() error {
+	c := q.recvCQ
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q.in == nil || q.stopped {
+		return verbs.ErrState
+	}
+	return q.in.commitBounce()
+}

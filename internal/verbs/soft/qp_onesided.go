@@ -1,0 +1,278 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// write is RDMA_WRITE, with or without immediate. Nothing is written before a
+// receive is there for the immediate.
+func (q *qp) write(wr *verbs.SendWR) outcome {
+	p := q.peer
+	if p == nil {
+		return q.noPeer()
+	}
+	st := status(atomic.LoadUint32(p.out.status))
+	if st.state() != statusUp {
+		return q.peerDown(st)
+	}
+	imm := wr.Opcode == verbs.WRRDMAWriteWithImm
+	if imm && (p.srq != nil || uint32(p.out.next) == p.out.credit) {
+		if o := q.takeCredit(p); o != succeeded {
+			return o
+		}
+	}
+	var n uint32
+	if wr.Flags&verbs.SendInline != 0 {
+		n = uint32(len(wr.Inline))
+	} else {
+		total := sgeLength(wr.SGList)
+		if total > maxMsg {
+			return failed(verbs.WCLocLenErr)
+		}
+		n = uint32(total)
+	}
+	if n > 0 {
+		dst, o := q.target(p, st, wr, n, verbs.AccessRemoteWrite)
+		if o != succeeded {
+			return o
+		}
+		if wr.Flags&verbs.SendInline != 0 {
+			copy(dst, wr.Inline)
+		} else if !q.gather(dst, wr.SGList) {
+			return failed(verbs.WCLocProtErr)
+		}
+	}
+	if imm {
+		op := uint64(entryWriteImm)
+		if wr.Flags&verbs.SendSolicited != 0 {
+			op |= entrySolicited
+		}
+		p.out.publish(op, wr.ImmData, uint64(n))
+		q.published(p, op)
+	}
+	return succeeded
+}
+
+// published looks whether the receiver of the entry just published must be woken.
+func (q *qp) published(p *peer, op uint64) {
+	if atomic.LoadUint32(p.out.armed) != armedNot && p.out.takeWake(op&entrySolicited != 0) && p.door != nil {
+		q.wake = true
+		q.stats.WakeupsSent++
+		return
+	}
+	q.stats.WakeupsSuppressed++
+}
+
+// peerDown is the outcome of a request to a peer that is not up.
+func (q *qp) peerDown(st status) outcome {
+	if st.state() == statusDown {
+		return waitPeer // it is connected, and about to come up
+	}
+	return failed(verbs.WCRetryExcErr)
+}
+
+// takeCredit looks whether a receive is there for one more entry.
+func (q *qp) takeCredit(p *peer) outcome {
+	if p.srq != nil {
+		if p.srq.ready(&p.out) == 0 {
+			return waitRNR
+		}
+		return succeeded
+	}
+	n, err := p.out.ready()
+	if err != nil {
+		q.link.fail(err)
+		return failed(verbs.WCFatalErr)
+	}
+	if n == 0 {
+		return waitRNR
+	}
+	return succeeded
+}
+
+// target finds the n bytes of the peer's memory that wr is about. An unknown key
+// is asked for; what the peer would refuse is refused here in its name, as the
+// spec has it: the QP's rights are an invalid request, the MR's an access error.
+func (q *qp) target(p *peer, st status, wr *verbs.SendWR, n uint32, need verbs.AccessFlags) ([]byte, outcome) {
+	m := p.last
+	if m == nil || m.key != wr.RKey {
+		if m = p.find(wr.RKey); m == nil {
+			return nil, q.lookup(wr.RKey)
+		}
+		p.last = m
+	}
+	if st.access()&need == 0 {
+		return nil, failed(verbs.WCRemInvReqErr)
+	}
+	off := wr.RemoteAddr - m.addr // wraps far past the length if it is below
+	if m.access&need == 0 || off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
+		return nil, failed(verbs.WCRemAccessErr)
+	}
+	return m.data[off : off+uint64(n)], succeeded
+}
+
+// sgeLength adds up a list of at most maxSGE entries.
+func sgeLength(sges []verbs.SGE) (total uint64) {
+	for i := range sges {
+		total += uint64(sges[i].Length)
+	}
+	return total
+}
+
+// gather fills dst from the SGEs; false if one is not valid.
+func (q *qp) gather(dst []byte, sges []verbs.SGE) bool {
+	for i := range sges {
+		s := &sges[i]
+		if s.Length == 0 {
+			continue
+		}
+		src := q.pd.local(s, 0)
+		if src == nil {
+			return false
+		}
+		dst = dst[copy(dst, src):]
+	}
+	return true
+}
+
+// scatter spreads src over the SGEs from byte skip of them on; false if one is
+// not valid.
+func (p *pd) scatter(sges []verbs.SGE, skip uint32, src []byte) bool {
+	for i := range sges {
+		if len(src) == 0 {
+			break
+		}
+		s := &sges[i]
+		if s.Length <= skip {
+			skip -= s.Length
+			continue
+		}
+		dst := p.local(s, verbs.AccessLocalWrite)
+		if dst == nil {
+			return false
+		}
+		src = src[copy(dst[skip:], src):]
+		skip = 0
+	}
+	return true
+}
+
+// read is RDMA_READ.
+func (q *qp) read(wr *verbs.SendWR) outcome {
+	p := q.peer
+	if p == nil {
+		return q.noPeer()
+	}
+	st := status(atomic.LoadUint32(p.out.status))
+	if st.state() != statusUp {
+		return q.peerDown(st)
+	}
+	total := sgeLength(wr.SGList)
+	if total > maxMsg {
+		return failed(verbs.WCLocLenErr)
+	}
+	if total == 0 {
+		return succeeded
+	}
+	src, o := q.target(p, st, wr, uint32(total), verbs.AccessRemoteRead)
+	if o != succeeded {
+		return o
+	}
+	if !q.pd.scatter(wr.SGList, 0, src) {
+		return failed(verbs.WCLocProtErr)
+	}
+	return succeeded
+}
+
+// atomic is CMP_AND_SWP, FETCH_AND_ADD and ATOMIC_WRITE, on 8 aligned bytes of the
+// peer's memory: atomic against everybody, processors included.
+func (q *qp) atomic(wr *verbs.SendWR) outcome {
+	p := q.peer
+	if p == nil {
+		return q.noPeer()
+	}
+	st := status(atomic.LoadUint32(p.out.status))
+	if st.state() != statusUp {
+		return q.peerDown(st)
+	}
+	need, brings := verbs.AccessRemoteAtomic, true
+	if wr.Opcode == verbs.WRAtomicWrite {
+		need, brings = verbs.AccessRemoteWrite, false
+	}
+	if brings && sgeLength(wr.SGList) != 8 {
+		return failed(verbs.WCLocLenErr)
+	}
+	if wr.RemoteAddr%8 != 0 {
+		return failed(verbs.WCRemInvReqErr)
+	}
+	if brings && !q.pd.scattersTo(wr.SGList) {
+		return failed(verbs.WCLocProtErr)
+	}
+	b, o := q.target(p, st, wr, 8, need)
+	if o != succeeded {
+		return o
+	}
+	word := longAt(b, 0)
+	var old uint64
+	switch wr.Opcode {
+	case verbs.WRAtomicWrite:
+		atomic.StoreUint64(word, wr.Swap)
+		return succeeded
+	case verbs.WRAtomicFetchAndAdd:
+		old = atomic.AddUint64(word, wr.CompareAdd) - wr.CompareAdd
+	default:
+		for {
+			old = atomic.LoadUint64(word)
+			if old != wr.CompareAdd || atomic.CompareAndSwapUint64(word, old, wr.Swap) {
+				break
+			}
+		}
+	}
+	var res [8]byte
+	hostOrder.PutUint64(res[:], old)
+	if !q.pd.scatter(wr.SGList, 0, res[:]) {
+		return failed(verbs.WCLocProtErr)
+	}
+	return succeeded
+}
+
+// scattersTo says whether all the SGEs may be written.
+func (p *pd) scattersTo(sges []verbs.SGE) bool {
+	for i := range sges {
+		if sges[i].Length != 0 && p.local(&sges[i], verbs.AccessLocalWrite) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// localInv is LOCAL_INV. It completes when no peer has the memory mapped any more.
+func (q *qp) localInv(wr *verbs.SendWR) outcome {
+	s := &q.sq
+	if s.wait.inv {
+		return succeeded
+	}
+	m := q.ctx.keys.lookup(wr.ImmData)
+	if m == nil || m.pd != q.pd {
+		return failed(verbs.WCLocQPOpErr)
+	}
+	links := m.invalidate()
+	if len(links) == 0 {
+		return succeeded
+	}
+	at := s.done
+	go func() {
+		revoke(links, m.key)
+		q.mu.Lock()
+		if s.done == at && s.done != s.posted {
+			s.wait.inv = true
+			q.progress()
+		}
+		q.unlock()
+	}()
+	return waitMR
+}

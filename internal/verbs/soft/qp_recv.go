@@ -1,0 +1,231 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// partial is a message of which only a part has arrived; its receive is taken.
+type partial struct {
+	on   bool
+	id   uint64
+	len  uint32 // bytes the receive takes, or lenRefused
+	sges []verbs.SGE
+	got  uint32
+}
+
+// recvFailure is what receive found, for receiveFailed to act on.
+type recvFailure struct {
+	code nakCode
+	err  error // not nil: the peer broke the protocol
+}
+
+// receive moves what the peer has published into wc. recvCQ.mu is held.
+func (q *qp) receive(wc []verbs.WC) int {
+	if q.stopped {
+		return 0
+	}
+	in, n := q.in, 0
+	solicited := uint64(0)
+	for n < len(wc) {
+		w0, w1, ok := in.peek()
+		if !ok {
+			break
+		}
+		if w0>>32&entryOpcode == entryWriteImm && q.srq == nil {
+			r := q.rq.peek()
+			if r == nil {
+				q.violation("entry without a receive")
+				break
+			}
+			c := &wc[n]
+			c.WRID = r.id
+			c.Status = verbs.WCSuccess
+			c.Opcode = verbs.WCRecvRDMAWithImm
+			c.Flags = verbs.WCWithImm
+			c.VendorErr = 0
+			c.ByteLen = uint32(w1)
+			c.ImmData = uint32(w0)
+			c.InvRKey = 0
+			c.QPN = q.num
+			c.SrcQP = q.src
+			q.rq.next++
+			in.head++
+		} else if !q.receiveAny(w0, w1, &wc[n]) {
+			break
+		}
+		solicited |= w0
+		n++
+	}
+	if n > 0 {
+		if q.srq == nil {
+			q.rq.release()
+		}
+		if !q.talked {
+			q.firstMessage()
+		}
+		q.solicited = solicited>>32&entrySolicited != 0
+	}
+	return n
+}
+
+func (q *qp) firstMessage() {
+	q.talked = true
+	if q.State() == verbs.QPRTR {
+		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
+	}
+}
+
+// receiveAny takes any entry but the usual one; false if it has to wait.
+func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
+	op := w0 >> 32 & entryOpcode
+	if op < entryWriteImm || op > entrySendInv {
+		q.violation("unknown entry")
+		return false
+	}
+	if !q.cur.on && !q.takeReceive() {
+		return false
+	}
+	size := uint32(w1)
+	if size > maxMsg {
+		q.violation("message too long")
+		return false
+	}
+	*wc = verbs.WC{WRID: q.cur.id, Opcode: verbs.WCRecv, ByteLen: size, QPN: q.num, SrcQP: q.src}
+	if op == entryWriteImm {
+		wc.Opcode = verbs.WCRecvRDMAWithImm
+	} else if !q.receiveData(w0, w1, wc) {
+		return false
+	}
+	switch op {
+	case entryWriteImm, entrySendImm:
+		wc.ImmData, wc.Flags = uint32(w0), verbs.WCWithImm
+	case entrySendInv:
+		wc.InvRKey, wc.Flags = uint32(w0), verbs.WCWithInv
+		if m := q.ctx.keys.lookup(uint32(w0)); wc.Status == verbs.WCSuccess {
+			if m == nil || m.pd != q.pd {
+				q.refuse(wc, verbs.WCRemInvReqErr, nakInvalid)
+			} else if links := m.invalidate(); len(links) > 0 {
+				// The sender has let go of its mapping itself.
+				go revoke(links, m.key)
+			}
+		}
+	}
+	q.cur.on = false
+	q.in.head++
+	if q.srq != nil {
+		atomic.StoreUint32(q.in.word(offConsumed), uint32(q.in.head))
+	}
+	return true
+}
+
+// takeReceive takes the receive for the entry at the head of the inbox. With an
+// SRQ there may be none left: then the entry waits for the next one.
+func (q *qp) takeReceive() bool {
+	if q.srq != nil {
+		q.rq.mu.Lock()
+		defer q.rq.mu.Unlock()
+	}
+	r := q.rq.peek()
+	if r == nil {
+		if q.srq == nil {
+			q.violation("entry without a receive")
+		} else {
+			q.srq.wait(q)
+		}
+		return false
+	}
+	q.cur = partial{on: true, id: r.id, len: r.len, sges: append(q.cur.sges[:0], q.rq.sgesOf(r)...)}
+	if q.srq != nil {
+		q.srq.taken()
+	} else {
+		q.rq.next++
+		q.rq.release()
+	}
+	return true
+}
+
+// receiveData copies the payload of a SEND to the SGEs of its receive; false if
+// not all of it is there yet.
+func (q *qp) receiveData(w0, w1 uint64, wc *verbs.WC) bool {
+	size := uint32(w1)
+	if size != 0 && q.cur.len == lenRefused {
+		q.refuse(wc, verbs.WCLocProtErr, nakOp)
+		return true
+	}
+	if size > q.cur.len && size != 0 {
+		q.refuse(wc, verbs.WCLocLenErr, nakInvalid)
+		return true
+	}
+	if w0>>32&entryData != 0 {
+		if size > 4 {
+			q.violation("data that does not fit into its entry")
+			return false
+		}
+		var b [4]byte
+		hostOrder.PutUint32(b[:], uint32(w1>>32))
+		if !q.pd.scatter(q.cur.sges, 0, b[:size]) {
+			q.refuse(wc, verbs.WCLocProtErr, nakOp)
+		}
+		return true
+	}
+	for q.cur.got < size {
+		b := q.in.bounced(size - q.cur.got)
+		if b == nil {
+			return false
+		}
+		if len(b) == 0 {
+			q.violation("more in the bounce area than it holds")
+			return false
+		}
+		if !q.pd.scatter(q.cur.sges, q.cur.got, b) {
+			q.refuse(wc, verbs.WCLocProtErr, nakOp)
+			return true
+		}
+		q.cur.got += uint32(len(b))
+		q.in.empty(len(b))
+	}
+	return true
+}
+
+// refuse makes wc the failure of a receive, with which the QP goes to ERR.
+func (q *qp) refuse(wc *verbs.WC, status verbs.WCStatus, code nakCode) {
+	wc.Status = status
+	q.stop(recvFailure{code: code})
+}
+
+// violation notes that the peer broke the protocol.
+func (q *qp) violation(what string) {
+	q.stop(recvFailure{code: nakInvalid, err: fmt.Errorf("%w: %s in the inbox of QP %d", verbs.ErrProtocol, what, q.num)})
+}
+
+// stop ends the consumption of the inbox; whoever holds recvCQ.mu sees to the rest.
+func (q *qp) stop(f recvFailure) {
+	q.stopped, q.failure = true, f
+	q.recvCQ.failed = append(q.recvCQ.failed, q)
+}
+
+// bounced returns up to n bytes at the head of the bounce area: nil if none has
+// come, an empty slice if the peer's count makes no sense.
+func (in *inbox) bounced(n uint32) []byte {
+	filled := atomic.LoadUint64(in.long(offFilled)) - in.emptied
+	if filled == 0 {
+		return nil
+	}
+	size := uint64(in.bounceSize())
+	if filled > size || !in.backed {
+		return []byte{}
+	}
+	at := in.emptied & (size - 1)
+	return in.bounce()[at:min(at+filled, at+uint64(n), size)]
+}
+
+// empty gives n bytes of the bounce area back.
+func (in *inbox) empty(n int) {
+	in.emptied += uint64(n)
+	atomic.StoreUint64(in.long(offEmptied), in.emptied)
+}

@@ -1,0 +1,257 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// sendQueue counts the requests posted to a QP and holds those that wait. A slot
+// is free again when a later signalled completion is polled.
+type sendQueue struct {
+	max       int
+	maxSGE    int
+	maxInline int
+	posted    uint32 // requests posted in total; requests [done, posted) wait
+	done      uint32
+	slots     []sendSlot // for those that wait, made when first needed
+	wait      waitState
+
+	_     [64]byte
+	freed atomic.Uint32 // requests whose slots are free; written by Poll
+}
+
+// sendSlot is the copy of a request that waits.
+type sendSlot struct {
+	wr     verbs.SendWR
+	sges   []verbs.SGE
+	inline []byte
+}
+
+func (s *sendQueue) init(c verbs.QPCap) {
+	s.max, s.maxSGE, s.maxInline = c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData
+}
+
+// keep copies a request that has to wait: the caller's memory is not ours after
+// the post.
+func (s *sendQueue) keep(wr *verbs.SendWR) {
+	if s.slots == nil {
+		s.slots = make([]sendSlot, 1<<bits.Len(uint(s.max-1)))
+	}
+	k := s.slot(s.posted)
+	k.wr = *wr
+	k.sges = append(k.sges[:0], wr.SGList...)
+	k.inline = append(k.inline[:0], wr.Inline...)
+	k.wr.SGList, k.wr.Inline = k.sges, k.inline
+}
+
+func (s *sendQueue) slot(i uint32) *sendSlot { return &s.slots[i&uint32(len(s.slots)-1)] }
+
+// maxKept is the inline buffer that a slot keeps for the next request.
+const maxKept = 4096
+
+// forget ends the wait of the oldest request.
+func (s *sendQueue) forget() {
+	k := s.slot(s.done)
+	if cap(k.inline) > maxKept {
+		k.inline = nil
+	}
+	k.wr = verbs.SendWR{}
+	s.done++
+	s.wait.reset()
+}
+
+// outcome is what became of the execution of a request: succeeded, a status with
+// which it failed, or what it has to wait for.
+type outcome uint32
+
+const (
+	succeeded  outcome = 0 // as verbs.WCSuccess
+	waitPeer   outcome = 0x100 + iota
+	waitRNR            // the peer has no receive posted
+	waitMR             // the peer was asked for an MR
+	waitBounce         // the bounce area is full, or not there yet
+)
+
+func failed(s verbs.WCStatus) outcome { return outcome(s) }
+
+func (o outcome) waits() bool { return o >= waitPeer }
+
+func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
+	q.mu.Lock()
+	for n < len(wrs) {
+		if err = q.post(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	q.unlock()
+	return n, err
+}
+
+func (q *qp) post(wr *verbs.SendWR) error {
+	s := &q.sq
+	if int(s.posted-s.freed.Load()) >= s.max {
+		return q.fullError()
+	}
+	if len(wr.SGList) > s.maxSGE || len(wr.Inline) > s.maxInline || wr.Opcode > verbs.WRAtomicWrite {
+		return q.requestError(wr)
+	}
+	if inline := wr.Flags&verbs.SendInline != 0; inline && len(wr.SGList) > 0 || !inline && len(wr.Inline) > 0 {
+		return q.requestError(wr)
+	}
+	if verbs.QPState(q.state.Load()) != verbs.QPRTS || s.done != s.posted || wr.Opcode > verbs.WRRDMAWriteWithImm {
+		return q.postSlow(wr)
+	}
+	if wr.Opcode == verbs.WRRDMAWriteWithImm && !q.ctx.dev.writeImm() {
+		return errNoImm
+	}
+	if o := q.write(wr); o != succeeded {
+		return q.postUnfinished(wr, o)
+	}
+	s.posted++
+	s.done++
+	if wr.Flags&verbs.SendSignaled != 0 || q.init.SigAll {
+		q.completeSend(wr, verbs.WCSuccess, s.posted)
+	}
+	return nil
+}
+
+// postSlow is post of everything but a WRITE that can be executed at once.
+func (q *qp) postSlow(wr *verbs.SendWR) error {
+	if err := q.checkSend(wr); err != nil {
+		return err
+	}
+	s := &q.sq
+	switch st := q.State(); st {
+	case verbs.QPRTS:
+		if s.done == s.posted {
+			o := q.execute(wr)
+			if o != succeeded {
+				return q.postUnfinished(wr, o)
+			}
+			s.posted++
+			s.done++
+			if q.signals(wr) {
+				q.completeSend(wr, verbs.WCSuccess, s.posted)
+			}
+			return nil
+		}
+		s.keep(wr)
+		s.posted++
+	case verbs.QPSQD:
+		s.keep(wr)
+		s.posted++
+	case verbs.QPErr:
+		s.posted++
+		s.done++
+		q.completeSend(wr, verbs.WCWRFlushErr, s.posted)
+	default:
+		if q.closed {
+			return verbs.ErrClosed
+		}
+		return fmt.Errorf("%w: post of a send to a QP in %v", verbs.ErrState, st)
+	}
+	return nil
+}
+
+// postUnfinished takes a request that failed or has to wait.
+func (q *qp) postUnfinished(wr *verbs.SendWR, o outcome) error {
+	s := &q.sq
+	if !o.waits() {
+		s.posted++
+		s.done++
+		q.sendFailed(wr, verbs.WCStatus(o), s.posted)
+		return nil
+	}
+	s.keep(wr)
+	s.posted++
+	q.waitFor(o)
+	return nil
+}
+
+// signals says whether a success of wr makes a completion.
+func (q *qp) signals(wr *verbs.SendWR) bool {
+	return wr.Flags&verbs.SendSignaled != 0 || q.init.SigAll
+}
+
+var wcOpcodes = [...]verbs.WCOpcode{
+	verbs.WRRDMAWrite:         verbs.WCRDMAWrite,
+	verbs.WRRDMAWriteWithImm:  verbs.WCRDMAWrite,
+	verbs.WRSend:              verbs.WCSend,
+	verbs.WRSendWithImm:       verbs.WCSend,
+	verbs.WRRDMARead:          verbs.WCRDMARead,
+	verbs.WRAtomicCmpAndSwp:   verbs.WCCompSwap,
+	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd,
+	verbs.WRLocalInv:          verbs.WCLocalInv,
+	verbs.WRSendWithInv:       verbs.WCSend,
+	verbs.WRAtomicWrite:       verbs.WCAtomicWrite,
+}
+
+// completeSend adds the completion of wr, whose polling frees the slots up to upto.
+func (q *qp) completeSend(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
+	wc := verbs.WC{WRID: wr.WRID, Status: status, Opcode: wcOpcodes[wr.Opcode], QPN: q.num}
+	if status == verbs.WCSuccess {
+		switch wr.Opcode {
+		case verbs.WRRDMARead:
+			for i := range wr.SGList {
+				wc.ByteLen += wr.SGList[i].Length
+			}
+		case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+			wc.ByteLen = 8
+		}
+	}
+	q.sendCQ.push(&wc, &q.sq, upto)
+}
+
+func (q *qp) fullError() error {
+	switch {
+	case q.closed:
+		return verbs.ErrClosed
+	case q.State() < verbs.QPRTS:
+		return fmt.Errorf("%w: post of a send to a QP in %v", verbs.ErrState, q.State())
+	}
+	return verbs.ErrQueueFull
+}
+
+func (q *qp) requestError(wr *verbs.SendWR) error {
+	return fmt.Errorf("%w: %v with %d SGEs, %d bytes inline and flags %#x, where a request may have %d SGEs or, with SendInline, %d bytes",
+		verbs.ErrInvalid, wr.Opcode, len(wr.SGList), len(wr.Inline), uint8(wr.Flags), q.sq.maxSGE, q.sq.maxInline)
+}
+
+var errNoImm = fmt.Errorf("%w: an iWARP device has no immediate data", verbs.ErrNotSupported)
+
+// checkSend is what the device refuses at the post already.
+func (q *qp) checkSend(wr *verbs.SendWR) error {
+	switch wr.Opcode {
+	case verbs.WRRDMAWriteWithImm, verbs.WRSendWithImm:
+		if !q.ctx.dev.writeImm() {
+			return errNoImm
+		}
+	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		if wr.Flags&verbs.SendInline != 0 {
+			return fmt.Errorf("%w: %v brings data back and cannot be inline", verbs.ErrInvalid, wr.Opcode)
+		}
+	}
+	return nil
+}
+
+// execute carries a request out as far as it goes.
+func (q *qp) execute(wr *verbs.SendWR) outcome {
+	switch wr.Opcode {
+	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
+		return q.write(wr)
+	case verbs.WRRDMARead:
+		return q.read(wr)
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite:
+		return q.atomic(wr)
+	case verbs.WRLocalInv:
+		return q.localInv(wr)
+	default:
+		return q.sendTwoSided(wr)
+	}
+}

@@ -1,0 +1,183 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+var sendEntries = [...]uint64{
+	verbs.WRSend:        entrySend,
+	verbs.WRSendWithImm: entrySendImm,
+	verbs.WRSendWithInv: entrySendInv,
+}
+
+// sendTwoSided is SEND in its three forms. Four bytes go in the entry; more goes
+// through the bounce area of the peer's inbox, in parts if it is larger than that.
+func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
+	p := q.peer
+	if p == nil {
+		return q.noPeer()
+	}
+	st := status(atomic.LoadUint32(p.out.status))
+	if st.state() != statusUp {
+		return q.peerDown(st)
+	}
+	if q.sq.wait.sent > 0 {
+		return q.sendRest(wr)
+	}
+	if p.srq != nil || uint32(p.out.next) == p.out.credit {
+		if o := q.takeCredit(p); o != succeeded {
+			return o
+		}
+	}
+	size := uint64(len(wr.Inline)) + sgeLength(wr.SGList)
+	if size > maxMsg {
+		return failed(verbs.WCLocLenErr)
+	}
+	if !q.readable(wr.SGList) {
+		return failed(verbs.WCLocProtErr)
+	}
+	if p.srq == nil && size > 0 {
+		switch room := atomic.LoadUint32(p.out.lenOf(uint32(p.out.next))); {
+		case room == lenRefused:
+			return failed(verbs.WCRemOpErr)
+		case size > uint64(room):
+			q.sq.wait.tooLong = true
+			return failed(verbs.WCRemInvReqErr)
+		}
+	}
+	op := sendEntries[wr.Opcode]
+	if wr.Flags&verbs.SendSolicited != 0 {
+		op |= entrySolicited
+	}
+	if wr.Opcode == verbs.WRSendWithInv {
+		p.drop(wr.ImmData)
+	}
+	if size <= 4 {
+		var b [4]byte
+		if !q.collect(b[:size], wr, 0) {
+			return failed(verbs.WCLocProtErr)
+		}
+		p.out.publish(op|entryData, wr.ImmData, size|uint64(hostOrder.Uint32(b[:]))<<32)
+		q.published(p, op)
+		return succeeded
+	}
+	if !p.bounced {
+		if !p.asked {
+			p.asked = true
+			q.link.tell(msgBounce)
+		}
+		return waitBounce
+	}
+	n, o := q.fill(p, wr, size)
+	if o != succeeded {
+		return o
+	}
+	p.out.publish(op, wr.ImmData, size)
+	q.published(p, op)
+	if uint64(n) < size {
+		// From here on the message must be finished.
+		q.sq.wait.sent = n
+		q.kick(p)
+		return waitBounce
+	}
+	return succeeded
+}
+
+// sendRest goes on with a message of which a part has been sent.
+func (q *qp) sendRest(wr *verbs.SendWR) outcome {
+	p := q.peer
+	size := uint64(len(wr.Inline)) + sgeLength(wr.SGList)
+	n, o := q.fill(p, wr, size)
+	q.sq.wait.sent += n
+	if !o.waits() && o != succeeded {
+		return o
+	}
+	if n > 0 {
+		q.kick(p) // the receiver may sleep, and no entry tells it of this part
+	}
+	if uint64(q.sq.wait.sent) < size {
+		return waitBounce
+	}
+	return succeeded
+}
+
+// fill puts as much of a message as there is room for into the bounce area.
+func (q *qp) fill(p *peer, wr *verbs.SendWR, size uint64) (uint32, outcome) {
+	area := uint64(p.out.bounceSize())
+	emptied := atomic.LoadUint64(p.out.long(offEmptied))
+	used := p.out.filled - emptied
+	if used > area {
+		q.link.fail(fmt.Errorf("%w: more taken from the bounce area than was there", verbs.ErrProtocol))
+		return 0, failed(verbs.WCFatalErr)
+	}
+	sent := uint64(q.sq.wait.sent)
+	n := min(area-used, size-sent)
+	if n == 0 || sent == 0 && n < size && used > 0 {
+		// A message starts whole, or in an empty area. Asking the same peer again
+		// is left to the timer.
+		if p.stalled != emptied+1 {
+			p.stalled = emptied + 1
+			q.kick(p)
+		}
+		return 0, waitBounce
+	}
+	at := p.out.filled & (area - 1)
+	first := min(n, area-at)
+	b := p.out.bounce()
+	if !q.collect(b[at:at+first], wr, uint32(sent)) || !q.collect(b[:n-first], wr, uint32(sent+first)) {
+		return 0, failed(verbs.WCLocProtErr)
+	}
+	p.out.filled += n
+	atomic.StoreUint64(p.out.long(offFilled), p.out.filled)
+	return uint32(n), succeeded
+}
+
+// kick has the peer look into its inbox even if its application does not.
+func (q *qp) kick(p *peer) {
+	if p.kicked {
+		p.again = true
+		return
+	}
+	p.kicked = true
+	q.link.tell(msgKick)
+}
+
+// readable says whether all the SGEs may be read.
+func (q *qp) readable(sges []verbs.SGE) bool {
+	for i := range sges {
+		if sges[i].Length != 0 && q.pd.local(&sges[i], 0) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// collect fills dst with the message of wr from byte skip on.
+func (q *qp) collect(dst []byte, wr *verbs.SendWR, skip uint32) bool {
+	if wr.Flags&verbs.SendInline != 0 {
+		copy(dst, wr.Inline[skip:])
+		return true
+	}
+	for i := range wr.SGList {
+		if len(dst) == 0 {
+			break
+		}
+		s := &wr.SGList[i]
+		if s.Length <= skip {
+			skip -= s.Length
+			continue
+		}
+		src := q.pd.local(s, 0)
+		if src == nil {
+			return false
+		}
+		dst = dst[copy(dst, src[skip:]):]
+		skip = 0
+	}
+	return true
+}

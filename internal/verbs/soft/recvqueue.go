@@ -1,0 +1,158 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+const (
+	maxQueue = 1 << maxQueueShift // requests in one work queue
+	maxSGE   = 32
+	maxMsg   = 1 << 31 // bytes of one message (IBA 9.3.2)
+)
+
+// recvQueue holds posted receives, of a QP or an SRQ. Any number may post, under
+// mu; one takes, under the lock of the CQ or of the SRQ.
+type recvQueue struct {
+	max    int
+	maxSGE int
+	pd     *pd
+
+	mu       sync.Mutex
+	mask     uint32
+	wrs      []recvWR
+	sges     []verbs.SGE // maxSGE for each of wrs, made when first needed
+	flush    bool        // the QP is in ERR: what is posted is flushed
+	posted   uint32      // under mu; the same as tail
+	shared   *shared     // where the peer sees what is posted; nil before INIT
+	tail     atomic.Uint32
+	_        [64]byte      // the two ends are used by different processors
+	next     uint32        // receives taken
+	tailSeen uint32        // tail, as the taker saw it last
+	head     atomic.Uint32 // next, as those who post see it
+}
+
+type recvWR struct {
+	id  uint64
+	sge uint32
+	len uint32 // or lenRefused
+}
+
+func newRecvQueue(p *pd, n, sge int) *recvQueue {
+	return &recvQueue{max: n, maxSGE: sge, pd: p}
+}
+
+// post adds one receive; mu is held.
+func (r *recvQueue) post(wr *verbs.RecvWR) error {
+	if len(wr.SGList) > r.maxSGE {
+		return fmt.Errorf("%w: receive of %d SGEs where %d are possible", verbs.ErrInvalid, len(wr.SGList), r.maxSGE)
+	}
+	if int(r.posted-r.head.Load()) >= r.max {
+		return verbs.ErrQueueFull
+	}
+	if r.wrs == nil {
+		n := uint32(1) << bits.Len(uint(r.max-1))
+		r.wrs, r.mask = make([]recvWR, n), n-1
+	}
+	i := r.posted & r.mask
+	w := &r.wrs[i]
+	w.id, w.sge, w.len = wr.WRID, uint32(len(wr.SGList)), 0
+	if len(wr.SGList) > 0 {
+		if r.sges == nil {
+			r.sges = make([]verbs.SGE, len(r.wrs)*r.maxSGE)
+		}
+		copy(r.sges[int(i)*r.maxSGE:][:r.maxSGE], wr.SGList)
+		w.len = r.capacity(wr.SGList)
+	}
+	if r.shared != nil {
+		r.show(r.posted, w.len)
+	}
+	r.posted++
+	return nil
+}
+
+// publish makes what was posted visible to the taker and to the peer; mu is held.
+func (r *recvQueue) publish() {
+	r.tail.Store(r.posted)
+	if r.shared != nil {
+		atomic.StoreUint32(r.shared.posted, r.posted)
+	}
+}
+
+// show tells the peer how many bytes a receive takes. Reading the word first
+// keeps the line quiet where all receives are alike; nothing depends on it here.
+func (r *recvQueue) show(n, size uint32) {
+	if p := r.shared.lenOf(n); atomic.LoadUint32(p) != size {
+		atomic.StoreUint32(p, size)
+	}
+}
+
+// share begins to tell the peer through s; the queue is empty.
+func (r *recvQueue) share(s *shared) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shared = s
+	// The peer counts from zero.
+	r.posted, r.next, r.tailSeen = 0, 0, 0
+	r.tail.Store(0)
+	r.head.Store(0)
+	r.flush = false
+}
+
+// unshare ends that, before the memory is unmapped.
+func (r *recvQueue) unshare() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shared = nil
+}
+
+// capacity is how many bytes the SGEs take, or lenRefused if one is not valid.
+func (r *recvQueue) capacity(sges []verbs.SGE) uint32 {
+	total := uint64(0)
+	for i := range sges {
+		s := &sges[i]
+		if s.Length != 0 && r.pd.local(s, verbs.AccessLocalWrite) == nil {
+			return lenRefused
+		}
+		total += uint64(s.Length)
+	}
+	return uint32(min(total, maxMsg))
+}
+
+// peek returns the oldest receive; the one who takes calls it.
+func (r *recvQueue) peek() *recvWR {
+	if r.next == r.tailSeen {
+		if r.tailSeen = r.tail.Load(); r.next == r.tailSeen {
+			return nil
+		}
+	}
+	return &r.wrs[r.next&r.mask]
+}
+
+// sgesOf returns the SGEs of what peek returned.
+func (r *recvQueue) sgesOf(w *recvWR) []verbs.SGE {
+	if w.sge == 0 {
+		return nil
+	}
+	return r.sges[int(r.next&r.mask)*r.maxSGE:][:w.sge]
+}
+
+// release gives the places of what was taken, which is counted in next, back to
+// those who post.
+func (r *recvQueue) release() { r.head.Store(r.next) }
+
+// local returns the memory that an SGE names, nil if the key is unknown, of
+// another PD, without the right, or does not cover it.
+func (p *pd) local(s *verbs.SGE, need verbs.AccessFlags) []byte {
+	m := p.ctx.keys.lookup(s.LKey)
+	if m == nil || m.pd != p || m.access&need != need {
+		return nil
+	}
+	return m.slice(s.Addr, s.Length)
+}

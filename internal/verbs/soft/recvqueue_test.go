@@ -1,0 +1,48 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRecvQueue(t *testing.T) {
+	s := newSide(t, defaults())
+	r := newRecvQueue(s.pd, 3, 2)
+	in, err := newInbox(3)
+	require.NoError(t, err)
+	defer in.close()
+	r.share(&in.shared)
+	require.Nil(t, r.peek())
+
+	next := uint64(0)
+	for i := uint64(0); i < 50; {
+		wr := verbs.RecvWR{WRID: i, SGList: []verbs.SGE{s.sge(0, int(i)), s.sge(100, 1)}[:i%3]}
+		if err := r.post(&wr); err == nil {
+			i++
+			continue
+		}
+		require.ErrorIs(t, r.post(&wr), verbs.ErrQueueFull)
+		r.publish()
+		require.EqualValues(t, i, *in.posted)
+		for w := r.peek(); w != nil; w = r.peek() {
+			require.Equal(t, next, w.id)
+			want := [3]uint32{0, uint32(next), uint32(next) + 1}[next%3]
+			require.Len(t, r.sgesOf(w), int(next%3))
+			require.Equal(t, want, w.len)
+			require.Equal(t, want, *in.lenOf(uint32(next)))
+			next++
+			r.next++
+		}
+		r.release()
+	}
+
+	require.ErrorIs(t, r.post(&verbs.RecvWR{SGList: make([]verbs.SGE, 3)}), verbs.ErrInvalid)
+	for _, bad := range []verbs.SGE{{Addr: s.mr.Addr(), Length: 8, LKey: s.mr.LKey() + 1}, s.sge(1<<20-1, 2)} {
+		require.Equal(t, lenRefused, r.capacity([]verbs.SGE{bad}))
+	}
+	require.Zero(t, r.capacity([]verbs.SGE{{}}), "nothing needs no key")
+}

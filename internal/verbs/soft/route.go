@@ -1,0 +1,44 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// Route answers for the software device, which reaches the addresses of this
+// host, each from itself.
+func (driver) Route(device string, dst netip.Addr) (verbs.Route, error) {
+	dev, err := findDevice(device)
+	if err != nil {
+		return verbs.Route{}, err
+	}
+	to, err := reachable(dst)
+	if err != nil {
+		return verbs.Route{}, err
+	}
+	return verbs.Route{Device: dev.name, Src: displayed(to), SameHost: true}, nil
+}
+
+// reachable returns dst in its canonical form, the unspecified address as
+// loopback, if it is an address of this host.
+func reachable(dst netip.Addr) (netip.Addr, error) {
+	if !dst.IsValid() {
+		return dst, fmt.Errorf("no destination address: %w", verbs.ErrInvalid)
+	}
+	to := canonical(dst)
+	if to.IsUnspecified() {
+		to = loopbackFor(to)
+	}
+	local, err := isLocal(to)
+	if err != nil {
+		return to, err
+	}
+	if !local {
+		return to, fmt.Errorf("%v is not an address of this host, and the software device reaches no other: %w", dst, verbs.ErrNoRoute)
+	}
+	return to, nil
+}

@@ -1,0 +1,306 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFDs is the most descriptors one message carries. It is even, so that
+	// the aligned control buffer has room for exactly as many.
+	maxFDs = 8
+	// maxMessage is the size of the longest message; a receive buffer of this
+	// size is never too small for an honest peer.
+	maxMessage = 4096
+	// sendTimeout is how long a peer may leave its socket full before it is cut off.
+	sendTimeout = time.Second
+)
+
+// Messages begin with a byte that says what they are: 1..31 belong to the
+// connection manager, 32 and up to the link of a connected QP.
+const firstLinkMsg = 32
+
+// A socket is one end of a Unix SOCK_SEQPACKET connection, in Go's network
+// poller. It is the control path between two ends of a connection and the sign
+// of life of the peer's process: it stays open as long as the connection does.
+// Any number of goroutines may send; one at a time receives.
+type socket struct {
+	f  *os.File
+	rc syscall.RawConn
+
+	sendMu sync.Mutex // held over a send, so that its deadline is its own
+}
+
+// newSocket puts fd, which must be non-blocking, into the poller and owns it,
+// also when it fails.
+func newSocket(fd int) (*socket, error) {
+	f := os.NewFile(uintptr(fd), "rdma-soft-cm")
+	if f == nil {
+		return nil, os.NewSyscallError("socket", unix.EBADF)
+	}
+	// A descriptor that the poller did not take is refused here.
+	if err := f.SetReadDeadline(time.Time{}); err != nil {
+		f.Close()
+		return nil, err
+	}
+	rc, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &socket{f: f, rc: rc}, nil
+}
+
+// openSocket makes an unconnected descriptor of the right kind.
+func openSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, noDescriptor("socket", err)
+	}
+	return fd, nil
+}
+
+// noDescriptor is the error of a call that makes a descriptor. It says what to do
+// where the limit is reached.
+func noDescriptor(call string, err error) error {
+	if err == unix.EMFILE {
+		return fmt.Errorf("%w (raise RLIMIT_NOFILE)", os.NewSyscallError(call, err))
+	}
+	return os.NewSyscallError(call, err)
+}
+
+// socketPair makes two sockets that are connected to each other.
+func socketPair() (*socket, *socket, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, noDescriptor("socketpair", err)
+	}
+	a, err := newSocket(fds[0])
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, nil, err
+	}
+	b, err := newSocket(fds[1])
+	if err != nil {
+		a.close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
+// send sends msg and duplicates of fds as one message, all or nothing. A peer
+// whose socket stays full for sendTimeout is cut off: both ends see a hang-up.
+func (s *socket) send(msg []byte, fds []int) error {
+	if len(msg) == 0 || len(msg) > maxMessage || len(fds) > maxFDs {
+		return fmt.Errorf("message of %d bytes and %d descriptors: %w", len(msg), len(fds), verbs.ErrInvalid)
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	var sendErr error
+	try := func(fd uintptr) bool {
+		for {
+			_, sendErr = unix.SendmsgN(int(fd), msg, oob, nil, unix.MSG_NOSIGNAL)
+			if sendErr != unix.EINTR {
+				return sendErr != unix.EAGAIN
+			}
+		}
+	}
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	// The deadline is set only for the rare send that has to wait.
+	if err := s.rc.Write(func(fd uintptr) bool { try(fd); return true }); err != nil {
+		return pollError(err)
+	}
+	if sendErr == unix.EAGAIN {
+		if err := s.f.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return err
+		}
+		err := s.rc.Write(try)
+		_ = s.f.SetWriteDeadline(time.Time{})
+		if err != nil {
+			s.shutdown()
+			return fmt.Errorf("the peer does not read its control socket: %w", pollError(err))
+		}
+	}
+	switch sendErr {
+	case nil:
+		return nil
+	case unix.ECONNRESET:
+		// The peer closed without reading all that it was sent: the same as
+		// EPIPE, which the next send would get.
+		sendErr = unix.EPIPE
+	case unix.ETOOMANYREFS:
+		return fmt.Errorf("too many descriptors in flight (raise RLIMIT_NOFILE): %w", os.NewSyscallError("sendmsg", sendErr))
+	}
+	return os.NewSyscallError("sendmsg", sendErr)
+}
+
+// recv waits for the next message and returns its length and the descriptors
+// that came with it, which the caller must close; they are close-on-exec. At
+// hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
+// or brings more than maxFDs descriptors is an ErrProtocol.
+func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	var oobn, flags int
+	var recvErr error
+	reset := false
+	err = s.rc.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			switch {
+			case recvErr == unix.EINTR:
+			case recvErr == unix.ECONNRESET && !reset:
+				// The peer closed without reading all that we sent. What it had
+				// sent itself is still queued behind this error.
+				reset = true
+			default:
+				return recvErr != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return 0, nil, pollError(err)
+	}
+	if recvErr == unix.ECONNRESET {
+		return 0, nil, io.EOF
+	}
+	if recvErr != nil {
+		return 0, nil, os.NewSyscallError("recvmsg", recvErr)
+	}
+	fds, err = parseRights(oob[:oobn])
+	switch {
+	case err != nil:
+	case flags&unix.MSG_TRUNC != 0:
+		err = fmt.Errorf("message longer than %d bytes: %w", len(buf), verbs.ErrProtocol)
+	case flags&unix.MSG_CTRUNC != 0 && len(fds) < maxFDs:
+		// The kernel stopped half-way for want of descriptor numbers.
+		err = fmt.Errorf("cannot take the descriptors of a message (raise RLIMIT_NOFILE): %w", os.NewSyscallError("recvmsg", unix.EMFILE))
+	case flags&unix.MSG_CTRUNC != 0:
+		err = fmt.Errorf("more than %d descriptors in a message: %w", maxFDs, verbs.ErrProtocol)
+	case n == 0 && len(fds) > 0:
+		err = fmt.Errorf("descriptors without a message: %w", verbs.ErrProtocol)
+	case n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		closeFDs(fds)
+		return 0, nil, err
+	}
+	return n, fds, nil
+}
+
+// pollError is err of a RawConn as the os package would give it: its poller's
+// own word for a closed file is not exported.
+func pollError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return os.ErrClosed
+}
+
+// accept waits for a connection to a listening socket and returns it with the
+// name that its other end has bound.
+func (s *socket) accept() (fd int, name string, err error) {
+	var sa unix.Sockaddr
+	var acceptErr error
+	err = s.rc.Read(func(lfd uintptr) bool {
+		for {
+			fd, sa, acceptErr = unix.Accept4(int(lfd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			if acceptErr != unix.EINTR && acceptErr != unix.ECONNABORTED {
+				return acceptErr != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return -1, "", pollError(err)
+	}
+	if acceptErr != nil {
+		return -1, "", os.NewSyscallError("accept4", acceptErr)
+	}
+	if u, ok := sa.(*unix.SockaddrUnix); ok {
+		name = u.Name
+	}
+	return fd, name, nil
+}
+
+// connect connects to a listening socket by its name. It never waits: EAGAIN
+// says that the listener's backlog is full.
+func (s *socket) connect(name string) error {
+	var connErr error
+	err := s.rc.Control(func(fd uintptr) {
+		for {
+			connErr = unix.Connect(int(fd), &unix.SockaddrUnix{Name: name})
+			if connErr != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return pollError(err)
+	}
+	return os.NewSyscallError("connect", connErr)
+}
+
+// parseRights returns the descriptors in the control messages oob, even with an error.
+func parseRights(oob []byte) (fds []int, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		got, perr := unix.ParseUnixRights(&msgs[i])
+		fds = append(fds, got...)
+		err = errors.Join(err, perr)
+	}
+	return fds, err
+}
+
+// closeFDs closes descriptors that nobody has taken.
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// setReadDeadline bounds the recv calls in progress and to come; the zero time
+// takes the bound away.
+func (s *socket) setReadDeadline(t time.Time) error { return s.f.SetReadDeadline(t) }
+
+// shutdown hangs up: recv at both ends gets io.EOF after what is queued.
+func (s *socket) shutdown() {
+	_ = s.rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+}
+
+// close closes the socket; a recv in progress ends with os.ErrClosed.
+func (s *socket) close() error { return s.f.Close() }
+
+// peerCred returns who the peer was when it connected, or when it began to listen.
+func (s *socket) peerCred() (pid int32, uid uint32, err error) {
+	var cred *unix.Ucred
+	var optErr error
+	err = s.rc.Control(func(fd uintptr) {
+		cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err != nil {
+		return 0, 0, pollError(err)
+	}
+	if optErr != nil {
+		return 0, 0, os.NewSyscallError("getsockopt", optErr)
+	}
+	return cred.Pid, cred.Uid, nil
+}

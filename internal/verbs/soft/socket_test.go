@@ -1,0 +1,186 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func newPair(t *testing.T) (a, b *socket) {
+	t.Helper()
+	a, b, err := socketPair()
+	require.NoError(t, err)
+	t.Cleanup(func() { a.close(); b.close() })
+	return a, b
+}
+
+func TestSocketMessages(t *testing.T) {
+	a, b := newPair(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+
+	require.NoError(t, a.send([]byte("one"), nil))
+	require.NoError(t, a.send([]byte("two"), []int{int(w.Fd())}))
+
+	buf := make([]byte, maxMessage)
+	n, fds, err := b.recv(buf)
+	require.NoError(t, err)
+	require.Equal(t, "one", string(buf[:n]))
+	require.Empty(t, fds)
+
+	n, fds, err = b.recv(buf)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(buf[:n]))
+	require.Len(t, fds, 1)
+	flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFD, 0)
+	require.NoError(t, err)
+	require.NotZero(t, flags&unix.FD_CLOEXEC)
+	closeFDs(fds)
+}
+
+func TestSocketHangup(t *testing.T) {
+	a, b := newPair(t)
+	buf := make([]byte, maxMessage)
+
+	// b has not read "unread": the kernel reports a reset before "last".
+	require.NoError(t, a.send([]byte("unread"), nil))
+	require.NoError(t, b.send([]byte("last"), nil))
+	require.NoError(t, b.close())
+
+	n, _, err := a.recv(buf)
+	require.NoError(t, err)
+	require.Equal(t, "last", string(buf[:n]))
+	_, _, err = a.recv(buf)
+	require.Equal(t, io.EOF, err)
+	require.ErrorIs(t, a.send([]byte("x"), nil), unix.EPIPE)
+}
+
+func TestSocketSendAfterReset(t *testing.T) {
+	a, b := newPair(t)
+	require.NoError(t, a.send([]byte("unread"), nil))
+	require.NoError(t, b.close())
+	require.ErrorIs(t, a.send([]byte("x"), nil), unix.EPIPE)
+}
+
+func TestSocketCloseWakesRecv(t *testing.T) {
+	a, _ := newPair(t)
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := a.recv(make([]byte, 16))
+		done <- err
+	}()
+	require.NoError(t, a.close())
+	require.ErrorIs(t, <-done, os.ErrClosed)
+}
+
+func TestSocketReadDeadline(t *testing.T) {
+	a, _ := newPair(t)
+	require.NoError(t, a.setReadDeadline(time.Now().Add(time.Millisecond)))
+	_, _, err := a.recv(make([]byte, 16))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+func TestSocketTooLong(t *testing.T) {
+	a, b := newPair(t)
+	require.NoError(t, a.send(bytes.Repeat([]byte{1}, 100), nil))
+	_, _, err := b.recv(make([]byte, 99))
+	require.ErrorIs(t, err, verbs.ErrProtocol)
+
+	require.ErrorIs(t, a.send(nil, nil), verbs.ErrInvalid)
+	require.ErrorIs(t, a.send(make([]byte, maxMessage+1), nil), verbs.ErrInvalid)
+	require.ErrorIs(t, a.send([]byte{1}, make([]int, maxFDs+1)), verbs.ErrInvalid)
+}
+
+func TestSocketTooManyFDs(t *testing.T) {
+	a, b := newPair(t)
+	fds := make([]int, maxFDs+1)
+	for i := range fds {
+		fds[i] = 1
+	}
+	before := openFDs(t)
+	sendRaw(t, a, []byte{1}, fds)
+	_, _, err := b.recv(make([]byte, 16))
+	require.ErrorIs(t, err, verbs.ErrProtocol)
+	require.Equal(t, before, openFDs(t))
+
+	// Exactly the permitted number is fine.
+	require.NoError(t, a.send([]byte{1}, fds[:maxFDs]))
+	_, got, err := b.recv(make([]byte, 16))
+	require.NoError(t, err)
+	require.Len(t, got, maxFDs)
+	closeFDs(got)
+
+	// Descriptors with nothing to say what they are.
+	sendRaw(t, a, nil, fds[:1])
+	_, _, err = b.recv(make([]byte, 16))
+	require.ErrorIs(t, err, verbs.ErrProtocol)
+	require.Equal(t, before, openFDs(t))
+}
+
+func TestSocketPeerThatDoesNotRead(t *testing.T) {
+	a, b := newPair(t)
+	var err error
+	start := time.Now()
+	for err == nil {
+		err = a.send(make([]byte, maxMessage), nil)
+	}
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Less(t, time.Since(start), 10*time.Second)
+
+	// It is cut off: what was queued comes out, then the hang-up.
+	buf := make([]byte, maxMessage)
+	for err = nil; err == nil; {
+		_, _, err = b.recv(buf)
+	}
+	require.Equal(t, io.EOF, err)
+	require.True(t, errors.Is(a.send([]byte{1}, nil), unix.EPIPE))
+}
+
+func TestSocketPeerCred(t *testing.T) {
+	a, _ := newPair(t)
+	pid, uid, err := a.peerCred()
+	require.NoError(t, err)
+	require.EqualValues(t, os.Getpid(), pid)
+	require.EqualValues(t, os.Geteuid(), uid)
+}
+
+// openFDs counts the open descriptors of this process.
+func openFDs(t *testing.T) int {
+	t.Helper()
+	ents, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(ents)
+}
+
+// sendRaw sends what send refuses to, an empty message included.
+func sendRaw(t *testing.T, s *socket, msg []byte, fds []int) {
+	t.Helper()
+	oob := unix.UnixRights(fds...)
+	hdr := unix.Msghdr{Control: unsafe.SliceData(oob)}
+	hdr.SetControllen(len(oob))
+	iov := unix.Iovec{Base: unsafe.SliceData(msg)}
+	iov.SetLen(len(msg))
+	if len(msg) > 0 {
+		hdr.Iov = &iov
+		hdr.SetIovlen(1)
+	}
+	var errno syscall.Errno
+	require.NoError(t, s.rc.Write(func(fd uintptr) bool {
+		_, _, errno = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&hdr)), 0)
+		return true
+	}))
+	require.Zero(t, errno)
+}

@@ -1,0 +1,180 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// srq is verbs.SRQ. Its peers see how many receives it holds in a page that they
+// can only read. Two peers may count on the same receive: the message of the one
+// that comes too late waits in its inbox until another receive is posted, where a
+// packet device would have it sent again.
+type srq struct {
+	pd *pd
+	rq *recvQueue
+
+	fd   int
+	page []byte
+
+	// rq.mu guards these and, for an SRQ, also taking.
+	limit   int
+	waiting []*qp // QPs with a message that found no receive
+	users   int
+	closed  bool
+}
+
+// Where the page holds the counts of receives posted and taken.
+const (
+	offSRQPosted = 0
+	offSRQTaken  = 64
+)
+
+func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
+	if attr == nil || attr.MaxWR < 1 || attr.MaxWR > maxQueue || attr.MaxSGE < 0 || attr.MaxSGE > maxSGE ||
+		attr.SRQLimit < 0 || attr.SRQLimit > attr.MaxWR {
+		return nil, fmt.Errorf("%w: SRQ attributes %+v, where up to %d requests of %d SGEs are possible", verbs.ErrInvalid, attr, maxQueue, maxSGE)
+	}
+	fd, page, err := newSealed("rdma-soft-srq", pageSize, pageSize, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &srq{pd: p, fd: fd, page: page, limit: attr.SRQLimit, rq: newRecvQueue(p, attr.MaxWR, attr.MaxSGE)}
+	// From here on nobody but this mapping can write.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
+		_ = unix.Munmap(page)
+		unix.Close(fd)
+		return nil, fmt.Errorf("%w: an SRQ needs F_SEAL_FUTURE_WRITE (Linux 5.1): %w", verbs.ErrNotSupported, err)
+	}
+	return s, nil
+}
+
+func (s *srq) PD() verbs.PD { return s.pd }
+
+func (s *srq) count(off int) *uint32 { return wordAt(s.page, off) }
+
+func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
+	s.rq.mu.Lock()
+	if s.closed {
+		s.rq.mu.Unlock()
+		return 0, verbs.ErrClosed
+	}
+	for n < len(wrs) {
+		if err = s.rq.post(&wrs[n]); err != nil {
+			break
+		}
+		n++
+	}
+	s.rq.publish()
+	atomic.StoreUint32(s.count(offSRQPosted), s.rq.posted)
+	waiting := s.waiting
+	s.waiting = nil
+	s.rq.mu.Unlock()
+	for _, q := range waiting {
+		q.progressInbox()
+	}
+	return n, err
+}
+
+func (s *srq) SetLimit(limit int) error {
+	s.rq.mu.Lock()
+	defer s.rq.mu.Unlock()
+	if s.closed {
+		return verbs.ErrClosed
+	}
+	if limit < 0 || limit > s.rq.max {
+		return fmt.Errorf("%w: limit %d of an SRQ of %d", verbs.ErrInvalid, limit, s.rq.max)
+	}
+	s.limit = limit
+	return nil
+}
+
+// taken counts the receive that peek returned as taken; rq.mu is held.
+func (s *srq) taken() {
+	s.rq.next++
+	s.rq.release()
+	atomic.StoreUint32(s.count(offSRQTaken), s.rq.next)
+	if s.limit > 0 && int(s.rq.posted-s.rq.next) < s.limit {
+		s.limit = 0
+		s.pd.ctx.raise(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
+	}
+}
+
+// wait notes that q has a message for which there is no receive; rq.mu is held.
+func (s *srq) wait(q *qp) {
+	if !slices.Contains(s.waiting, q) {
+		s.waiting = append(s.waiting, q)
+	}
+}
+
+func (s *srq) hold() error {
+	s.rq.mu.Lock()
+	defer s.rq.mu.Unlock()
+	if s.closed {
+		return verbs.ErrClosed
+	}
+	s.users++
+	return nil
+}
+
+func (s *srq) release(q *qp) {
+	s.rq.mu.Lock()
+	defer s.rq.mu.Unlock()
+	s.users--
+	if i := slices.Index(s.waiting, q); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	}
+}
+
+func (s *srq) Close() error {
+	s.rq.mu.Lock()
+	defer s.rq.mu.Unlock()
+	if s.closed {
+		return verbs.ErrClosed
+	}
+	if s.users > 0 {
+		return fmt.Errorf("%w: %d QPs use the SRQ", verbs.ErrBusy, s.users)
+	}
+	s.closed = true
+	_ = unix.Munmap(s.page)
+	s.page = nil
+	unix.Close(s.fd)
+	s.pd.release()
+	return nil
+}
+
+// srqView is a peer's SRQ as an initiator sees it.
+type srqView struct{ page []byte }
+
+func openSRQ(fd int) (*srqView, error) {
+	page, err := mapPeer(fd, 0, pageSize, unix.PROT_READ)
+	if err != nil {
+		return nil, err
+	}
+	return &srqView{page: page}, nil
+}
+
+func (v *srqView) unmap() {
+	if v != nil && v.page != nil {
+		_ = unix.Munmap(v.page)
+		v.page = nil
+	}
+}
+
+// ready returns how many more entries o may publish: what the SRQ holds, less
+// what we have in flight. The peer's figures bound only what it has to keep itself.
+func (v *srqView) ready(o *outbox) uint32 {
+	taken := atomic.LoadUint32(wordAt(v.page, offSRQTaken))
+	held := atomic.LoadUint32(wordAt(v.page, offSRQPosted)) - taken
+	flight := uint32(o.next) - atomic.LoadUint32(o.word(offConsumed))
+	room := min(held, 1<<o.shift)
+	if flight >= room {
+		return 0
+	}
+	return room - flight
+}

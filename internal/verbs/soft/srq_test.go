@@ -1,0 +1,74 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// TestSRQBetweenPeers has two peers count on one receive: the message that comes
+// too late waits in its inbox, and its receiver is woken when there is another.
+func TestSRQBetweenPeers(t *testing.T) {
+	c := defaults()
+	c.srq = 8
+	b := newSide(t, c)
+	plain := defaults()
+	a1, a2 := newSide(t, plain), newSide(t, plain)
+	connect(t, a1, b, plain)
+
+	// A second QP of the same SRQ, PD and CQ.
+	q, err := b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: b.cq, RecvCQ: b.cq, SRQ: b.qp.srq, Cap: verbs.QPCap{MaxSendWR: 1}})
+	require.NoError(t, err)
+	second := *b
+	second.qp = q.(*qp)
+	require.NoError(t, q.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: c.access}, verbs.RCMaskInit))
+	connect(t, a2, &second, plain)
+	defer q.Close()
+
+	post := func(n int) {
+		for range n {
+			_, err := b.qp.srq.PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{b.sge(0, 64)}}})
+			require.NoError(t, err)
+		}
+	}
+	post(1)
+	for i, a := range []*side{a1, a2} {
+		wr := writeImm(b, 0, nil, uint32(i))
+		wr.Flags |= verbs.SendSignaled
+		a.post(wr)
+		require.Equal(t, verbs.WCSuccess, a.next().Status, "both saw the one receive")
+	}
+	first := b.next()
+	got := make(chan verbs.WC)
+	go func() { got <- b.next() }()
+	eventually(t, func() bool { // it sleeps, and the message waits
+		rq := b.qp.srq.rq
+		b.cq.mu.Lock()
+		defer b.cq.mu.Unlock()
+		rq.mu.Lock()
+		defer rq.mu.Unlock()
+		return b.cq.armed == armedAny && len(b.qp.srq.waiting) == 1
+	})
+	select {
+	case wc := <-got:
+		t.Fatalf("%+v without a receive", wc)
+	default:
+	}
+	post(1)
+	require.Equal(t, uint32(1), first.ImmData+(<-got).ImmData)
+}
+
+// TestSRQPageIsReadOnly: peers cannot map the page of an SRQ for writing.
+func TestSRQPageIsReadOnly(t *testing.T) {
+	c := defaults()
+	c.srq = 8
+	b := newSide(t, c)
+	_, err := mapPeer(b.qp.srq.fd, 0, pageSize, 3)
+	require.ErrorIs(t, err, verbs.ErrProtocol)
+	v, err := openSRQ(b.qp.srq.fd)
+	require.NoError(t, err)
+	v.unmap()
+}

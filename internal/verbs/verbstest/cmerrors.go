@@ -1,0 +1,199 @@
+package verbstest
+
+import (
+	"bytes"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// testCMErrors tests connections that do not come about.
+func testCMErrors(t *testing.T, s *suite) {
+	if s.cfg.Driver == nil {
+		t.Skip("Config.Driver is nil: no connection manager")
+	}
+
+	s.run(t, "Reject", func(e *env) {
+		for _, why := range [][]byte{[]byte("go away"), nil, bytes.Repeat([]byte{7}, verbs.MaxRejectPrivateData)} {
+			l := e.listen()
+			c := e.resolve(l.LocalAddr())
+			a := c.end(EndConfig{MemSize: 4096})
+			a.Recv(1, 0, 64)
+			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+			require.NoError(e.t, srv.Reject(why))
+			ev := c.next(verbs.CMRejected)
+			assert.Equal(e.t, verbs.RejectConsumer, ev.Reason)
+			assert.Error(e.t, ev.Err)
+			requirePrivateData(e.t, why, ev.Param.PrivateData)
+			require.NotEqual(e.t, verbs.QPRTS, a.QP.State())
+			c.silent()
+		}
+	})
+
+	s.run(t, "NobodyListens", func(e *env) {
+		l := e.listen()
+		addr := l.LocalAddr()
+		require.NoError(e.t, l.Close())
+		c := e.resolve(addr)
+		c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		ev := c.next(verbs.CMRejected)
+		assert.Equal(e.t, verbs.RejectNoService, ev.Reason)
+		assert.Error(e.t, ev.Err)
+	})
+
+	s.run(t, "NoRoute", func(e *env) {
+		// 203.0.113.0/24 is nobody's (RFC 5737). The error comes from the call or as an event.
+		c := e.newID()
+		to := netip.MustParseAddrPort("203.0.113.7:4791")
+		if err := c.ResolveAddr(netip.AddrPort{}, to, 200*time.Millisecond); err != nil {
+			return
+		}
+		ev := c.nextOf(verbs.CMAddrError, verbs.CMAddrResolved)
+		if ev.Type == verbs.CMAddrError {
+			require.Error(e.t, ev.Err)
+			return
+		}
+		if err := c.ResolveRoute(200 * time.Millisecond); err != nil {
+			return
+		}
+		if c.nextOf(verbs.CMRouteError, verbs.CMRouteResolved).Type == verbs.CMRouteError {
+			return
+		}
+		c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), 500*time.Millisecond))
+		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
+	})
+
+	s.run(t, "ServerClosesInsteadOfAnswering", func(e *env) {
+		l := e.listen()
+		c := e.resolve(l.LocalAddr())
+		c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		require.NoError(e.t, srv.Close())
+		require.Error(e.t, c.nextOf(verbs.CMRejected, verbs.CMUnreachable).Err)
+	})
+
+	s.run(t, "ListenerClosesBeforeTheAnswer", func(e *env) {
+		// A request that was delivered belongs to its new id and can still be accepted.
+		l := e.listen()
+		c := e.resolve(l.LocalAddr())
+		a := c.end(EndConfig{})
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		require.NoError(e.t, l.Close())
+		b := srv.end(EndConfig{})
+		require.NoError(e.t, srv.Accept(connParam(nil)))
+		c.next(verbs.CMEstablished)
+		srv.next(verbs.CMEstablished)
+		exchange(e.t, &Pair{A: a, B: b})
+	})
+
+	s.run(t, "ClientGivesUp", func(e *env) {
+		// The client closes before it is answered; the listener serves the next one.
+		l := e.listen()
+		c := e.resolve(l.LocalAddr())
+		x := c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		y := srv.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, x.QP.Close())
+		require.NoError(e.t, c.Close())
+		if err := srv.Accept(connParam(nil)); err == nil {
+			// A connection that came up for a moment counts, too.
+			ev := srv.nextOf(verbs.CMConnectError, verbs.CMUnreachable, verbs.CMRejected, verbs.CMDisconnected, verbs.CMEstablished)
+			if ev.Type == verbs.CMEstablished {
+				srv.next(verbs.CMDisconnected)
+			}
+		}
+		require.NoError(e.t, y.QP.Close())
+		require.NoError(e.t, srv.Close())
+
+		c = e.resolve(l.LocalAddr())
+		c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		srv = e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, srv.Accept(connParam(nil)))
+		c.next(verbs.CMEstablished)
+	})
+
+	s.run(t, "Timeout", func(e *env) {
+		// A server that never answers.
+		l := e.listen()
+		c := e.resolve(l.LocalAddr())
+		c.end(EndConfig{MemSize: 4096})
+		require.NoError(e.t, c.Connect(connParam(nil), 100*time.Millisecond))
+		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
+		require.NoError(e.t, srv.Close())
+	})
+
+	s.run(t, "PrivateDataTooLong", func(e *env) {
+		l := e.listen()
+		c := e.resolve(l.LocalAddr())
+		c.end(EndConfig{MemSize: 4096})
+		require.ErrorIs(e.t, c.Connect(connParam(make([]byte, verbs.MaxConnectPrivateData+1)), e.cfg.Timeout), verbs.ErrInvalid)
+		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv.end(EndConfig{MemSize: 4096})
+		require.ErrorIs(e.t, srv.Accept(connParam(make([]byte, verbs.MaxAcceptPrivateData+1))), verbs.ErrInvalid)
+		require.ErrorIs(e.t, srv.Reject(make([]byte, verbs.MaxRejectPrivateData+1)), verbs.ErrInvalid)
+		require.NoError(e.t, srv.Accept(connParam(nil)))
+		c.next(verbs.CMEstablished)
+		srv.next(verbs.CMEstablished)
+	})
+
+	s.run(t, "Addresses", func(e *env) {
+		l := e.listen()
+		other := e.newID()
+		assert.ErrorIs(e.t, other.BindAddr(l.LocalAddr()), syscall.EADDRINUSE)
+		assert.ErrorIs(e.t, other.BindAddr(netip.MustParseAddrPort("203.0.113.7:0")), syscall.EADDRNOTAVAIL)
+		// It is as good as new.
+		require.NoError(e.t, other.BindAddr(netip.AddrPortFrom(e.cmAddr(), 0)))
+	})
+
+	s.run(t, "State", func(e *env) {
+		id := e.newID()
+		assert.ErrorIs(e.t, id.ResolveRoute(time.Second), verbs.ErrState)
+		assert.ErrorIs(e.t, id.Connect(connParam(nil), time.Second), verbs.ErrState)
+		assert.ErrorIs(e.t, id.Accept(connParam(nil)), verbs.ErrState)
+		assert.ErrorIs(e.t, id.Reject(nil), verbs.ErrState)
+		assert.ErrorIs(e.t, id.Disconnect(), verbs.ErrState)
+
+		l := e.listen()
+		assert.ErrorIs(e.t, l.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), time.Second), verbs.ErrState)
+		assert.ErrorIs(e.t, l.Connect(connParam(nil), time.Second), verbs.ErrState)
+		assert.ErrorIs(e.t, l.Accept(connParam(nil)), verbs.ErrState)
+
+		p := e.cmPair(cmOptions{})
+		assert.ErrorIs(e.t, p.client.Connect(connParam(nil), time.Second), verbs.ErrState)
+		assert.ErrorIs(e.t, p.server.Accept(connParam(nil)), verbs.ErrState)
+		assert.ErrorIs(e.t, p.server.Reject(nil), verbs.ErrState)
+		exchange(e.t, p.Pair)
+	})
+
+	s.run(t, "Closed", func(e *env) {
+		id := e.newID()
+		require.NoError(e.t, id.Close())
+		assert.ErrorIs(e.t, id.Close(), verbs.ErrClosed)
+		assert.ErrorIs(e.t, id.BindAddr(netip.AddrPortFrom(e.cmAddr(), 0)), verbs.ErrClosed)
+		assert.ErrorIs(e.t, id.Listen(1), verbs.ErrClosed)
+		assert.ErrorIs(e.t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(e.cmAddr(), 1), time.Second), verbs.ErrClosed)
+	})
+
+	s.run(t, "UnknownDevice", func(e *env) {
+		_, err := e.cfg.Driver.CreateID("no such device", func(verbs.CMEvent) {})
+		assert.ErrorIs(e.t, err, verbs.ErrNoDevice)
+		_, err = e.cfg.Driver.Route("no such device", e.cmAddr())
+		assert.ErrorIs(e.t, err, verbs.ErrNoDevice)
+	})
+}

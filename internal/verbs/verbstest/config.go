@@ -1,0 +1,140 @@
+package verbstest
+
+import (
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// Config tells Run what to test.
+type Config struct {
+	// Open opens the device under test. Run closes what it returns.
+	Open func(t testing.TB) verbs.Context
+
+	// Driver brings the connection manager of the device; nil leaves the tests
+	// of CMID out.
+	Driver verbs.Driver
+	// Device is the name under which Driver knows the device.
+	Device string
+	// Addr is a local address by which the device's CM is reached; the zero value
+	// takes it from the GID table.
+	Addr netip.Addr
+
+	// Peer returns a command, not yet started, that runs Peer.Serve on its standard
+	// input and output with the same device; see PeerCommand. nil leaves the
+	// tests of peer death out.
+	Peer func(t testing.TB) *exec.Cmd
+
+	// Timeout bounds every wait for something that must happen; 0 is ten seconds.
+	Timeout time.Duration
+	// Quiet is how long the suite watches for something that must not happen; 0
+	// is thirty milliseconds.
+	Quiet time.Duration
+
+	// Deviations are what the device is known to do otherwise than the
+	// specification says.
+	Deviations Deviation
+}
+
+// A Deviation names a known difference between a device and the specification. A
+// test then expects the difference instead, or is left out where it leaves nothing
+// to expect.
+type Deviation uint32
+
+const (
+	// DeviatesLocalStatus: local errors carry another code, as on the kernel's
+	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR, and in a receive that is
+	// too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
+	// sender is told by REM_OP_ERR.
+	DeviatesLocalStatus Deviation = 1 << iota
+	// DeviatesNoErrorEvents: a responder that goes to ERR by a request of its peer
+	// raises no QP_ACCESS_ERR and no QP_REQ_ERR (rxe).
+	DeviatesNoErrorEvents
+	// DeviatesEarlySlots: a slot of the send queue is free as soon as its request
+	// has completed, polled or not (rxe).
+	DeviatesEarlySlots
+	// DeviatesQuietFlush: flushed requests do not count as errors for a CQ that is
+	// armed for solicited completions (rxe).
+	DeviatesQuietFlush
+	// DeviatesInvalidate: SEND_WITH_INV and LOCAL_INV work on memory windows, which
+	// this API does not have, and fail on MRs (every device of rdma-core).
+	DeviatesInvalidate
+)
+
+func (c *Config) has(d Deviation) bool { return c.Deviations&d != 0 }
+
+// Run runs the suite, every subject as a subtest. It counts goroutines and
+// descriptors, so nothing else may run in the process meanwhile.
+func Run(t *testing.T, cfg Config) {
+	if cfg.Open == nil {
+		t.Fatal("verbstest: Config.Open is nil")
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Quiet == 0 {
+		cfg.Quiet = 30 * time.Millisecond
+	}
+	s := &suite{cfg: cfg}
+	s.warmUp(t)
+	var before census
+	t.Run("Census", func(*testing.T) { before = takeCensus() })
+	for _, subject := range subjects {
+		t.Run(subject.name, func(t *testing.T) { subject.run(t, s) })
+	}
+	t.Run("Leaks", func(t *testing.T) { before.requireNoMore(t, cfg.Timeout) })
+}
+
+const defaultTimeout = 10 * time.Second
+
+// subjects are the chapters of the suite, in the order in which they build on
+// each other.
+var subjects = []struct {
+	name string
+	run  func(t *testing.T, s *suite)
+}{
+	{"Device", testDevice},
+	{"Memory", testMemory},
+	{"PD", testPD},
+	{"MR", testMR},
+	{"QP", testQP},
+	{"State", testState},
+	{"PostState", testPostState},
+	{"Opcodes", testOpcodes},
+	{"Atomics", testAtomics},
+	{"Invalidate", testInvalidate},
+	{"Sizes", testSizes},
+	{"SGE", testSGE},
+	{"Inline", testInline},
+	{"Fence", testFence},
+	{"Signal", testSignal},
+	{"QueueFull", testQueueFull},
+	{"Order", testOrder},
+	{"Concurrent", testConcurrent},
+	{"RemoteProtection", testRemoteProtection},
+	{"LocalProtection", testLocalProtection},
+	{"RecvLength", testRecvLength},
+	{"RNR", testRNR},
+	{"Retry", testRetry},
+	{"CQ", testCQ},
+	{"Overrun", testOverrun},
+	{"Arm", testArm},
+	{"Channel", testChannel},
+	{"Wakeups", testWakeups},
+	{"Flush", testFlush},
+	{"SQD", testSQD},
+	{"SRQ", testSRQ},
+	{"Destroy", testDestroy},
+	{"Death", testDeath},
+	{"CM", testCM},
+	{"CMErrors", testCMErrors},
+	{"Allocations", testAllocations},
+}
+
+// suite is one run.
+type suite struct {
+	cfg Config
+}

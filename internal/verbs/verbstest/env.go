@@ -1,0 +1,192 @@
+package verbstest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// env is what one subtest works with: a Context of its own, so that asynchronous
+// events and forgotten objects of one subtest do not trouble the next.
+type env struct {
+	t    *testing.T
+	cfg  *Config
+	ctx  verbs.Context
+	attr verbs.DeviceAttr
+	at   Location
+}
+
+// run runs one subtest with a fresh Context. That the Context closes at the end
+// shows that everything made from it could be destroyed.
+func (s *suite) run(t *testing.T, name string, f func(e *env)) {
+	t.Run(name, func(t *testing.T) { f(s.open(t)) })
+}
+
+// needs is run for a subtest that has no meaning on a device without caps.
+func (s *suite) needs(t *testing.T, caps verbs.DeviceCaps, name string, f func(e *env)) {
+	s.run(t, name, func(e *env) {
+		e.require(caps)
+		f(e)
+	})
+}
+
+func (s *suite) open(t *testing.T) *env {
+	t.Helper()
+	ctx := s.cfg.Open(t)
+	require.NotNil(t, ctx, "Config.Open returned no Context")
+	closeAtEnd(t, "Context", ctx)
+	attr, err := ctx.QueryDevice()
+	require.NoError(t, err)
+	at, err := Locate(ctx)
+	require.NoError(t, err)
+	return &env{t: t, cfg: &s.cfg, ctx: ctx, attr: attr, at: at}
+}
+
+func (e *env) can(caps verbs.DeviceCaps) bool { return e.attr.Caps&caps == caps }
+
+func (e *env) require(caps verbs.DeviceCaps) {
+	e.t.Helper()
+	if !e.can(caps) {
+		e.t.Skipf("the device lacks capability %#x (has %#x)", uint32(caps), uint32(e.attr.Caps))
+	}
+}
+
+// closeAtEnd closes c when the test is over, unless the test did.
+func closeAtEnd(t testing.TB, what string, c io.Closer) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("close %s: %v", what, err)
+		}
+	})
+}
+
+func (e *env) pd() verbs.PD {
+	e.t.Helper()
+	pd, err := e.ctx.AllocPD()
+	require.NoError(e.t, err)
+	closeAtEnd(e.t, "PD", pd)
+	return pd
+}
+
+func (e *env) memory(n int) []byte {
+	e.t.Helper()
+	return allocMemory(e.t, e.ctx, n)
+}
+
+func allocMemory(t testing.TB, ctx verbs.Context, n int) []byte {
+	t.Helper()
+	m, err := ctx.AllocMemory(n, n)
+	require.NoError(t, err)
+	closeAtEnd(t, "Memory", m)
+	return m.Bytes()[:n:n]
+}
+
+func (e *env) mr(pd verbs.PD, buf []byte, access verbs.AccessFlags) verbs.MR {
+	e.t.Helper()
+	mr, err := pd.RegMR(buf, access)
+	require.NoError(e.t, err)
+	closeAtEnd(e.t, "MR", mr)
+	return mr
+}
+
+func (e *env) channel() verbs.CompChannel {
+	e.t.Helper()
+	ch, err := e.ctx.CreateCompChannel()
+	require.NoError(e.t, err)
+	closeAtEnd(e.t, "CompChannel", ch)
+	return ch
+}
+
+func (e *env) cq(cqe int, ch verbs.CompChannel) verbs.CQ {
+	e.t.Helper()
+	cq, err := e.ctx.CreateCQ(cqe, ch)
+	require.NoError(e.t, err)
+	closeAtEnd(e.t, "CQ", cq)
+	return cq
+}
+
+func (e *env) srq(pd verbs.PD, attr verbs.SRQInitAttr) verbs.SRQ {
+	e.t.Helper()
+	srq, err := pd.CreateSRQ(&attr)
+	require.NoError(e.t, err)
+	closeAtEnd(e.t, "SRQ", srq)
+	return srq
+}
+
+// pair makes two connected QPs; see NewPair.
+func (e *env) pair(cfg PairConfig) *Pair {
+	e.t.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = e.cfg.Timeout
+	}
+	return NewPair(e.t, e.ctx, cfg)
+}
+
+// end makes one QP in RESET with all it needs.
+func (e *env) end(cfg EndConfig) *End {
+	e.t.Helper()
+	return newEnd(e.t, e.ctx, cfg, e.cfg.Timeout)
+}
+
+// event waits for an asynchronous event, passing over others, which a device may
+// raise besides (COMM_EST).
+func (e *env) event(want verbs.AsyncEventType, match func(verbs.AsyncEvent) bool) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.Timeout)
+	defer cancel()
+	var seen []string
+	for {
+		ev, err := e.ctx.AsyncEvent(ctx)
+		if err != nil {
+			e.t.Fatalf("no asynchronous event %v: %v; saw %v", want, err, seen)
+		}
+		if ev.Type == want && match(ev) {
+			return
+		}
+		seen = append(seen, ev.Type.String())
+	}
+}
+
+// noEvent requires that no event of the type comes for a while.
+func (e *env) noEvent(unwanted verbs.AsyncEventType) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.Quiet)
+	defer cancel()
+	for {
+		ev, err := e.ctx.AsyncEvent(ctx)
+		if err != nil {
+			require.ErrorIs(e.t, err, context.DeadlineExceeded)
+			return
+		}
+		require.NotEqual(e.t, unwanted, ev.Type, "unexpected asynchronous event")
+	}
+}
+
+// ofQP matches the events of one QP.
+func ofQP(qp verbs.QP) func(verbs.AsyncEvent) bool {
+	return func(ev verbs.AsyncEvent) bool { return ev.QP == qp }
+}
+
+// quiet requires that the CQ stays empty for a while.
+func (e *env) quiet(cq verbs.CQ) {
+	e.t.Helper()
+	var wc [1]verbs.WC
+	for end := time.Now().Add(e.cfg.Quiet); time.Now().Before(end); pause(1 << 10) {
+		n, err := cq.Poll(wc[:])
+		require.NoError(e.t, err)
+		require.Zero(e.t, n, "unexpected completion %+v", wc[0])
+	}
+}
+
+// inState requires that the QP is in the state, or gets there in time.
+func (e *env) inState(qp verbs.QP, want verbs.QPState) {
+	e.t.Helper()
+	eventually(e.t, e.cfg.Timeout, func() bool { return qp.State() == want },
+		"QP %#x is in %v, not in %v", qp.QPN(), qp.State, want)
+}

@@ -1,0 +1,70 @@
+package verbs
+
+// An SGE is a scatter/gather entry: a piece of registered memory (ibv_sge).
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   uint32
+}
+
+// WROpcode is the operation of a send work request (ibv_wr_opcode).
+type WROpcode uint8
+
+// The operations.
+const (
+	WRRDMAWrite         WROpcode = iota // RDMA_WRITE
+	WRRDMAWriteWithImm                  // RDMA_WRITE_WITH_IMM
+	WRSend                              // SEND
+	WRSendWithImm                       // SEND_WITH_IMM
+	WRRDMARead                          // RDMA_READ
+	WRAtomicCmpAndSwp                   // ATOMIC_CMP_AND_SWP
+	WRAtomicFetchAndAdd                 // ATOMIC_FETCH_AND_ADD
+	WRLocalInv                          // LOCAL_INV
+	WRSendWithInv                       // SEND_WITH_INV
+	WRAtomicWrite                       // ATOMIC_WRITE
+)
+
+// SendFlags qualify a send work request (ibv_send_flags).
+type SendFlags uint8
+
+// The flags, numbered as in ibv_send_flags.
+const (
+	SendFence     SendFlags = 1 << 0 // start after all earlier READs and atomics have completed
+	SendSignaled  SendFlags = 1 << 1 // completes with a WC; otherwise only a failure does
+	SendSolicited SendFlags = 1 << 2 // the peer's completion is a solicited one
+	SendInline    SendFlags = 1 << 3 // the data is copied at post time; lkeys are not looked at
+)
+
+// SendWR is a work request for a send queue (ibv_send_wr).
+type SendWR struct {
+	WRID   uint64
+	Opcode WROpcode
+	Flags  SendFlags
+	// SGList is gathered from for SEND and WRITE, scattered to for READ and
+	// atomics. It is not kept after PostSend.
+	SGList []SGE
+	// Inline is the data of a request with SendInline; SGList must then be empty.
+	// It may be any memory and is not kept after PostSend.
+	Inline []byte
+	// ImmData is the immediate in host order, or for SEND_WITH_INV and LOCAL_INV the key to invalidate.
+	ImmData uint32
+
+	// For WRITE, READ and atomics.
+	RemoteAddr uint64
+	RKey       uint32
+
+	// For atomics: the value to add, or to compare with and to swap in. For ATOMIC_WRITE Swap is the value.
+	CompareAdd uint64
+	Swap       uint64
+
+	// For UD.
+	AH         AH
+	RemoteQPN  uint32
+	RemoteQKey uint32
+}
+
+// RecvWR is a work request for a receive queue (ibv_recv_wr). SGList is not kept after the post.
+type RecvWR struct {
+	WRID   uint64
+	SGList []SGE
+}
