@@ -1,0 +1,206 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// DefaultResolveTimeout is how long ResolveAddr and ResolveRoute take at most when
+// they are given no timeout.
+const DefaultResolveTimeout = 5 * time.Second
+
+// ResolveAddr finds the device and the local address for dst (rdma_resolve_addr).
+// src may be the zero value, or name the local address, or its port. AddrResolved
+// or AddrError follows within timeout; 0 means DefaultResolveTimeout. If no driver
+// has a route to dst the call itself fails, with a *NoDriverError that says what each
+// of them said.
+func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	if !dst.Addr().IsValid() {
+		return fmt.Errorf("cm: resolve: no destination given: %w", ErrInvalid)
+	}
+	was, err := id.enter("resolve an address", StateAddrResolving, StateIdle, StateBound)
+	if err != nil {
+		return err
+	}
+	if err := id.resolveAddr(was == StateBound, src, dst, orDefault(timeout)); err != nil {
+		id.leave(StateAddrResolving, was)
+		return err
+	}
+	return nil
+}
+
+func (id *ID) resolveAddr(bound bool, src, dst netip.AddrPort, timeout time.Duration) error {
+	id.setDst(dst)
+	found, errs := findRoutes(id.drivers(), id.opts.Device, dst.Addr())
+	for _, c := range found {
+		l, err := id.legFor(c, bound)
+		if err == nil {
+			if err = l.id.ResolveAddr(src, dst, timeout); err == nil {
+				id.narrow(l)
+				return nil
+			}
+			// Another driver cannot help against an address that is in use.
+			if !cannotServe(err) {
+				return &DriverError{Driver: l.driver, Err: err}
+			}
+		}
+		errs = append(errs, &DriverError{Driver: c.driver.Name(), Err: err})
+	}
+	return &NoDriverError{Op: "resolve", Device: id.opts.Device, Addr: dst, Drivers: errs}
+}
+
+// legFor is the ID's leg with the candidate: a new one, or if the ID is bound the
+// one it has.
+func (id *ID) legFor(c candidate, bound bool) (*leg, error) {
+	if bound {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		for _, l := range id.legs {
+			if l.driver == c.driver.Name() {
+				return l, nil
+			}
+		}
+		return nil, fmt.Errorf("the id is not bound on this driver: %w", ErrNoRoute)
+	}
+	l, err := id.newLeg(c.driver, id.opts.Device)
+	if err != nil {
+		return nil, err
+	}
+	l.device = c.route.Device
+	if err := id.adopt([]*leg{l}, StateAddrResolving, StateAddrResolving); err != nil {
+		return nil, errors.Join(err, l.id.Close())
+	}
+	return l, nil
+}
+
+// narrow makes l the ID's only leg, now that its address leads there.
+func (id *ID) narrow(l *leg) {
+	id.mu.Lock()
+	var others []*leg
+	for _, o := range id.legs {
+		if o != l {
+			others = append(others, o)
+		}
+	}
+	if len(others) > 0 {
+		id.legs = []*leg{l}
+	}
+	id.mu.Unlock()
+	_ = closeLegs(others) // nothing depends on them any more
+}
+
+func (id *ID) setDst(dst netip.AddrPort) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.dst = dst
+}
+
+// ResolveRoute finds the path to the resolved address (rdma_resolve_route).
+// RouteResolved or RouteError follows within timeout; 0 means DefaultResolveTimeout.
+func (id *ID) ResolveRoute(timeout time.Duration) error {
+	return id.call("resolve a route", StateRouteResolving, []State{StateAddrResolved}, func(l *leg) error {
+		return l.id.ResolveRoute(orDefault(timeout))
+	})
+}
+
+// Connect asks the peer (rdma_connect). Established, Rejected, Unreachable or
+// ConnectError follows; on an ID without a QP ConnectResponse in place of
+// Established. timeout 0 leaves the wait to the transport's own bound. A nil param
+// stands for the driver's defaults. Private data is at most MaxConnectPrivateData
+// bytes.
+func (id *ID) Connect(param *ConnParam, timeout time.Duration) error {
+	if err := checkParam("connect", param, MaxConnectPrivateData); err != nil {
+		return err
+	}
+	return id.call("connect", StateConnecting, []State{StateRouteResolved}, func(l *leg) error {
+		return l.id.Connect(param, timeout)
+	})
+}
+
+// Accept answers a ConnectRequest, or a ConnectResponse (rdma_accept). Established
+// or ConnectError follows. Data may arrive before Established: post receives before
+// the call. A nil param repeats what the peer asked for. Private data is at most
+// MaxAcceptPrivateData bytes.
+func (id *ID) Accept(param *ConnParam) error {
+	if err := checkParam("accept", param, MaxAcceptPrivateData); err != nil {
+		return err
+	}
+	return id.call("accept", StateAccepted, []State{StateRequest, StateResponded}, func(l *leg) error {
+		return l.id.Accept(param)
+	})
+}
+
+// Reject refuses a ConnectRequest, or a ConnectResponse (rdma_reject). The peer
+// gets Rejected with the private data, at most MaxRejectPrivateData bytes. The ID
+// still has to be closed.
+func (id *ID) Reject(privateData []byte) error {
+	if len(privateData) > MaxRejectPrivateData {
+		return tooMuch("reject", len(privateData), MaxRejectPrivateData)
+	}
+	return id.call("reject", StateDisconnected, []State{StateRequest, StateResponded}, func(l *leg) error {
+		return l.id.Reject(privateData)
+	})
+}
+
+// Disconnect ends the connection (rdma_disconnect): the QP goes to ERR, what is
+// queued is flushed, and both ends see Disconnected. On an ID that is disconnected
+// already it does nothing.
+func (id *ID) Disconnect() error {
+	id.mu.Lock()
+	switch id.state {
+	case StateConnected, StateAccepted:
+	case StateDisconnected:
+		id.mu.Unlock()
+		return nil
+	default:
+		defer id.mu.Unlock()
+		return id.stateError("disconnect")
+	}
+	l := id.legs[0]
+	id.mu.Unlock()
+	return l.id.Disconnect()
+}
+
+// call runs f, which makes the driver begin something, in the state during. If it
+// fails the ID returns to where it was.
+func (id *ID) call(op string, during State, from []State, f func(*leg) error) error {
+	was, err := id.enter(op, during, from...)
+	if err != nil {
+		return err
+	}
+	l := id.only()
+	if l == nil { // closed since
+		return &StateError{Op: op, State: StateClosed}
+	}
+	if err := f(l); err != nil {
+		id.leave(during, was)
+		return &DriverError{Driver: l.driver, Err: err}
+	}
+	return nil
+}
+
+func checkParam(op string, param *ConnParam, most int) error {
+	if param == nil {
+		return nil
+	}
+	if len(param.PrivateData) > most {
+		return tooMuch(op, len(param.PrivateData), most)
+	}
+	if param.RetryCount > 7 || param.RNRRetryCount > 7 {
+		return fmt.Errorf("cm: %s: RetryCount %d and RNRRetryCount %d must be 0 to 7: %w", op, param.RetryCount, param.RNRRetryCount, ErrInvalid)
+	}
+	return nil
+}
+
+func tooMuch(op string, n, most int) error {
+	return fmt.Errorf("cm: %s: %d bytes of private data, at most %d are possible: %w", op, n, most, ErrInvalid)
+}
+
+func orDefault(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return DefaultResolveTimeout
+	}
+	return timeout
+}

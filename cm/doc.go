@@ -1,0 +1,27 @@
+// Package cm is connection management: it turns an address into a device and a
+// route, and two processes into two connected queue pairs. It has the shape of
+// rdma_cm(7): an ID is to RDMA what a socket is to TCP, an EventChannel tells what
+// became of it, and the sixteen events have their usual names.
+//
+// The active side goes
+//
+//	ID.ResolveAddr     -> AddrResolved
+//	ID.ResolveRoute    -> RouteResolved
+//	ID.CreateQP, post receives
+//	ID.Connect         -> Established, or Rejected, Unreachable, ConnectError
+//
+// and the passive side
+//
+//	ID.BindAddr, ID.Listen  -> ConnectRequest, which brings a new ID
+//	its CreateQP, post receives
+//	its Accept or Reject    -> Established, or ConnectError
+//
+// Either ends with ID.Disconnect, Disconnected on both sides, and ID.Close. Which
+// device and which driver serve an ID is decided by its address: see Options.
+//
+// The package also holds what the two ends of an rdmanet connection tell each
+// other while they connect: Handshake and Refusal, which travel as private data.
+// docs/PROTOCOL.md specifies both to the byte.
+//
+// *EventChannel and *ID may be used by several goroutines at once.
+package cm

@@ -1,0 +1,273 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// Causes that callers branch on with errors.Is. Where a TCP socket would fail with
+// an errno of bind(2) or connect(2), that errno is in the chain as well.
+var (
+	// ErrNoDevice says that no RDMA device of the given name or kind is present.
+	ErrNoDevice = verbs.ErrNoDevice
+	// ErrNoRoute says that no device reaches the address.
+	ErrNoRoute = verbs.ErrNoRoute
+	// ErrNotSupported says that the device or driver does not offer what was asked.
+	ErrNotSupported = verbs.ErrNotSupported
+	// ErrInvalid says that an argument is outside what the call allows.
+	ErrInvalid = verbs.ErrInvalid
+	// ErrState says that the ID's state forbids the call. See StateError.
+	ErrState = verbs.ErrState
+	// ErrNoMemory says that memory, or the permission to lock it, ran out.
+	ErrNoMemory = verbs.ErrNoMemory
+	// ErrBusy says that the object is still used by others.
+	ErrBusy = verbs.ErrBusy
+	// ErrClosed says that the ID or the channel was closed before or during the call.
+	ErrClosed = verbs.ErrClosed
+	// ErrPeerGone says that the peer vanished without an orderly disconnect.
+	ErrPeerGone = verbs.ErrPeerGone
+	// ErrProtocol says that the peer broke a protocol. See MalformedError.
+	ErrProtocol = verbs.ErrProtocol
+	// ErrQueueFull says that a work queue has no room.
+	ErrQueueFull = verbs.ErrQueueFull
+	// ErrCQOverrun says that completions were lost because the CQ was full.
+	ErrCQOverrun = verbs.ErrCQOverrun
+
+	// ErrRejected says that the peer, or its host, refused the connection. See RejectedError.
+	ErrRejected = errors.New("connection rejected")
+	// ErrUnreachable says that the peer did not answer. See UnreachableError.
+	ErrUnreachable = errors.New("peer unreachable")
+	// ErrDeviceRemoved says that the device of an ID went away. See DeviceRemovedError.
+	ErrDeviceRemoved = errors.New("RDMA device removed")
+)
+
+// A StateError says that an ID is in no state for a call.
+type StateError struct {
+	Op    string // the call: "connect"
+	State State  // the state the ID is in
+	Err   error  // what brought it there, if that was a failure
+}
+
+func (e *StateError) Error() string {
+	s := fmt.Sprintf("cm: cannot %s while the id is %s", e.Op, e.State)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns ErrState, or ErrClosed for a closed ID, and the cause.
+func (e *StateError) Unwrap() []error {
+	kind := ErrState
+	if e.State == StateClosed {
+		kind = ErrClosed
+	}
+	if e.Err == nil {
+		return []error{kind}
+	}
+	return []error{kind, e.Err}
+}
+
+// A DriverError is what one driver said.
+type DriverError struct {
+	Driver string
+	Err    error
+}
+
+func (e *DriverError) Error() string { return e.Driver + ": " + e.Err.Error() }
+
+// Unwrap returns the driver's own error.
+func (e *DriverError) Unwrap() error { return e.Err }
+
+// A NoDriverError says that no driver serves an address, and what each of them said.
+type NoDriverError struct {
+	Op      string         // "bind", "listen" or "resolve"
+	Device  string         // the device that was asked for, "" if any would do
+	Addr    netip.AddrPort // the address that was to be served or reached
+	Drivers []*DriverError // in the order the drivers were asked
+}
+
+func (e *NoDriverError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cm: cannot %s %s", e.Op, e.Addr)
+	if e.Device != "" {
+		fmt.Fprintf(&b, " on device %q", e.Device)
+	}
+	if len(e.Drivers) == 0 {
+		b.WriteString(": this program has no RDMA driver")
+	}
+	for i, d := range e.Drivers {
+		sep := ": "
+		if i > 0 {
+			sep = "; "
+		}
+		b.WriteString(sep + d.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns what the drivers said; ErrNoDevice if there is no driver.
+func (e *NoDriverError) Unwrap() []error {
+	if len(e.Drivers) == 0 {
+		return []error{ErrNoDevice}
+	}
+	errs := make([]error, len(e.Drivers))
+	for i, d := range e.Drivers {
+		errs[i] = d
+	}
+	return errs
+}
+
+// A ResolveError is the Err of AddrError and RouteError events.
+type ResolveError struct {
+	What string         // "address" or "route"
+	Addr netip.AddrPort // where the ID wanted to go
+	Err  error
+}
+
+func (e *ResolveError) Error() string {
+	return fmt.Sprintf("cm: resolving the %s of %s: %v", e.What, e.Addr, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ResolveError) Unwrap() error { return e.Err }
+
+// A RejectedError is the Err of Rejected events.
+type RejectedError struct {
+	Addr   netip.AddrPort // who was asked
+	Reason RejectReason
+	// PrivateData is what the peer's application sent along, perhaps padded with zeros.
+	PrivateData []byte
+	Err         error // what the driver said beyond the reason, or nil
+}
+
+func (e *RejectedError) Error() string {
+	s := fmt.Sprintf("cm: connection to %s rejected: %s", e.Addr, e.Reason)
+	if r := e.Refusal(); r != nil {
+		return s + ": " + r.Error()
+	}
+	if e.Err != nil {
+		return s + ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Refusal returns the refusal in the private data, or nil if there is none.
+func (e *RejectedError) Refusal() *RefusedError {
+	if e.Reason != RejectConsumer {
+		return nil
+	}
+	r, err := ParseRefusal(e.PrivateData)
+	if err != nil {
+		return nil
+	}
+	return &RefusedError{Refusal: r}
+}
+
+// Is matches ErrRejected and what connect(2) fails with: ETIMEDOUT if the reason
+// is a timeout, ECONNREFUSED otherwise.
+func (e *RejectedError) Is(target error) bool {
+	switch target {
+	case ErrRejected:
+		return true
+	case syscall.ETIMEDOUT:
+		return e.Reason == RejectTimeout
+	case syscall.ECONNREFUSED:
+		return e.Reason != RejectTimeout
+	}
+	return false
+}
+
+// Timeout says whether the connection was rejected for a timeout.
+func (e *RejectedError) Timeout() bool { return e.Reason == RejectTimeout }
+
+// Unwrap returns the peer's refusal as a *RefusedError, and the driver's error.
+func (e *RejectedError) Unwrap() []error {
+	var errs []error
+	if r := e.Refusal(); r != nil {
+		errs = append(errs, r)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	return errs
+}
+
+// An UnreachableError is the Err of Unreachable events: the peer did not answer.
+type UnreachableError struct {
+	Addr netip.AddrPort
+	Err  error // may be nil
+}
+
+func (e *UnreachableError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("cm: %s is unreachable", e.Addr)
+	}
+	return fmt.Sprintf("cm: %s is unreachable: %v", e.Addr, e.Err)
+}
+
+// Is matches ErrUnreachable.
+func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
+
+// Timeout says whether the cause was a timeout.
+func (e *UnreachableError) Timeout() bool { return isTimeout(e.Err) }
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// A ConnectionError is the Err of ConnectError events, and of Disconnected events
+// if the connection did not end orderly.
+type ConnectionError struct {
+	Addr netip.AddrPort // the peer
+	Err  error          // may be nil
+}
+
+func (e *ConnectionError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("cm: connection with %s failed", e.Addr)
+	}
+	return fmt.Sprintf("cm: connection with %s failed: %v", e.Addr, e.Err)
+}
+
+// Timeout says whether the cause was a timeout.
+func (e *ConnectionError) Timeout() bool { return isTimeout(e.Err) }
+
+// Unwrap returns the cause.
+func (e *ConnectionError) Unwrap() error { return e.Err }
+
+// A DeviceRemovedError is the Err of DeviceRemoval events.
+type DeviceRemovedError struct {
+	Device string
+	Err    error // may be nil
+}
+
+func (e *DeviceRemovedError) Error() string {
+	s := fmt.Sprintf("cm: device %q was removed", e.Device)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is matches ErrDeviceRemoved.
+func (e *DeviceRemovedError) Is(target error) bool { return target == ErrDeviceRemoved }
+
+// Unwrap returns the cause.
+func (e *DeviceRemovedError) Unwrap() error { return e.Err }
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// Errors without detail.
+var (
+	errChannelClosed = fmt.Errorf("cm: event channel closed: %w", ErrClosed)
+	errHasHandler    = fmt.Errorf("cm: GetEvent on an event channel with a handler: %w", ErrInvalid)
+	errManyDevices   = fmt.Errorf("cm: the id is bound on several devices; resolve it first, or name one in Options.Device: %w", ErrState)
+)

@@ -1,0 +1,118 @@
+package cm
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// docBlock returns the contents of a fenced block of docs/PROTOCOL.md by what
+// stands behind its opening fence.
+func docBlock(t *testing.T, info string) string {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/PROTOCOL.md")
+	require.NoError(t, err)
+	m := regexp.MustCompile("(?s)\n```" + regexp.QuoteMeta(info) + "\n(.*?)```\n").FindSubmatch(doc)
+	require.NotNil(t, m, "no block %q in docs/PROTOCOL.md", info)
+	return string(m[1])
+}
+
+func docBytes(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(docBlock(t, "hex "+name)), ""))
+	require.NoError(t, err)
+	return b
+}
+
+// The bytes that docs/PROTOCOL.md shows are the bytes that the code makes.
+func TestDocumentedHandshakes(t *testing.T) {
+	for name, h := range map[string]Handshake{
+		"request": {
+			Version: 1, MinVersion: 1, Features: FeatureWriteImm, Depth: 256,
+			Addr: 0x7f2a10000000, RKey: 0x1a2b3c01, Size: 16384, MaxSize: 262144, Nonce: 0x0123456789abcdef,
+		},
+		"reply": {
+			Version: 1, MinVersion: 1, Features: FeatureWriteImm, Depth: 256,
+			Addr: 0x7e9c20000000, RKey: 0x3f4e5d07, Size: 16384, MaxSize: 262144, Nonce: 0xfedcba9876543210,
+		},
+	} {
+		doc := docBytes(t, name)
+		b, err := h.MarshalBinary()
+		require.NoError(t, err)
+		require.Equal(t, doc, b, name)
+		parsed, err := ParseHandshake(doc)
+		require.NoError(t, err)
+		require.Equal(t, h, parsed, name)
+	}
+}
+
+func TestDocumentedRefusal(t *testing.T) {
+	r := Refusal{Version: 2, MinVersion: 2, Code: RefusedVersion, Text: "dialer is too old"}
+	doc := docBytes(t, "refusal")
+	b, err := r.MarshalBinary()
+	require.NoError(t, err)
+	require.Equal(t, doc, b)
+	parsed, err := ParseRefusal(doc)
+	require.NoError(t, err)
+	require.Equal(t, r, parsed)
+}
+
+func TestDocumentedCredit(t *testing.T) {
+	c := ring.Credit{Consumed: 768, Reposted: 320, Size: 16384}
+	b := make([]byte, ring.CreditLen)
+	c.Put(b)
+	require.Equal(t, docBytes(t, "credit"), b)
+}
+
+func TestDocumentedImmediates(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(docBlock(t, "immediates")), "\n")
+	require.Len(t, lines, 8)
+	for _, line := range lines {
+		imm, text, ok := strings.Cut(line, "  ")
+		require.True(t, ok, line)
+		var v uint32
+		_, err := fmt.Sscanf(imm, "0x%08x", &v)
+		require.NoError(t, err, line)
+		d, err := ring.ParseDoorbell(v)
+		require.NoError(t, err, line)
+		require.Equal(t, v, d.Imm(), line)
+		want := d.Kind.String()
+		if d.Kind == ring.KindData {
+			want += fmt.Sprintf(" %d", d.Len)
+		}
+		if d.Grown {
+			want += " grown"
+		}
+		require.Equal(t, want, text)
+	}
+}
+
+// The numbers that docs/PROTOCOL.md is full of are those of the code.
+func TestDocumentedNumbers(t *testing.T) {
+	require.EqualValues(t, 4096, ring.MinSize)
+	require.EqualValues(t, 67108864, ring.MaxSize)
+	require.EqualValues(t, 64, ring.MinDepth)
+	require.EqualValues(t, 32768, ring.MaxDepth)
+	require.EqualValues(t, 16, ring.ControlReserve)
+	require.EqualValues(t, 256, ring.DataOffset)
+	require.EqualValues(t, 0, ring.CreditOffset)
+	require.EqualValues(t, 16, ring.CreditLen)
+	require.EqualValues(t, 48, HandshakeSize)
+	require.EqualValues(t, MaxConnectPrivateData, MaxHandshakeSize)
+	require.EqualValues(t, 120, MaxRefusalText)
+	require.LessOrEqual(t, refusalHeader+MaxRefusalText, MaxRejectPrivateData)
+	require.EqualValues(t, 1, Version)
+	require.EqualValues(t, 1, MinVersion)
+	require.EqualValues(t, 1, FeatureWriteImm)
+	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown}
+	for i, c := range codes {
+		require.EqualValues(t, i+1, c)
+	}
+}

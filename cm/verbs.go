@@ -1,0 +1,195 @@
+package cm
+
+import "github.com/rdmanet/go-rdmanet/internal/verbs"
+
+// These are the verbs of internal/verbs under names that can be imported, so that
+// whatever this package's API reaches can be written down by its users. They are
+// not yet stable: they may change with any release until this package says otherwise.
+type (
+	// Device is an RDMA device that can be opened.
+	Device = verbs.Device
+	// Transport is the family of a device.
+	Transport = verbs.Transport
+	// Context is an opened Device.
+	Context = verbs.Context
+	// Memory is page-aligned memory outside the Go heap.
+	Memory = verbs.Memory
+	// DeviceCaps are abilities that callers must adapt to.
+	DeviceCaps = verbs.DeviceCaps
+	// DeviceAttr holds a device's attributes.
+	DeviceAttr = verbs.DeviceAttr
+	// PortAttr holds a port's attributes.
+	PortAttr = verbs.PortAttr
+	// PortState is the logical state of a port.
+	PortState = verbs.PortState
+	// LinkLayer is what carries a port's packets.
+	LinkLayer = verbs.LinkLayer
+	// MTU is a path MTU as verbs encode it.
+	MTU = verbs.MTU
+	// GID is a global identifier.
+	GID = verbs.GID
+	// GIDType says which encapsulation a GID stands for.
+	GIDType = verbs.GIDType
+	// GIDEntry is one entry of a port's GID table.
+	GIDEntry = verbs.GIDEntry
+	// AsyncEvent is an asynchronous event of a device.
+	AsyncEvent = verbs.AsyncEvent
+	// AsyncEventType is the kind of an AsyncEvent.
+	AsyncEventType = verbs.AsyncEventType
+
+	// PD is a protection domain.
+	PD = verbs.PD
+	// MR is registered memory.
+	MR = verbs.MR
+	// AccessFlags say what may be done to an MR.
+	AccessFlags = verbs.AccessFlags
+	// AH is an address handle.
+	AH = verbs.AH
+	// AHAttr is an address vector.
+	AHAttr = verbs.AHAttr
+
+	// CompChannel turns completions into something a goroutine can sleep on.
+	CompChannel = verbs.CompChannel
+	// CQ is a completion queue.
+	CQ = verbs.CQ
+	// WC is a work completion.
+	WC = verbs.WC
+	// WCFlags qualify a WC.
+	WCFlags = verbs.WCFlags
+	// WCOpcode says what a completion completes.
+	WCOpcode = verbs.WCOpcode
+	// WCStatus is the outcome of a work request.
+	WCStatus = verbs.WCStatus
+
+	// QP is a queue pair.
+	QP = verbs.QP
+	// QPType is the transport service of a QP.
+	QPType = verbs.QPType
+	// QPState is the state of a QP.
+	QPState = verbs.QPState
+	// QPCap holds the capacities of a QP.
+	QPCap = verbs.QPCap
+	// QPInitAttr says how a QP is made.
+	QPInitAttr = verbs.QPInitAttr
+	// QPAttr holds the attributes of a QP.
+	QPAttr = verbs.QPAttr
+	// QPAttrMask says which fields of a QPAttr count.
+	QPAttrMask = verbs.QPAttrMask
+	// SRQ is a shared receive queue.
+	SRQ = verbs.SRQ
+	// SRQInitAttr says how an SRQ is made.
+	SRQInitAttr = verbs.SRQInitAttr
+
+	// SGE is a scatter/gather entry.
+	SGE = verbs.SGE
+	// SendWR is a work request for a send queue.
+	SendWR = verbs.SendWR
+	// RecvWR is a work request for a receive queue.
+	RecvWR = verbs.RecvWR
+	// WROpcode is the operation of a SendWR.
+	WROpcode = verbs.WROpcode
+	// SendFlags qualify a SendWR.
+	SendFlags = verbs.SendFlags
+
+	// ConnParam holds the parameters of a connection.
+	ConnParam = verbs.ConnParam
+	// RejectReason is why a connection was refused.
+	RejectReason = verbs.RejectReason
+	// ListenStats count what happened at a listening ID.
+	ListenStats = verbs.CMListenStats
+)
+
+// What the types above are used with; the others' constants are in package verbs.
+const (
+	CapWriteImm    = verbs.CapWriteImm
+	CapAtomics     = verbs.CapAtomics
+	CapAtomicWrite = verbs.CapAtomicWrite
+	CapSRQ         = verbs.CapSRQ
+	CapSendInv     = verbs.CapSendInv
+	CapSameHost    = verbs.CapSameHost
+	CapSynchronous = verbs.CapSynchronous
+
+	TransportUnknown  = verbs.TransportUnknown
+	TransportIB       = verbs.TransportIB
+	TransportRoCE     = verbs.TransportRoCE
+	TransportIWARP    = verbs.TransportIWARP
+	TransportSoftware = verbs.TransportSoftware
+
+	AccessLocalWrite   = verbs.AccessLocalWrite
+	AccessRemoteWrite  = verbs.AccessRemoteWrite
+	AccessRemoteRead   = verbs.AccessRemoteRead
+	AccessRemoteAtomic = verbs.AccessRemoteAtomic
+
+	QPTypeRC = verbs.QPTypeRC
+	QPTypeUC = verbs.QPTypeUC
+	QPTypeUD = verbs.QPTypeUD
+
+	QPReset = verbs.QPReset
+	QPInit  = verbs.QPInit
+	QPRTR   = verbs.QPRTR
+	QPRTS   = verbs.QPRTS
+	QPSQD   = verbs.QPSQD
+	QPSQErr = verbs.QPSQErr
+	QPErr   = verbs.QPErr
+
+	WRRDMAWrite         = verbs.WRRDMAWrite
+	WRRDMAWriteWithImm  = verbs.WRRDMAWriteWithImm
+	WRSend              = verbs.WRSend
+	WRSendWithImm       = verbs.WRSendWithImm
+	WRRDMARead          = verbs.WRRDMARead
+	WRAtomicCmpAndSwp   = verbs.WRAtomicCmpAndSwp
+	WRAtomicFetchAndAdd = verbs.WRAtomicFetchAndAdd
+	WRLocalInv          = verbs.WRLocalInv
+	WRSendWithInv       = verbs.WRSendWithInv
+	WRAtomicWrite       = verbs.WRAtomicWrite
+
+	SendFence     = verbs.SendFence
+	SendSignaled  = verbs.SendSignaled
+	SendSolicited = verbs.SendSolicited
+	SendInline    = verbs.SendInline
+
+	WCWithImm = verbs.WCWithImm
+	WCWithInv = verbs.WCWithInv
+	WCGRH     = verbs.WCGRH
+
+	WCSend            = verbs.WCSend
+	WCRDMAWrite       = verbs.WCRDMAWrite
+	WCRDMARead        = verbs.WCRDMARead
+	WCCompSwap        = verbs.WCCompSwap
+	WCFetchAdd        = verbs.WCFetchAdd
+	WCAtomicWrite     = verbs.WCAtomicWrite
+	WCLocalInv        = verbs.WCLocalInv
+	WCRecv            = verbs.WCRecv
+	WCRecvRDMAWithImm = verbs.WCRecvRDMAWithImm
+
+	WCSuccess        = verbs.WCSuccess
+	WCLocLenErr      = verbs.WCLocLenErr
+	WCLocQPOpErr     = verbs.WCLocQPOpErr
+	WCLocProtErr     = verbs.WCLocProtErr
+	WCWRFlushErr     = verbs.WCWRFlushErr
+	WCBadRespErr     = verbs.WCBadRespErr
+	WCLocAccessErr   = verbs.WCLocAccessErr
+	WCRemInvReqErr   = verbs.WCRemInvReqErr
+	WCRemAccessErr   = verbs.WCRemAccessErr
+	WCRemOpErr       = verbs.WCRemOpErr
+	WCRetryExcErr    = verbs.WCRetryExcErr
+	WCRNRRetryExcErr = verbs.WCRNRRetryExcErr
+	WCFatalErr       = verbs.WCFatalErr
+	WCGeneralErr     = verbs.WCGeneralErr
+
+	RejectNone      = verbs.RejectNone
+	RejectNoQP      = verbs.RejectNoQP
+	RejectTimeout   = verbs.RejectTimeout
+	RejectNoService = verbs.RejectNoService
+	RejectConsumer  = verbs.RejectConsumer
+
+	// MaxConnectPrivateData, MaxAcceptPrivateData and MaxRejectPrivateData are the
+	// most private data that Connect, Accept and Reject carry.
+	MaxConnectPrivateData = verbs.MaxConnectPrivateData
+	MaxAcceptPrivateData  = verbs.MaxAcceptPrivateData
+	MaxRejectPrivateData  = verbs.MaxRejectPrivateData
+)
+
+// Devices lists the devices of every driver. The error joins what the drivers
+// said that could not look; it may come together with devices of the others.
+func Devices() ([]Device, error) { return devicesOf(verbs.Drivers()) }
