@@ -1,0 +1,84 @@
+package rdmanet
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNoAllocation has every call of the steady state allocate nothing. The two
+// ends are used in turn by one goroutine, and by two so that calls wait.
+func TestNoAllocation(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates; run without -race")
+	}
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		// What one goroutine writes before it reads must fit into the ring.
+		ring := client.Stats().WriteBuffer
+		small, large := make([]byte, min(64, ring/16)), make([]byte, ring/4)
+		buf := make([]byte, 64<<10)
+		echo := func(b []byte) func() {
+			return func() {
+				if _, err := client.Write(b); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(client, buf[:len(b)]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		steps := []struct {
+			name string
+			call func()
+		}{
+			{"Write and Read", func() {
+				client.Write(small)
+				server.Read(buf)
+			}},
+			{"SetDeadline", func() {
+				client.SetDeadline(time.Now().Add(time.Minute))
+				client.SetReadDeadline(time.Time{})
+				client.SetWriteDeadline(time.Time{})
+			}},
+			{"Peek and Discard", func() {
+				client.Write(small)
+				server.Peek(0)
+				server.Discard(len(small))
+			}},
+			{"Reserve and Commit", func() {
+				client.Reserve(len(small))
+				client.Commit(len(small))
+				server.Read(buf)
+			}},
+			{"SetDeadline in the past", func() {
+				client.SetDeadline(longPast)
+				client.SetDeadline(time.Time{})
+			}},
+		}
+		for _, s := range steps {
+			s.call() // what is made once
+			require.Zero(t, testing.AllocsPerRun(2000, s.call), s.name)
+		}
+		go func() { // not io.Copy, which is WriteTo
+			b := make([]byte, 64<<10)
+			for {
+				n, err := server.Read(b)
+				if err != nil {
+					return
+				}
+				if _, err := server.Write(b[:n]); err != nil {
+					return
+				}
+			}
+		}()
+		for _, b := range [][]byte{small, large} {
+			for range 100 {
+				echo(b)()
+			}
+			require.Zero(t, testing.AllocsPerRun(500, echo(b)), "echo of %d bytes", len(b))
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package rdmanet
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAsynchronousStream writes more than all send blocks hold, over rings in which
+// they take up few of the send queue's slots.
+func TestAsynchronousStream(t *testing.T) {
+	for _, size := range []int{MinReadBuffer, 64 << 10, 1 << 20} {
+		fl := flavour{
+			dialer: Dialer{asynchronous: true, ReadBuffer: size},
+			listen: ListenConfig{asynchronous: true, ReadBuffer: size},
+		}
+		client, server := fl.pair(t)
+		data := bytes.Repeat([]byte("0123456789abcdef"), 3*maxSendBlocks*sendBlockSize/16+1)
+		got := make(chan []byte, 1)
+		go func() {
+			b, _ := io.ReadAll(server)
+			got <- b
+		}()
+		within(t, patience, "Write", func() {
+			_, err := client.Write(data)
+			require.NoError(t, err)
+		})
+		require.NoError(t, client.CloseWrite())
+		require.True(t, bytes.Equal(data, <-got), "ring of %d", size)
+	}
+}
+
+// TestReadFromGivesUp has calls that end at their deadline half-way through a block:
+// the block is free again when its bytes have gone.
+func TestReadFromGivesUp(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		data := make([]byte, sendBlockSize)
+		for range 2 * maxSendBlocks {
+			require.NoError(t, client.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+			n, err := client.ReadFrom(bytes.NewReader(data))
+			require.NotZero(t, n, "%v", err)
+			readFull(t, server, int(n))
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package rdmanet
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBacklogFull has more dialers than the backlog: those beyond it wait in their
+// dial, and all are served.
+func TestBacklogFull(t *testing.T) {
+	const backlog, dialers = 2, 12
+	eachDevice(t, func(t *testing.T, fl flavour) {
+		fl.listen.Backlog = backlog
+		l := fl.newListener(t)
+		results := make(chan dialled, dialers)
+		for range dialers {
+			go func() { results <- <-fl.dialBehind(l.addr.AddrPort()) }()
+		}
+		for range backlog {
+			d := <-results
+			require.NoError(t, d.err)
+			defer d.conn.Close()
+		}
+		// As many again have asked, and the rest cannot even do that.
+		require.Eventually(t, func() bool {
+			s := l.Stats()
+			return s.Requests == 2*backlog && s.Established == backlog && s.Pending == backlog
+		}, patience, time.Millisecond)
+		require.Empty(t, results)
+		for range dialers {
+			s, err := l.AcceptConn()
+			require.NoError(t, err)
+			defer s.Close()
+		}
+		for range dialers - backlog {
+			d := <-results
+			require.NoError(t, d.err)
+			defer d.conn.Close()
+		}
+	})
+}
+
+// TestBacklogFullLeave has dialers that give up while they wait.
+func TestBacklogFullLeave(t *testing.T) {
+	eachDevice(t, func(t *testing.T, fl flavour) {
+		fl.listen.Backlog = 1
+		l := fl.newListener(t)
+		first := <-fl.dialBehind(l.addr.AddrPort())
+		require.NoError(t, first.err)
+		defer first.conn.Close()
+		fl.dialer.Timeout = 50 * time.Millisecond
+		for range 4 {
+			c, err := fl.dialer.dial(context.Background(), "rdma", l.Addr().String())
+			requireDialError(t, dialled{c, err}, os.ErrDeadlineExceeded)
+		}
+		s, err := l.AcceptConn()
+		require.NoError(t, err)
+		defer s.Close()
+		fl.dialer.Timeout = patience
+		requireServed(t, fl, l)
+		require.Eventually(t, func() bool { return l.Stats().Failed == 4 }, patience, time.Millisecond, "%+v", l.Stats())
+		require.Equal(t, uint64(2), l.Stats().Established)
+	})
+}

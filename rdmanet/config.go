@@ -1,0 +1,70 @@
+package rdmanet
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// Sizes of the receive ring and its queue. A connection begins with a ring of
+// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer.
+const (
+	DefaultReadBuffer    = 16 << 10
+	DefaultMaxReadBuffer = 256 << 10
+	DefaultRecvDepth     = 256
+
+	MinReadBuffer = ring.MinSize
+	MaxReadBuffer = ring.MaxSize
+	MinRecvDepth  = ring.MinDepth
+	MaxRecvDepth  = ring.MaxDepth
+)
+
+// sizes are the checked sizes of one end of a connection.
+type sizes struct {
+	ring    uint32 // receive ring at first
+	maxRing uint32 // and at most
+	depth   uint32 // receive work requests posted
+
+	// asynchronous treats the device as one that looks at the source after the
+	// post, as hardware does; for tests.
+	asynchronous bool
+}
+
+// newSizes applies the defaults for zeros and checks the rest; rings are rounded
+// up to a power of two. A ring that is given alone is not grown.
+func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
+	switch {
+	case readBuffer == 0 && maxReadBuffer == 0:
+		readBuffer, maxReadBuffer = DefaultReadBuffer, DefaultMaxReadBuffer
+	case readBuffer == 0:
+		readBuffer = min(DefaultReadBuffer, maxReadBuffer)
+	case maxReadBuffer == 0:
+		maxReadBuffer = readBuffer
+	}
+	if depth == 0 {
+		depth = DefaultRecvDepth
+	}
+	if err := checkRing("ReadBuffer", readBuffer); err != nil {
+		return sizes{}, err
+	}
+	if err := checkRing("MaxReadBuffer", maxReadBuffer); err != nil {
+		return sizes{}, err
+	}
+	if maxReadBuffer < readBuffer {
+		return sizes{}, fmt.Errorf("MaxReadBuffer %d is smaller than ReadBuffer %d", maxReadBuffer, readBuffer)
+	}
+	if depth < MinRecvDepth || depth > MaxRecvDepth {
+		return sizes{}, fmt.Errorf("RecvDepth %d is out of bounds: choose %d to %d", depth, MinRecvDepth, MaxRecvDepth)
+	}
+	return sizes{ring: roundUp(readBuffer), maxRing: roundUp(maxReadBuffer), depth: uint32(depth)}, nil
+}
+
+func checkRing(name string, n int) error {
+	if n < MinReadBuffer || n > MaxReadBuffer {
+		return fmt.Errorf("%s %d is out of bounds: choose %d to %d bytes", name, n, MinReadBuffer, MaxReadBuffer)
+	}
+	return nil
+}
+
+func roundUp(n int) uint32 { return 1 << bits.Len32(uint32(n-1)) }

@@ -1,0 +1,151 @@
+package rdmanet
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+var (
+	_ net.Conn      = (*Conn)(nil)
+	_ io.ReaderFrom = (*Conn)(nil)
+	_ io.WriterTo   = (*Conn)(nil)
+)
+
+// Conn is a connection whose bytes move by RDMA. It behaves as a *net.TCPConn
+// does. All methods may be called concurrently; concurrent Reads are served one
+// after the other, and so are concurrent Writes.
+//
+// Locking: a call takes life's lock of its direction, then rx, then tx; never the
+// other way round. rx guards what arrives, tx what is posted; both are held for
+// short, bounded times only, never while waiting.
+type Conn struct {
+	life    lifecycle
+	ep      *endpoint
+	network string
+	laddr   *net.TCPAddr
+	raddr   *net.TCPAddr
+
+	flags atomic.Uint32
+	cause atomic.Pointer[error] // why the connection failed; set once, before flagFailed
+
+	dl       sync.Mutex // guards the deadlines of ep.channel
+	deadline [2]atomic.Int64
+	waiter   [2]waiter
+
+	busy atomic.Bool // progress was cut short: poll again before sleeping
+
+	rx        sync.Mutex
+	recv      *ring.Receiver
+	reported  uint64 // bytes consumed, as the peer was last told
+	wantGrow  bool   // the peer filled the ring; a larger one would help
+	wc        [16]verbs.WC
+	rxStats   rxStats
+	peerEnded bool // the peer sent FIN, Close or Reset
+	deaf      bool // nothing that arrives is looked at any more
+
+	tx        sync.Mutex
+	send      *ring.Sender
+	sq        sendQueue
+	chunk     int       // largest data message
+	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
+	blocks    sendBlocks
+	wantBlock bool // the writer waits for a block, not only for room
+	wrs       [3]verbs.SendWR
+	sge       [2]verbs.SGE
+	control   [ring.CreditLen]byte
+	imm       [4]byte
+	txStats   txStats
+
+	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock
+	linger   atomic.Int64  // seconds; below 0 is the default
+	torn     chan struct{} // closed when the verbs objects are destroyed
+}
+
+// Flags of a Conn. They are set and never cleared.
+const (
+	flagFailed     = 1 << iota // cause says why; nothing moves any more
+	flagPeerFIN                // the peer writes no more
+	flagPeerClosed             // the peer neither writes nor reads any more
+	flagReadShut               // CloseRead
+	flagWriteShut              // CloseWrite, or Close: the FIN is posted or pending
+	flagGone                   // the connection manager saw the peer disconnect
+)
+
+type rxStats struct {
+	messages, doorbells, creditsReceived, copied, placed uint64
+}
+
+type txStats struct {
+	bytes, messages, doorbells, creditsSent, stalls, copied, placed uint64
+	stallTime                                                       time.Duration
+}
+
+func (c *Conn) has(flag uint32) bool { return c.flags.Load()&flag != 0 }
+
+func (c *Conn) opError(op string, err error) error {
+	return opError(op, c.network, c.laddr, c.raddr, err)
+}
+
+// fail ends the connection with a cause; the first one counts. It wakes all who
+// wait and may be called with or without locks.
+func (c *Conn) fail(errno syscall.Errno, detail error) {
+	err := newConnError(errno, detail)
+	if c.cause.CompareAndSwap(nil, &err) {
+		c.flags.Or(flagFailed)
+		c.wake(dirRead)
+		c.wake(dirWrite)
+	}
+}
+
+// failure is the cause of a failed connection.
+func (c *Conn) failure() error {
+	if p := c.cause.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// LocalAddr returns the local address, a *net.TCPAddr.
+func (c *Conn) LocalAddr() net.Addr { return c.laddr }
+
+// RemoteAddr returns the peer's address, a *net.TCPAddr.
+func (c *Conn) RemoteAddr() net.Addr { return c.raddr }
+
+// Device returns the name of the RDMA device that carries the connection.
+func (c *Conn) Device() string { return c.ep.device }
+
+// Stats returns what the connection counted so far. It may be called at any
+// time, also after Close.
+func (c *Conn) Stats() ConnStats {
+	c.rx.Lock()
+	r, rcvd, rbuf := c.rxStats, c.recv.ConsumedBytes(), c.recv.Size()
+	c.rx.Unlock()
+	c.tx.Lock()
+	t, wbuf := c.txStats, c.send.Size()
+	c.tx.Unlock()
+	s := ConnStats{
+		BytesRead: rcvd, BytesWritten: t.bytes,
+		MessagesSent: t.messages, MessagesReceived: r.messages,
+		DoorbellsSent: t.doorbells, DoorbellsReceived: r.doorbells,
+		CreditsSent: t.creditsSent, CreditsReceived: r.creditsReceived,
+		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
+		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
+		ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
+	}
+	for i := range c.waiter {
+		s.Spins += c.waiter[i].spins.Load()
+		s.Parks += c.waiter[i].parks.Load()
+	}
+	if q, ok := c.ep.qp.(verbs.QPStatter); ok {
+		d := q.QPStats()
+		s.WakeupsSent, s.WakeupsSuppressed = d.WakeupsSent, d.WakeupsSuppressed
+	}
+	return s
+}

@@ -1,0 +1,88 @@
+package rdmanet
+
+import (
+	"math"
+	"net"
+	"time"
+)
+
+// epoch is the zero of the monotonic times kept in atomics.
+var epoch = time.Now()
+
+// longPast is a deadline that has passed; setting it wakes who waits.
+var longPast = time.Unix(1, 0)
+
+// SetDeadline sets the read and the write deadline, as net.Conn describes. It allocates nothing.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return c.setDeadlines(t, dirRead, dirWrite)
+}
+
+// SetReadDeadline sets when Reads that wait, now or later, give up with os.ErrDeadlineExceeded.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.setDeadlines(t, dirRead, dirRead)
+}
+
+// SetWriteDeadline sets when Writes that wait, now or later, give up with os.ErrDeadlineExceeded.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.setDeadlines(t, dirWrite, dirWrite)
+}
+
+func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
+	if !c.life.incref() {
+		return c.setClosed()
+	}
+	at := sinceEpoch(t)
+	c.dl.Lock()
+	for d := from; d <= to; d++ {
+		c.deadline[d].Store(at)
+		// Where the direction has ended the channel keeps the deadline that wake
+		// set: moving it could put a waiter back to sleep before it looked.
+		if !c.ended(d) {
+			c.ep.setDeadline(d, t)
+		}
+	}
+	c.dl.Unlock()
+	c.exit(c.life.decref())
+	return nil
+}
+
+// setClosed is the error of a setting on a closed Conn, which in package net names
+// the local end only.
+func (c *Conn) setClosed() error { return opError(opSet, c.network, nil, c.laddr, net.ErrClosed) }
+
+// sinceEpoch is t on the scale of deadlines: 0 for none, at most what fits for one
+// that is centuries away.
+func sinceEpoch(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	now, left := int64(time.Since(epoch)), int64(time.Until(t))
+	if left > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return max(now+left, 1)
+}
+
+// expired says that the deadline of a direction has passed.
+func (c *Conn) expired(d direction) bool {
+	at := c.deadline[d].Load()
+	return at != 0 && int64(time.Since(epoch)) >= at
+}
+
+// ended says that nobody will wait in the direction any more.
+func (c *Conn) ended(d direction) bool {
+	if c.life.closed() {
+		return true
+	}
+	if d == dirRead {
+		return c.has(flagFailed | flagReadShut)
+	}
+	return c.has(flagFailed | flagWriteShut | flagPeerClosed)
+}
+
+// wake ends the waits in a direction that has ended, for good.
+func (c *Conn) wake(d direction) {
+	c.dl.Lock()
+	c.ep.setDeadline(d, longPast)
+	c.dl.Unlock()
+}

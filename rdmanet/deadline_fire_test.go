@@ -1,0 +1,169 @@
+package rdmanet
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	// slack is how late a deadline may fire. A machine with other things to do may
+	// take longer than that, but not time and again.
+	slack = 5 * time.Millisecond
+	tries = 20
+)
+
+// requireTimeout checks that a call ended with its deadline at and not before, and
+// tells how late it was.
+func requireTimeoutAt(t *testing.T, err error, at time.Time) (late time.Duration) {
+	t.Helper()
+	now := time.Now()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.False(t, now.Before(at), "%v too early", at.Sub(now))
+	require.Less(t, now.Sub(at), 5*time.Second)
+	return now.Sub(at)
+}
+
+// requireInTime checks that a call with a deadline so far away ends in time.
+func requireInTime(t *testing.T, d time.Duration, set func(time.Time) error, call func() error) {
+	t.Helper()
+	best := time.Hour
+	for i := 0; i < tries && best > slack; i++ {
+		at := time.Now().Add(d)
+		require.NoError(t, set(at))
+		best = min(best, requireTimeoutAt(t, call(), at))
+	}
+	require.LessOrEqual(t, best, slack)
+}
+
+func TestDeadlinesFireInTime(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		calls := []struct {
+			name string
+			set  func(time.Time) error
+			call func() error
+		}{
+			{"Read", client.SetReadDeadline, func() error { _, err := client.Read(make([]byte, 1)); return err }},
+			{"Peek", client.SetReadDeadline, func() error { _, err := client.Peek(1); return err }},
+			{"Discard", client.SetReadDeadline, func() error { _, err := client.Discard(1); return err }},
+			{"WriteTo", client.SetReadDeadline, func() error { _, err := client.WriteTo(endless{}); return err }},
+			{"Write", server.SetWriteDeadline, func() error { _, err := server.Write(tooBig); return err }},
+			{"ReadFrom", client.SetWriteDeadline, func() error { _, err := client.ReadFrom(endless{}); return err }},
+			{"Commit", client.SetWriteDeadline, func() error {
+				for {
+					b, err := client.Reserve(MaxReserve)
+					if err == nil {
+						err = client.Commit(len(b))
+					}
+					if err != nil {
+						return err
+					}
+				}
+			}},
+		}
+		for _, c := range calls {
+			for _, d := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+				requireInTime(t, d, c.set, c.call)
+			}
+			require.NoError(t, c.set(time.Time{}))
+		}
+	})
+}
+
+func TestAcceptDeadlineFiresInTime(t *testing.T) {
+	l, err := Listen("rdma", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	for _, d := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+		requireInTime(t, d, l.(*Listener).SetDeadline, func() error { _, err := l.Accept(); return err })
+	}
+}
+
+// TestDeadlineMovedOften moves the deadlines of calls that wait, thousands of
+// times, and lets the last one count.
+func TestDeadlineMovedOften(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		var wg sync.WaitGroup
+		results := make(chan error, 2)
+		wg.Go(func() { _, err := client.Read(make([]byte, 1)); results <- err })
+		wg.Go(func() { _, err := client.Write(tooBig); results <- err })
+		for i := range 5000 {
+			at := time.Now().Add(time.Hour)
+			if i%3 == 0 {
+				at = time.Time{}
+			}
+			require.NoError(t, client.SetDeadline(at))
+		}
+		select {
+		case err := <-results:
+			t.Fatalf("returned %v with time left", err)
+		default:
+		}
+		at := time.Now().Add(5 * time.Millisecond)
+		require.NoError(t, client.SetDeadline(at))
+		for range 2 {
+			requireTimeoutAt(t, <-results, at)
+		}
+		wg.Wait()
+		_ = server
+	})
+}
+
+// TestDeadlineOfOneDirection has a deadline of one direction leave the other's wait alone.
+func TestDeadlineOfOneDirection(t *testing.T) {
+	client, server := pair(t)
+	read := make(chan error, 1)
+	go func() { _, err := client.Read(make([]byte, 1)); read <- err }()
+	at := time.Now().Add(5 * time.Millisecond)
+	require.NoError(t, client.SetWriteDeadline(at))
+	_, err := client.Write(tooBig)
+	requireTimeoutAt(t, err, at)
+	select {
+	case err := <-read:
+		t.Fatal(err)
+	default:
+	}
+	_, err = server.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, <-read)
+}
+
+// TestDeadlineWhileTrafficFlows sets and clears deadlines around every read and
+// write, as net/http does, while data comes and goes.
+func TestDeadlineWhileTrafficFlows(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		const rounds = 2000
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			b := make([]byte, 64)
+			for range rounds {
+				if !assert.NoError(t, server.SetReadDeadline(time.Now().Add(10*time.Second))) {
+					return
+				}
+				n, err := server.Read(b)
+				if !assert.NoError(t, err) || !assert.NoError(t, server.SetReadDeadline(time.Time{})) {
+					return
+				}
+				if _, err := server.Write(b[:n]); !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+		b := make([]byte, 8)
+		for range rounds {
+			require.NoError(t, client.SetDeadline(time.Now().Add(10*time.Second)))
+			_, err := client.Write(b)
+			require.NoError(t, err)
+			readFull(t, client, len(b))
+			require.NoError(t, client.SetDeadline(time.Time{}))
+		}
+		wg.Wait()
+	})
+}

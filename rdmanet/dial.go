@@ -1,0 +1,284 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// Dial connects to address on network "rdma", "rdma4" or "rdma6". Addresses are
+// written as for package net: "host:port", with names of hosts and services. The
+// connection is a *Conn; the caller must Close it.
+func Dial(network, address string) (net.Conn, error) {
+	return new(Dialer).Dial(network, address)
+}
+
+// DialTimeout is Dial that gives up after timeout, name resolution included; 0 means none.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Timeout: timeout}
+	return d.Dial(network, address)
+}
+
+// A Dialer has the settings of Dial. The zero value is ready to use. It may be
+// used by several goroutines at once while nobody changes it.
+type Dialer struct {
+	// Timeout is how long a dial takes at most, Deadline when it gives up; the
+	// earlier counts. Zero means no bound but the system's own.
+	Timeout  time.Duration
+	Deadline time.Time
+
+	// LocalAddr is the local address to use, a *net.TCPAddr; nil chooses one.
+	LocalAddr net.Addr
+
+	// KeepAlive and KeepAliveConfig are as in net.Dialer. On the software device
+	// the system itself tells that a peer has died, and they change nothing.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+
+	// Resolver looks names up; nil means net.DefaultResolver.
+	Resolver *net.Resolver
+
+	// Device is the RDMA device to use, as "soft0"; "" means what the environment
+	// variable RDMANET_DEVICE says, or else the best device for the address.
+	Device string
+
+	// ReadBuffer is the size of the receive ring in bytes at first, MaxReadBuffer
+	// what it may grow to: MinReadBuffer to MaxReadBuffer, rounded up to a power of
+	// two. Zeros mean DefaultReadBuffer and DefaultMaxReadBuffer; with only one of
+	// them given, ReadBuffer is also the bound, or the bound limits ReadBuffer.
+	ReadBuffer    int
+	MaxReadBuffer int
+
+	// RecvDepth is how many messages, however small, may wait unread:
+	// MinRecvDepth to MaxRecvDepth, 0 means DefaultRecvDepth.
+	RecvDepth int
+
+	// AnyUser allows to connect to a process of another user over the software
+	// device, which shares memory with it. By default only one's own user and root.
+	AnyUser bool
+
+	// Logger gets what goes wrong without an error being returned; nil means slog.Default().
+	Logger *slog.Logger
+
+	asynchronous bool // see sizes
+}
+
+// Dial is DialContext with context.Background().
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext connects to address, giving up when ctx ends. If the host has
+// several addresses they are tried in turn, each with its share of the time left;
+// the error is that of the first. Errors are *net.OpError; errors.Is finds
+// syscall.ECONNREFUSED, os.ErrDeadlineExceeded, context.Canceled, ErrNoRoute,
+// ErrNoDevice, cm.ErrVersion and the like.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.dial(ctx, network, address)
+	if err != nil {
+		return nil, err // not a typed nil
+	}
+	return conn, nil
+}
+
+func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, error) {
+	fail := func(src, dst net.Addr, err error) error { return opError(opDial, network, src, dst, err) }
+	if err := checkNetwork(network); err != nil {
+		return nil, fail(nil, nil, err)
+	}
+	s, err := newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth)
+	if err != nil {
+		return nil, fail(nil, nil, err)
+	}
+	s.asynchronous = d.asynchronous
+	var src netip.AddrPort
+	if d.LocalAddr != nil {
+		la, ok := d.LocalAddr.(*net.TCPAddr)
+		if !ok {
+			return nil, fail(nil, nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()})
+		}
+		if la != nil {
+			if src = unmapped(la.AddrPort()); !src.Addr().IsValid() && len(la.IP) > 0 {
+				return nil, fail(nil, nil, &net.AddrError{Err: "no suitable address found", Addr: la.String()})
+			}
+		}
+	}
+	if address == "" {
+		return nil, fail(nil, nil, errMissingAddress)
+	}
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	addrs, err := resolve(ctx, d.Resolver, network, address)
+	if err != nil {
+		return nil, fail(nil, nil, err)
+	}
+	if addrs = reachableFrom(src, addrs); len(addrs) == 0 {
+		return nil, fail(nil, nil, &net.AddrError{Err: "no suitable address found", Addr: d.LocalAddr.String()})
+	}
+	addrs = loopbacks(network, addrs)
+	var first error
+	for i, dst := range addrs {
+		conn, err := d.dialShare(ctx, len(addrs)-i, network, src, dst, s)
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = fail(d.LocalAddr, tcpAddr(dst), err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// bound applies Timeout and Deadline to ctx.
+func (d *Dialer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	at := d.Deadline
+	if d.Timeout != 0 {
+		if t := time.Now().Add(d.Timeout); at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if at.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, at)
+}
+
+// dialShare dials one of the addresses that are left, within its share of the time.
+func (d *Dialer) dialShare(ctx context.Context, left int, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
+	if at, ok := ctx.Deadline(); ok && left > 1 {
+		share := max(time.Until(at)/time.Duration(left), min(2*time.Second, time.Until(at)))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share)
+		defer cancel()
+	}
+	return d.dialAddr(ctx, network, src, dst, s)
+}
+
+func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (_ *Conn, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if dst.Port() == 0 {
+		return nil, os.NewSyscallError("connect", newConnError(syscall.ECONNREFUSED, errPortZero))
+	}
+	logger := loggerOr(d.Logger)
+	events := newIDEvents()
+	ec := events.channel()
+	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser})
+	if err != nil {
+		return nil, err
+	}
+	if err := id.Resolve(ctx, src, dst); err != nil {
+		_ = id.Close()
+		return nil, dialCause(ctx, "bind", err)
+	}
+	ep, err := newEndpoint(id, s, logger)
+	if err != nil {
+		_ = id.Close()
+		return nil, err
+	}
+	conn, err := connect(ctx, ep, events, network, s)
+	if err != nil {
+		ep.destroy(nil)
+		return nil, dialCause(ctx, "connect", err)
+	}
+	return conn, nil
+}
+
+// connect exchanges handshakes over a resolved id.
+func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes) (*Conn, error) {
+	mine := ep.handshake(s)
+	private, err := mine.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	var timeout time.Duration
+	if at, ok := ctx.Deadline(); ok {
+		// ctx ends the wait, with its own error; this comes after it.
+		timeout = max(time.Until(at), 0) + time.Second
+	}
+	param := cm.ConnParam{PrivateData: private, RetryCount: retryCount, RNRRetryCount: rnrRetryCount}
+	if err := ep.id.Connect(&param, timeout); err != nil {
+		return nil, err
+	}
+	ev, err := events.established(ctx)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := cm.ParseHandshake(ev.Param.PrivateData)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := cm.Negotiate(mine, peer); err != nil {
+		return nil, err
+	}
+	if err := ep.meet(peer); err != nil {
+		return nil, err
+	}
+	c, err := newConn(ep, network, ep.id.LocalAddr(), ep.id.RemoteAddr(), s, peer)
+	if err != nil {
+		return nil, err
+	}
+	events.handOver(c)
+	return c, nil
+}
+
+// Retries of an RC connection. Receivers are never without a receive work request,
+// so RNR retries stay unused; finite, so that a peer that lies about it is noticed.
+const (
+	retryCount    = 7
+	rnrRetryCount = 6
+)
+
+var (
+	errMissingAddress = errors.New("missing address")
+	errPortZero       = errors.New("nobody can listen on port 0")
+)
+
+// dialCause gives a failed dial the cause that programs look for.
+func dialCause(ctx context.Context, call string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var rejected *cm.RejectedError
+	errno, failed := addressErrno(err)
+	switch {
+	case errors.As(err, &rejected) && rejected.Refusal() == nil && !rejected.Timeout():
+		return os.NewSyscallError("connect", newConnError(syscall.ECONNREFUSED, err))
+	case failed:
+		return os.NewSyscallError(call, newConnError(errno, err))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return context.DeadlineExceeded
+	case errors.Is(err, ErrPeerGone):
+		return os.NewSyscallError("connect", newConnError(syscall.ECONNRESET, err))
+	}
+	return err
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+func deviceOr(device string) string {
+	if device == "" {
+		return cm.DefaultDevice()
+	}
+	return device
+}
+
+func loggerOr(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.Default()
+	}
+	return l
+}

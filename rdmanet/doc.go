@@ -1,0 +1,17 @@
+// Package rdmanet gives Go programs network connections whose bytes move by RDMA.
+//
+// Dial and Listen return a net.Conn and a net.Listener that take the place of
+// TCP's: wrap the listener in an http.Server, hand the dialer to a client. Each
+// side owns a registered receive ring that its peer fills with RDMA WRITE; the
+// doorbell travels in the immediate data, and credits flow back as the reader
+// consumes. docs/PROTOCOL.md specifies the wire, docs/ARCHITECTURE.md tells how it
+// is made.
+//
+//   - *Conn implements net.Conn, io.ReaderFrom and io.WriterTo
+//   - *Listener implements net.Listener
+//   - every error is a *net.OpError, or io.EOF
+//
+// Networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only). The
+// environment variable RDMANET_DEVICE names the device to use where Dialer and
+// ListenConfig name none.
+package rdmanet

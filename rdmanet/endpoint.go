@@ -1,0 +1,232 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// sendDepth is the number of send requests that may be outstanding.
+const sendDepth = 128
+
+// minInline is the inline data that control messages need.
+const minInline = ring.CreditLen
+
+// maxInline is asked for on devices that look at the source after the post:
+// more costs memory in every work request and gains nothing (see BENCHMARKS.md).
+const maxInline = 192
+
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+func swapBytes(x uint64) uint64 { return bits.ReverseBytes64(x) }
+
+// An endpoint is the verbs half of a Conn: a PD of its own with one MR, the
+// receive ring, so that a leaked key opens nothing else.
+type endpoint struct {
+	id      *cm.ID
+	device  string
+	logger  *slog.Logger
+	pd      verbs.PD
+	channel verbs.CompChannel
+	recvCQ  verbs.CQ
+	sendCQ  verbs.CQ
+	qp      verbs.QP
+	pinned  *pinnedMemory
+	memory  verbs.Memory // credit block and ring
+	mr      verbs.MR
+	data    []byte // the ring in memory, as large as it may grow
+
+	maxRing     uint32
+	inline      int  // the largest inline data
+	synchronous bool // the device is done with the source when PostSend returns
+	writeImm    bool // doorbells ride on the WRITE; otherwise a SEND follows it
+
+	sends sendDoorbells // only without writeImm
+
+	peerAddr uint64
+	peerRKey uint32
+}
+
+// newEndpoint makes the verbs objects of a connection on the device of id, with
+// all receives posted.
+func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err error) {
+	ctx := id.Verbs()
+	if ctx == nil {
+		return nil, fmt.Errorf("%w: the connection is bound to no device", ErrNoDevice)
+	}
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{
+		id: id, device: ctx.Device().Name(), logger: logger, pinned: newPinnedMemory(), maxRing: s.maxRing,
+		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !s.asynchronous,
+		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
+	}
+	if !e.synchronous {
+		// Registered memory is pinned: what is not in use is not registered.
+		e.maxRing = s.ring
+	}
+	defer func() {
+		if err != nil {
+			e.destroyVerbs(nil)
+			_ = e.pinned.release()
+		}
+	}()
+	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), ring.DataOffset+int(s.ring)); err != nil {
+		return nil, err
+	}
+	e.data = e.memory.Bytes()[ring.DataOffset : ring.DataOffset+int(e.maxRing)]
+	if e.pd, err = ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	if e.mr, err = e.pd.RegMR(e.memory.Bytes()[:ring.DataOffset+int(e.maxRing)], verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return nil, err
+	}
+	if e.channel, err = ctx.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	if e.recvCQ, err = ctx.CreateCQ(int(s.depth), e.channel); err != nil {
+		return nil, err
+	}
+	if e.sendCQ, err = ctx.CreateCQ(sendDepth, e.channel); err != nil {
+		return nil, err
+	}
+	wantInline := maxInline
+	if e.synchronous {
+		wantInline = attr.MaxInlineData
+	}
+	init := verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: e.sendCQ, RecvCQ: e.recvCQ,
+		Cap: verbs.QPCap{
+			MaxSendWR: sendDepth, MaxRecvWR: int(s.depth), MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: min(wantInline, attr.MaxInlineData),
+		},
+	}
+	if e.qp, err = id.CreateQP(e.pd, &init); err != nil {
+		return nil, err
+	}
+	if e.inline = init.Cap.MaxInlineData; e.inline < minInline {
+		return nil, fmt.Errorf("%w: inline data of %d bytes, %d are needed", verbs.ErrNotSupported, e.inline, minInline)
+	}
+	if !e.writeImm {
+		if err = e.sends.init(e, ctx, int(s.depth)); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.postAll(int(s.depth))
+}
+
+// commitRing backs a receive ring of size bytes with memory.
+func (e *endpoint) commitRing(size uint32) error {
+	return e.pinned.commit(e.memory, ring.DataOffset+int(size))
+}
+
+// handshake is what this end tells the other.
+func (e *endpoint) handshake(s sizes) cm.Handshake {
+	h := cm.Handshake{
+		Version: cm.Version, MinVersion: cm.MinVersion,
+		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: s.ring, MaxSize: e.maxRing,
+		Nonce: rand.Uint64(),
+	}
+	if e.writeImm {
+		h.Features |= cm.FeatureWriteImm
+	}
+	return h
+}
+
+// meet takes in what the peer told.
+func (e *endpoint) meet(peer cm.Handshake) error {
+	if err := checkDoorbells(e.writeImm, peer); err != nil {
+		return err
+	}
+	e.peerAddr, e.peerRKey = peer.Addr, peer.RKey
+	return nil
+}
+
+// checkDoorbells checks that both ends ring in the same way.
+func checkDoorbells(writeImm bool, peer cm.Handshake) error {
+	if (peer.Features&cm.FeatureWriteImm != 0) != writeImm {
+		return fmt.Errorf("%w: one end rings doorbells with WRITE_WITH_IMM and the other with SEND", ErrProtocol)
+	}
+	return nil
+}
+
+func (e *endpoint) setDeadline(d direction, t time.Time) {
+	// The only failure is that the channel is closed, and then nobody waits.
+	if d == dirRead {
+		_ = e.channel.SetReadDeadline(t)
+	} else {
+		_ = e.channel.SetWriteDeadline(t)
+	}
+}
+
+func (e *endpoint) wait(d direction, try func() bool) error {
+	if d == dirRead {
+		return e.channel.WaitRead(try)
+	}
+	return e.channel.WaitWrite(try)
+}
+
+// abort tears the connection down without a word to the peer's application.
+func (e *endpoint) abort() {
+	if err := e.id.Disconnect(); err != nil {
+		e.logger.Debug("rdmanet: disconnect", "err", err)
+	}
+}
+
+// destroyVerbs destroys the verbs objects but for the id, in the order that
+// rdma-core asks for: QP, CQs, channel, MRs.
+func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
+	var errs []error
+	if e.qp != nil {
+		errs = append(errs, e.qp.Close())
+	}
+	for _, cq := range []verbs.CQ{e.recvCQ, e.sendCQ} {
+		if cq != nil {
+			errs = append(errs, cq.Close())
+		}
+	}
+	if e.channel != nil {
+		errs = append(errs, e.channel.Close())
+	}
+	if e.mr != nil {
+		errs = append(errs, e.mr.Close())
+	}
+	if blocks != nil {
+		errs = append(errs, blocks.close()...)
+	}
+	errs = append(errs, e.sends.destroy())
+	if e.pd != nil {
+		errs = append(errs, e.pd.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// destroy destroys all; the memory goes when the application holds none of it.
+func (e *endpoint) destroy(blocks *sendBlocks) {
+	if err := errors.Join(e.destroyVerbs(blocks), e.id.Close(), e.pinned.release()); err != nil {
+		e.logger.Warn("rdmanet: destroying a connection's RDMA objects", "device", e.device, "err", err)
+	}
+}
+
+// creditWords reads the credit block, which the peer writes.
+func (e *endpoint) creditWords() (w0, w1 uint64) {
+	p := unsafe.Pointer(unsafe.SliceData(e.memory.Bytes()[ring.CreditOffset:]))
+	w0 = atomic.LoadUint64((*uint64)(p))
+	w1 = atomic.LoadUint64((*uint64)(unsafe.Add(p, 8)))
+	if !littleEndian {
+		w0, w1 = swapBytes(w0), swapBytes(w1)
+	}
+	return w0, w1
+}

@@ -1,0 +1,148 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// Causes that this package adds to those of package net. Test for them with
+// errors.Is; they arrive wrapped in a *net.OpError.
+var (
+	// ErrProtocol says that the peer broke the protocol, as with a doorbell longer
+	// than the ring or a credit for bytes it was never sent. The connection is
+	// closed; no other connection is touched.
+	ErrProtocol = ring.ErrProtocol
+
+	// ErrPeerGone says that the peer vanished without closing the connection: its
+	// process died or its device was removed. errors.Is also finds syscall.ECONNRESET.
+	ErrPeerGone = verbs.ErrPeerGone
+
+	// ErrNoDevice says that the RDMA device asked for is not present.
+	ErrNoDevice = verbs.ErrNoDevice
+
+	// ErrNoRoute says that no RDMA device reaches the address.
+	ErrNoRoute = verbs.ErrNoRoute
+
+	// ErrNoMemory says that memory for rings could not be had: the system refused
+	// it, or the limit of SetMemoryLimit is reached.
+	ErrNoMemory = verbs.ErrNoMemory
+
+	// ErrReservation says that Commit was called without Reserve before it, or
+	// with more bytes than were reserved.
+	ErrReservation = errors.New("commit without a matching reserve")
+)
+
+// Operation names as package net has them in its OpErrors.
+const (
+	opAccept = "accept"
+	opClose  = "close"
+	opDial   = "dial"
+	opListen = "listen"
+	opRead   = "read"
+	opSet    = "set"
+	opWrite  = "write"
+
+	opReadFrom = "readfrom"
+	opWriteTo  = "writeto"
+)
+
+// opError is the one place where a *net.OpError is made. nil and io.EOF pass
+// as they are, and so does what is a *net.OpError already.
+func opError(op, network string, src, dst net.Addr, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	var already *net.OpError
+	if errors.As(err, &already) {
+		return err
+	}
+	switch {
+	case errors.Is(err, os.ErrClosed), errors.Is(err, verbs.ErrClosed):
+		err = net.ErrClosed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = os.ErrDeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		err = errCanceled
+	case errors.Is(err, context.DeadlineExceeded):
+		err = errDialTimeout
+	case errors.Is(err, verbs.ErrProtocol) && !errors.Is(err, ErrProtocol):
+		err = &protocolError{err}
+	}
+	return &net.OpError{Op: op, Net: network, Source: src, Addr: dst, Err: err}
+}
+
+// copyError is the error of a ReadFrom or WriteTo, also where the other side of the
+// copy failed: as in package net it holds the error of the call that failed.
+func (c *Conn) copyError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &net.OpError{Op: op, Net: c.network, Source: c.laddr, Addr: c.raddr, Err: err}
+}
+
+// A protocolError is a broken protocol below that of the ring: of the handshake,
+// the connection manager or the device. To the application it is the same.
+type protocolError struct{ error }
+
+func (e *protocolError) Is(target error) bool { return target == ErrProtocol }
+func (e *protocolError) Unwrap() error        { return e.error }
+
+// A dialError has the text and the behaviour of package net's own errors for a
+// dial that was given up, which that package does not export.
+type dialError struct {
+	text    string
+	timeout bool
+	is      []error
+}
+
+var (
+	errCanceled    error = &dialError{text: "operation was canceled", is: []error{context.Canceled}}
+	errDialTimeout error = &dialError{text: "i/o timeout", timeout: true, is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded}}
+)
+
+func (e *dialError) Error() string   { return e.text }
+func (e *dialError) Timeout() bool   { return e.timeout }
+func (e *dialError) Temporary() bool { return e.timeout }
+func (e *dialError) Unwrap() []error { return e.is }
+
+// A connError is what ended a connection: the errno by which programs know it,
+// and what is known beyond that.
+type connError struct {
+	errno  syscall.Errno
+	detail error
+}
+
+// newConnError is the cause of a failure in the shape package net gives it.
+func newConnError(errno syscall.Errno, detail error) error {
+	if detail == nil {
+		return errno
+	}
+	return &connError{errno, detail}
+}
+
+func (e *connError) Error() string   { return e.errno.Error() + ": " + e.detail.Error() }
+func (e *connError) Unwrap() []error { return []error{e.errno, e.detail} }
+
+// A *net.OpError asks these of what is in its *os.SyscallError.
+func (e *connError) Timeout() bool   { return e.errno.Timeout() }
+func (e *connError) Temporary() bool { return e.errno.Temporary() }
+
+// inCall dresses an errno that a failed connection gives for the call that meets
+// it, as os.NewSyscallError does for package net.
+func inCall(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	return &os.SyscallError{Syscall: op, Err: err}
+}

@@ -1,0 +1,183 @@
+//go:build linux
+
+package rdmanet
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireReset waits for the error of a call and sees that it came within a second.
+func requireReset(t testing.TB, what string, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, syscall.ECONNRESET, what)
+		var op *net.OpError
+		require.ErrorAs(t, err, &op)
+		require.False(t, op.Timeout())
+	case <-time.After(time.Second):
+		t.Fatalf("%s did not return within a second of the kill", what)
+	}
+}
+
+// TestTwoProcessKillInMidStream kills the other process while bytes move both ways.
+func TestTwoProcessKillInMidStream(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
+			begin[RemoteSum](r, "Echo", end.ID)
+			flowing := make(chan struct{})
+			read, written := make(chan error, 1), make(chan error, 1)
+			go func() {
+				buf := make([]byte, 50_000)
+				for {
+					if _, err := c.Write(buf); err != nil {
+						written <- err
+						return
+					}
+				}
+			}()
+			go func() {
+				buf := make([]byte, 32<<10)
+				for n := 0; ; {
+					m, err := c.Read(buf)
+					if err != nil {
+						read <- err
+						return
+					}
+					if n < 1<<20 && n+m >= 1<<20 {
+						close(flowing)
+					}
+					n += m
+				}
+			}()
+			<-flowing
+			r.kill()
+			requireReset(t, "Read", read)
+			requireReset(t, "Write", written)
+			requireClosed(t, c)
+		})
+	})
+}
+
+// TestTwoProcessKillWhileIdle kills the other process while nothing moves.
+func TestTwoProcessKillWhileIdle(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, _ *remoteConn) {
+			read := make(chan error, 1)
+			go func() {
+				_, err := c.Read(make([]byte, 1))
+				read <- err
+			}()
+			require.Eventually(t, func() bool { return c.Stats().Parks > 0 }, patience, time.Millisecond)
+			r.kill()
+			requireReset(t, "Read", read)
+			_, err := c.Write([]byte{1})
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			requireClosed(t, c)
+		})
+	})
+}
+
+// TestTwoProcessKillUnnoticed kills the other process while this one is in no call.
+// What it had sent is still there.
+func TestTwoProcessKillUnnoticed(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
+			_, err := end.Write([]byte("last words"))
+			require.NoError(t, err)
+			r.kill()
+			_ = r.cmd.Wait()
+			require.Equal(t, "last words", string(readFull(t, c, 10)))
+			read := make(chan error, 1)
+			go func() {
+				_, err := c.Read(make([]byte, 1))
+				read <- err
+			}()
+			requireReset(t, "Read", read)
+			requireEnd(t, c, syscall.ECONNRESET)
+		})
+	})
+}
+
+// TestTwoProcessKillWriter kills the other process while a Write waits for room.
+func TestTwoProcessKillWriter(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, _ *remoteConn) {
+			written := make(chan error, 1)
+			go func() {
+				_, err := c.Write(make([]byte, 1<<20))
+				written <- err
+			}()
+			require.Eventually(t, func() bool { return c.Stats().Parks > 0 }, patience, time.Millisecond)
+			r.kill()
+			requireReset(t, "Write", written)
+			requireClosed(t, c)
+		})
+	})
+}
+
+// TestTwoProcessKillListener kills a listener with connections that nobody has
+// accepted, and dialers that wait for a place among them.
+func TestTwoProcessKillListener(t *testing.T) {
+	const backlog, dialers = 2, 6
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		r := startRemote(t)
+		at := addrOf(call[string](r, "Listen", RemoteListen{Flavour: fl.name, Backlog: backlog})).(*net.TCPAddr)
+		results := make(chan dialled, dialers)
+		for range dialers {
+			go func() { results <- <-fl.dialBehind(at.AddrPort()) }()
+		}
+		var pending []*Conn
+		for range backlog {
+			d := <-results
+			require.NoError(t, d.err)
+			pending = append(pending, d.conn)
+		}
+		r.kill()
+		for _, c := range pending {
+			requireEnd(t, c, syscall.ECONNRESET)
+		}
+		for range dialers - backlog {
+			select {
+			case d := <-results:
+				require.Error(t, d.err)
+				require.NotErrorIs(t, d.err, os.ErrDeadlineExceeded)
+				var errno syscall.Errno
+				require.ErrorAs(t, d.err, &errno)
+				require.Contains(t, []syscall.Errno{syscall.ECONNRESET, syscall.ECONNREFUSED}, errno, "%v", d.err)
+			case <-time.After(time.Second):
+				t.Fatal("a dialer waits for a listener that is dead")
+			}
+		}
+	})
+}
+
+// TestTwoProcessKillDialing kills a process that dials as fast as it can, at a
+// different moment each time: the listener goes on for others.
+func TestTwoProcessKillDialing(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		l := fl.newListener(t)
+		for kills := range 5 {
+			r := startRemote(t)
+			for range 4 {
+				begin[int](r, "DialAgain", RemoteDial{Flavour: fl.name, Addr: l.Addr().String()})
+			}
+			for range 10 + kills {
+				c, err := l.AcceptConn()
+				require.NoError(t, err)
+				requireClosed(t, c)
+			}
+			r.kill()
+			requireServedAmong(t, fl, l)
+		}
+		s := l.Stats()
+		require.Zero(t, s.Refused)
+		require.Zero(t, s.Malformed)
+	})
+}

@@ -1,0 +1,165 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+func init() {
+	roles["few descriptors"] = reporting(fewDescriptors)
+	roles["no memory"] = reporting(noMemory)
+}
+
+// reporting is a role that tells its error on standard error.
+func reporting(f func() error) func() int {
+	return func() int {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+}
+
+// runAs runs a role in a process of its own.
+func runAs(t *testing.T, role string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVar+"="+role)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestFewDescriptors dials with fewer and fewer descriptors left.
+func TestFewDescriptors(t *testing.T) { runAs(t, "few descriptors") }
+
+// TestNoSharedMemory dials where the system gives no shared memory.
+func TestNoSharedMemory(t *testing.T) { runAs(t, "no memory") }
+
+// checkFailure says what is wrong with the error of a dial under a limit.
+func checkFailure(err error, hint string) error {
+	var op *net.OpError
+	switch {
+	case !errors.As(err, &op) || op != err: //nolint:errorlint // identity is the point
+		return fmt.Errorf("not a *net.OpError: %T: %w", err, err)
+	case op.Timeout(), errors.Is(err, syscall.ECONNRESET), errors.Is(err, cm.ErrRejected):
+		// It is the listener, here in the same process, that lacks something.
+	case !strings.Contains(err.Error(), hint):
+		return fmt.Errorf("does not say what to do (%s): %w", hint, err)
+	}
+	return nil
+}
+
+func setLimit(which int, soft uint64) (restore func(), err error) {
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(which, &old); err != nil {
+		return nil, err
+	}
+	if err := syscall.Setrlimit(which, &syscall.Rlimit{Cur: soft, Max: old.Max}); err != nil {
+		return nil, err
+	}
+	return func() { _ = syscall.Setrlimit(which, &old) }, nil
+}
+
+// limitLeaving is the RLIMIT_NOFILE with which n more descriptors can be opened:
+// those below it that are free.
+func limitLeaving(n int) (limit uint64) {
+	open := openFiles()
+	for ; n > 0; limit++ {
+		if _, used := open[strconv.FormatUint(limit, 10)]; !used {
+			n--
+		}
+	}
+	return limit
+}
+
+func fewDescriptors() error {
+	lc, d := ListenConfig{HandshakeTimeout: time.Second}, Dialer{Timeout: 500 * time.Millisecond}
+	openDevices()
+	l, err := Listen("rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	before := openFiles()
+	failed := 0
+	for left := range 40 {
+		restore, err := setLimit(syscall.RLIMIT_NOFILE, limitLeaving(left))
+		if err != nil {
+			return err
+		}
+		c, s, err := dialPair(&d, &lc)
+		restore()
+		if err == nil {
+			_ = errors.Join(c.Close(), s.Close())
+		} else {
+			failed++
+			if err := checkFailure(err, "RLIMIT_NOFILE"); err != nil {
+				return fmt.Errorf("with %d descriptors: %w", left, err)
+			}
+		}
+		for i := 0; i < 200 && (leakedFiles(before) != "" || MemoryInUse() != 0); i++ {
+			runtime.GC()
+			time.Sleep(5 * time.Millisecond)
+		}
+		if leaked := leakedFiles(before); leaked != "" || MemoryInUse() != 0 {
+			return fmt.Errorf("with %d descriptors: leaked %d bytes and %s", left, MemoryInUse(), leaked)
+		}
+	}
+	if failed < 3 {
+		return fmt.Errorf("only %d dials of 40 failed", failed)
+	}
+	c, s, err := dialPair(&d, &lc)
+	if err != nil {
+		return fmt.Errorf("with descriptors again: %w", err)
+	}
+	return errors.Join(c.Close(), s.Close())
+}
+
+// noMemory limits the size of files, which is that of shared memory too.
+func noMemory() error {
+	signal.Ignore(syscall.SIGXFSZ)
+	l, err := Listen("rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	before := openFiles()
+	restore, err := setLimit(syscall.RLIMIT_FSIZE, 4096)
+	if err != nil {
+		return err
+	}
+	_, err = Dial("rdma", l.Addr().String())
+	restore()
+	if err == nil {
+		return errors.New("a connection without memory")
+	}
+	if err := checkFailure(err, "memory"); err != nil {
+		return err
+	}
+	if !errors.Is(err, ErrNoMemory) {
+		return fmt.Errorf("not ErrNoMemory: %w", err)
+	}
+	if leaked := leakedFiles(before); leaked != "" || MemoryInUse() != 0 {
+		return fmt.Errorf("leaked %d bytes and %s", MemoryInUse(), leaked)
+	}
+	c, err := Dial("rdma", l.Addr().String())
+	if err != nil {
+		return fmt.Errorf("with memory again: %w", err)
+	}
+	return c.Close()
+}

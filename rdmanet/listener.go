@@ -1,0 +1,286 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listener accepts RDMA connections. Its methods may be called concurrently. A
+// client's failed handshake is counted and never returned by Accept.
+type Listener struct {
+	id               *cm.ID
+	network          string
+	addr             *net.TCPAddr
+	sizes            sizes
+	logger           *slog.Logger
+	handshakeTimeout time.Duration
+
+	// slots holds a token for each connection between its request and its Accept;
+	// queue therefore never blocks.
+	slots chan struct{}
+	queue chan *Conn
+
+	ctx      context.Context // ends with Close
+	close    context.CancelFunc
+	closing  sync.Once
+	serving  sync.WaitGroup
+	mu       sync.Mutex // orders new handshakes against Close
+	closed   bool
+	deadline acceptDeadline
+
+	accepted, established, refused, failed atomic.Uint64
+}
+
+func newListener(network string, s sizes, lc *ListenConfig) *Listener {
+	backlog := lc.Backlog
+	if backlog <= 0 {
+		backlog = DefaultBacklog
+	}
+	timeout := lc.HandshakeTimeout
+	if timeout <= 0 {
+		timeout = DefaultHandshakeTimeout
+	}
+	l := &Listener{
+		network: network, sizes: s, logger: loggerOr(lc.Logger), handshakeTimeout: timeout,
+		slots: make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
+	}
+	l.ctx, l.close = context.WithCancel(context.Background())
+	l.deadline.init()
+	return l
+}
+
+func (l *Listener) opError(op string, err error) error {
+	return opError(op, l.network, nil, l.addr, err)
+}
+
+// Accept waits for a connection and returns it, a *Conn, which the caller must Close.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptConn()
+	if err != nil {
+		return nil, err // not a typed nil
+	}
+	return c, nil
+}
+
+// AcceptConn is Accept with the concrete type.
+func (l *Listener) AcceptConn() (*Conn, error) {
+	for {
+		expired := l.deadline.wait()
+		select { // what has ended comes first, whatever else is ready
+		case <-l.ctx.Done():
+			return nil, l.opError(opAccept, net.ErrClosed)
+		case <-expired:
+			if !l.deadline.passed(expired) {
+				continue
+			}
+			return nil, l.opError(opAccept, os.ErrDeadlineExceeded)
+		default:
+		}
+		select {
+		case <-l.ctx.Done():
+		case <-expired:
+		case c, open := <-l.queue:
+			if !open {
+				continue // closed since, and this case was as ready as Done
+			}
+			<-l.slots
+			l.accepted.Add(1)
+			return c, nil
+		}
+	}
+}
+
+// Addr returns the address the listener is bound to, a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// SetDeadline sets when Accepts that wait, now or later, give up with
+// os.ErrDeadlineExceeded; the zero time means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if l.ctx.Err() != nil {
+		return l.opError(opSet, net.ErrClosed)
+	}
+	l.deadline.set(t)
+	return nil
+}
+
+// Close stops listening. Accepts that wait return net.ErrClosed, connections that
+// nobody accepted are reset, accepted ones live on. A second Close fails with
+// net.ErrClosed.
+func (l *Listener) Close() error {
+	err := net.ErrClosed
+	l.closing.Do(func() {
+		l.mu.Lock()
+		l.closed = true
+		l.mu.Unlock()
+		l.close()
+		err = l.id.Close()
+		l.serving.Wait()
+		close(l.queue)
+		for c := range l.queue {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+		l.deadline.set(time.Time{})
+	})
+	return l.opError(opClose, err)
+}
+
+// Stats returns what the listener counted so far. It may be called at any time.
+func (l *Listener) Stats() ListenerStats {
+	cs := l.id.ListenStats()
+	return ListenerStats{
+		Accepted: l.accepted.Load(), Established: l.established.Load(),
+		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
+		Pending: len(l.queue), Requests: cs.Requests,
+		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted, TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
+	}
+}
+
+// event receives requests. It runs on the driver's goroutine and must not wait.
+func (l *Listener) event(ev *cm.Event) {
+	if ev.Type != cm.ConnectRequest {
+		if ev.Err != nil {
+			l.logger.Warn("rdmanet: listener", "addr", l.addr, "event", ev.Type, "err", ev.Err)
+		}
+		return
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		_ = ev.ID.Close()
+		return
+	}
+	l.serving.Add(1)
+	l.mu.Unlock()
+	events := newIDEvents()
+	if err := ev.ID.Migrate(events.channel()); err != nil {
+		l.failed.Add(1)
+		_ = ev.ID.Close()
+		l.serving.Done()
+		return
+	}
+	go func() {
+		defer l.serving.Done()
+		if err := l.serve(ev, events); err != nil {
+			l.logger.Debug("rdmanet: a connection was not established", "listener", l.addr, "client", ev.ID.RemoteAddr(), "err", err)
+			_ = ev.ID.Close()
+		}
+	}()
+}
+
+// serve takes one request through its handshake to the accept queue. Until the
+// client's handshake is checked nothing is spent on it.
+func (l *Listener) serve(req *cm.Event, events *idEvents) error {
+	peer, err := checkClient(req)
+	if err != nil {
+		code := cm.RefusedMalformed
+		switch {
+		case errors.Is(err, cm.ErrVersion):
+			code = cm.RefusedVersion
+		case !errors.Is(err, ErrProtocol) && !errors.Is(err, cm.ErrProtocol):
+			code = cm.RefusedResources
+		}
+		return l.refuse(req.ID, code, err)
+	}
+	// A client that waits for a slot may leave meanwhile. Where the device tells,
+	// that ends the wait; elsewhere the accept finds out.
+	select {
+	case l.slots <- struct{}{}:
+	case ev := <-events.setup:
+		l.failed.Add(1)
+		return fmt.Errorf("client left before it was accepted: %v", ev)
+	case <-l.ctx.Done():
+		return l.refuse(req.ID, cm.RefusedShutdown, net.ErrClosed)
+	}
+	c, err := l.accept(req.ID, events, peer)
+	if err != nil {
+		<-l.slots
+		return err
+	}
+	l.established.Add(1)
+	l.queue <- c
+	return nil
+}
+
+// checkClient checks all that a client says before anything is spent on it.
+func checkClient(req *cm.Event) (peer cm.Handshake, err error) {
+	if peer, err = cm.ParseHandshake(req.Param.PrivateData); err != nil {
+		return peer, err
+	}
+	if _, err = cm.Negotiate(cm.Handshake{Version: cm.Version, MinVersion: cm.MinVersion}, peer); err != nil {
+		return peer, err
+	}
+	ctx := req.ID.Verbs()
+	if ctx == nil {
+		return peer, ErrNoDevice
+	}
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return peer, err
+	}
+	return peer, checkDoorbells(attr.Caps&verbs.CapWriteImm != 0, peer)
+}
+
+// accept answers a checked request. On an error the id is the caller's to close.
+func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn, error) {
+	ep, err := newEndpoint(id, l.sizes, l.logger)
+	if err != nil {
+		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "err", err)
+		return nil, l.refuse(id, cm.RefusedResources, err)
+	}
+	c, err := l.establish(ep, events, peer)
+	if err != nil {
+		l.failed.Add(1)
+		ep.destroy(nil)
+		return nil, err
+	}
+	events.handOver(c)
+	return c, nil
+}
+
+func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake) (*Conn, error) {
+	if err := ep.meet(peer); err != nil {
+		return nil, err
+	}
+	mine := ep.handshake(l.sizes)
+	private, err := mine.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newConn(ep, l.network, unmapped(ep.id.LocalAddr()), unmapped(ep.id.RemoteAddr()), l.sizes, peer)
+	if err != nil {
+		return nil, err
+	}
+	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RNRRetryCount: rnrRetryCount}); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.handshakeTimeout)
+	defer cancel()
+	if _, err := events.established(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// refuse rejects a request and returns why.
+func (l *Listener) refuse(id *cm.ID, code cm.RefusalCode, why error) error {
+	l.refused.Add(1)
+	refusal := cm.NewRefusal(code, why.Error())
+	private, err := refusal.MarshalBinary()
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	return errors.Join(why, id.Reject(private))
+}

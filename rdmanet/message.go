@@ -1,0 +1,126 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"errors"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// source is where the bytes of a data message are: anywhere, for inline requests,
+// or in registered memory.
+type source struct {
+	bytes  []byte
+	addr   uint64
+	lkey   uint32
+	inline bool
+}
+
+// maxMessageWRs is the most requests one message takes: two pieces where the ring
+// wraps, and the SEND of a doorbell where it cannot ride on the last of them.
+const maxMessageWRs = 3
+
+// postData posts the message that g grants. The caller holds tx and has made sure
+// of the room.
+func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
+	at := uint32(0)
+	for i := range g.Spans {
+		wr := &c.wrs[i]
+		span := g.Span[i]
+		wr.Opcode, wr.Flags, wr.ImmData = verbs.WRRDMAWrite, 0, 0
+		wr.RemoteAddr = c.ep.peerAddr + ring.DataOffset + uint64(span.Off)
+		wr.RKey = c.ep.peerRKey
+		if src.inline {
+			wr.Flags = verbs.SendInline
+			wr.Inline, wr.SGList = src.bytes[at:at+span.Len], nil
+		} else {
+			c.sge[i] = verbs.SGE{Addr: src.addr + uint64(at), Length: span.Len, LKey: src.lkey}
+			wr.Inline, wr.SGList = nil, c.sge[i:i+1]
+		}
+		at += span.Len
+	}
+	c.send.Sent(g)
+	c.txStats.messages++
+	c.txStats.bytes += uint64(g.N)
+	return c.ring(c.wrs[:g.Spans], g.Doorbell().Imm(), signal)
+}
+
+// ring posts wrs, all RDMA WRITEs, with the doorbell on or after the last.
+func (c *Conn) ring(wrs []verbs.SendWR, imm uint32, signal bool) bool {
+	last := &wrs[len(wrs)-1]
+	if c.ep.writeImm {
+		last.Opcode, last.ImmData = verbs.WRRDMAWriteWithImm, imm
+		last.Flags |= verbs.SendSolicited
+	} else {
+		wrs = c.wrs[:len(wrs)+1]
+		binary.BigEndian.PutUint32(c.imm[:], imm)
+		wrs[len(wrs)-1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: c.imm[:]}
+	}
+	c.txStats.doorbells++
+	err := c.sq.post(wrs, signal)
+	for i := range wrs {
+		wrs[i].Inline = nil // keep nothing of the application's
+	}
+	if err != nil {
+		c.sendFailed(err)
+		return false
+	}
+	return true
+}
+
+// postControl posts a message without data, with payload for the credit block if
+// there is any. False: there is no slot or no room now. The caller holds tx.
+func (c *Conn) postControl(kind ring.Kind, payload []byte) bool {
+	if c.send.ControlSlots() == 0 {
+		return false
+	}
+	if ok, err := c.sq.reserveRoom(maxMessageWRs); !ok {
+		if err != nil {
+			c.sendFailed(err)
+		}
+		return false
+	}
+	c.send.SentControl()
+	wr := &c.wrs[0]
+	*wr = verbs.SendWR{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: payload,
+		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
+	}
+	if payload == nil {
+		// A WRITE of nothing still needs an address that the key covers.
+		wr.Flags, wr.Inline = 0, nil
+	}
+	// The last message is signalled, so that its completion tells that all have gone.
+	return c.ring(c.wrs[:1], ring.Doorbell{Kind: kind}.Imm(), kind != ring.KindCredit)
+}
+
+// end queues the message that ends the stream and posts it as soon as there is
+// room. A later one replaces an earlier one that has not gone. The caller holds tx.
+func (c *Conn) end(kind ring.Kind) {
+	c.pending = kind
+	c.flushPending()
+}
+
+// flushPending posts the end of the stream if it waits. The caller holds tx.
+func (c *Conn) flushPending() {
+	if c.pending != 0 && !c.has(flagFailed) && c.postControl(c.pending, nil) {
+		c.pending = 0
+	}
+}
+
+// sendFailed handles a request that was not taken or did not complete.
+func (c *Conn) sendFailed(err error) {
+	switch {
+	case c.has(flagPeerClosed):
+		c.fail(syscall.EPIPE, nil)
+	case errors.Is(err, verbs.WCWRFlushErr), errors.Is(err, verbs.WCRetryExcErr),
+		errors.Is(err, verbs.ErrState), errors.Is(err, verbs.ErrClosed):
+		// The peer is not there any more. What it said before it went, perhaps that
+		// it closed, is in the receive CQ: writeError looks.
+		c.flags.Or(flagGone)
+	default:
+		c.fail(syscall.ECONNRESET, err)
+	}
+}

@@ -1,0 +1,128 @@
+package rdmanet
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roleVar names what a process does that a test started from this test binary.
+const roleVar = "RDMANET_TEST_ROLE"
+
+// roles are run by the re-executed test binary; the result is its exit status.
+var roles = map[string]func() int{}
+
+func runRole(name string) int {
+	if f := roles[name]; f != nil {
+		return f()
+	}
+	return 125
+}
+
+// testAddr is where tests listen. The test bed with the kernel's soft-RoCE sets it,
+// together with RDMANET_DEVICE, to run the same tests on a real RDMA device.
+func testAddr() string {
+	if addr := os.Getenv("RDMANET_TEST_ADDR"); addr != "" {
+		return addr
+	}
+	return "127.0.0.1:0"
+}
+
+// flavour is a way to run the same test: the sizes and devices that take
+// different paths through the code.
+type flavour struct {
+	name   string
+	dialer Dialer
+	listen ListenConfig
+}
+
+func flavours() []flavour {
+	all := []flavour{
+		{name: "default"},
+		{name: "smallest", dialer: Dialer{ReadBuffer: MinReadBuffer, RecvDepth: MinRecvDepth}, listen: ListenConfig{ReadBuffer: MinReadBuffer, RecvDepth: MinRecvDepth}},
+	}
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		return all // a real device: it is what it is
+	}
+	const iwarp = "soft0-iwarp"
+	return append(all, []flavour{
+		{name: "iwarp", dialer: Dialer{Device: iwarp}, listen: ListenConfig{Device: iwarp}},
+		{name: "asynchronous", dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}},
+		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, Device: iwarp}},
+	}...)
+}
+
+// eachFlavour runs f as a subtest in every flavour.
+func eachFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
+	for _, fl := range flavours() {
+		t.Run(fl.name, func(t *testing.T) { f(t, fl) })
+	}
+}
+
+// dialPair makes the two ends of a connection.
+func dialPair(d *Dialer, lc *ListenConfig) (client, server *Conn, err error) {
+	l, err := lc.listen(context.Background(), "rdma", testAddr())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	if client, err = d.dial(context.Background(), "rdma", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if server, err = l.AcceptConn(); err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return client, server, nil
+}
+
+// pair makes the two ends of a connection, closed when the test ends.
+func (fl flavour) pair(t testing.TB) (client, server *Conn) {
+	t.Helper()
+	client, server, err := dialPair(&fl.dialer, &fl.listen)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		for _, c := range []*Conn{client, server} {
+			_ = c.Close()
+			require.Zero(t, c.Stats().RescuedWakeups)
+		}
+		for _, c := range []*Conn{client, server} { // so that the next test counts its own
+			select {
+			case <-c.torn:
+			case <-time.After(2 * defaultDrain):
+				t.Error("a closed connection is not torn down")
+			}
+		}
+	})
+	return client, server
+}
+
+func pair(t testing.TB) (client, server *Conn) {
+	t.Helper()
+	return flavour{}.pair(t)
+}
+
+// within fails the test if f takes longer than is ever right.
+func within(t testing.TB, d time.Duration, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(d):
+		t.Fatalf("%s did not return within %v", what, d)
+	}
+}
+
+// readFull reads n bytes.
+func readFull(t testing.TB, c io.Reader, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	_, err := io.ReadFull(c, b)
+	require.NoError(t, err)
+	return b
+}

@@ -1,0 +1,80 @@
+package rdmanet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+)
+
+var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible count")
+
+// Peek returns the next unread bytes where they lie in the receive ring, without
+// copying or consuming them: at least one, waiting for it if need be, and at most
+// n, or as many as lie together if n is 0 or less. Where the ring wraps there may
+// be fewer than have arrived; Discard what was used and Peek again.
+//
+// The slice may be read until the next Discard, Read or WriteTo of this Conn, also
+// after a Close in between, and as long as the Conn itself is reachable. It must
+// not be written to. Its bytes lie in memory that the peer can write: a hostile
+// peer can change them while they are looked at, so copy what is checked before it
+// is used. Errors are those of Read.
+func (c *Conn) Peek(n int) ([]byte, error) {
+	if !c.life.lock(dirRead) {
+		return nil, c.opError(opRead, net.ErrClosed)
+	}
+	b, err := c.await(n)
+	if err == nil {
+		c.ep.pinned.peek.hold(c.ep.pinned)
+		if c.life.closed() {
+			c.dropPins() // Close may have looked before
+		}
+	}
+	c.exit(c.life.unlock(dirRead))
+	return b, c.opError(opRead, inCall(opRead, err))
+}
+
+// Discard consumes n bytes, waiting for those that have not arrived, and returns
+// how many it consumed; it ends the use of a slice from Peek, also on a closed
+// Conn. n below 0 is an error. Errors are those of Read.
+func (c *Conn) Discard(n int) (int, error) {
+	locked := c.life.lock(dirRead)
+	peeked := c.ep.pinned.peek.release(c.ep.pinned)
+	if !locked {
+		return 0, c.opError(opRead, net.ErrClosed)
+	}
+	done, err := c.discard(n, peeked)
+	c.exit(c.life.unlock(dirRead))
+	return done, c.opError(opRead, inCall(opRead, err))
+}
+
+func (c *Conn) discard(n int, peeked bool) (done int, err error) {
+	if n < 0 {
+		return 0, errors.New("cannot discard a negative number of bytes")
+	}
+	for done < n {
+		a, err := c.await(n - done)
+		if err != nil {
+			if err == io.EOF && done > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return done, err
+		}
+		c.rx.Lock()
+		if peeked {
+			c.rxStats.placed += uint64(len(a))
+		}
+		c.consume(len(a))
+		c.rx.Unlock()
+		done += len(a)
+	}
+	return done, nil
+}
+
+// dropPins makes sure that memory which the application still holds at Close is
+// unmapped when the Conn is collected, if Discard or Commit do not come before.
+func (c *Conn) dropPins() {
+	if m := c.ep.pinned; m.peek.held.Load() || m.reserve.held.Load() {
+		runtime.AddCleanup(c, (*pinnedMemory).releasePins, m)
+	}
+}

@@ -1,0 +1,131 @@
+package rdmanet
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// pinnedMemory is all memory of a Conn that the application or the device may be
+// looking at: the receive ring and the send blocks. It is unmapped when the verbs
+// objects are destroyed and the application holds no slice of it any more.
+//
+// It refers to nothing else of the Conn, so that a cleanup of the Conn can own it.
+type pinnedMemory struct {
+	refs    atomic.Int32 // one for the verbs objects, one for each pin held
+	peek    pin          // held from Peek to Discard
+	reserve pin          // held from Reserve to Commit
+
+	mu      sync.Mutex
+	mapped  []verbs.Memory
+	charged int // bytes taken from the budget
+}
+
+func newPinnedMemory() *pinnedMemory {
+	m := new(pinnedMemory)
+	m.refs.Store(1)
+	return m
+}
+
+// alloc maps size bytes of which committed are backed at once.
+func (m *pinnedMemory) alloc(ctx verbs.Context, size, committed int) (verbs.Memory, error) {
+	if err := m.charge(committed); err != nil {
+		return nil, err
+	}
+	memory, err := ctx.AllocMemory(size, committed)
+	if err != nil {
+		m.refund(committed)
+		return nil, err
+	}
+	m.mu.Lock()
+	m.mapped = append(m.mapped, memory)
+	m.mu.Unlock()
+	return memory, nil
+}
+
+// free takes back an alloc that nobody has used.
+func (m *pinnedMemory) free(memory verbs.Memory, committed int) error {
+	m.mu.Lock()
+	m.mapped = slices.DeleteFunc(m.mapped, func(o verbs.Memory) bool { return o == memory })
+	m.mu.Unlock()
+	m.refund(committed)
+	return memory.Close()
+}
+
+// commit backs the first n bytes of memory.
+func (m *pinnedMemory) commit(memory verbs.Memory, n int) error {
+	if n <= memory.Committed() {
+		return nil
+	}
+	more := n - memory.Committed()
+	if err := m.charge(more); err != nil {
+		return err
+	}
+	if err := memory.Commit(n); err != nil {
+		m.refund(more)
+		return err
+	}
+	return nil
+}
+
+func (m *pinnedMemory) charge(n int) error {
+	if err := budget.reserve(n); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.charged += n
+	m.mu.Unlock()
+	return nil
+}
+
+func (m *pinnedMemory) refund(n int) {
+	m.mu.Lock()
+	m.charged -= n
+	m.mu.Unlock()
+	budget.release(n)
+}
+
+// release drops a hold; the last one unmaps.
+func (m *pinnedMemory) release() error {
+	if m.refs.Add(-1) != 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	budget.release(m.charged)
+	var errs []error
+	for _, memory := range m.mapped {
+		errs = append(errs, memory.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A pin keeps the memory mapped while the application holds a slice of it.
+type pin struct{ held atomic.Bool }
+
+func (p *pin) hold(m *pinnedMemory) {
+	// The reference first: a release may come as soon as the pin is seen held.
+	m.refs.Add(1)
+	if !p.held.CompareAndSwap(false, true) {
+		_ = m.release()
+	}
+}
+
+// release says whether the pin was held.
+func (p *pin) release(m *pinnedMemory) bool {
+	if !p.held.Load() || !p.held.CompareAndSwap(true, false) {
+		return false
+	}
+	// Unmapping fails only for an argument that was never mapped.
+	_ = m.release()
+	return true
+}
+
+// releasePins drops what the application holds; nobody can use it any more.
+func (m *pinnedMemory) releasePins() {
+	m.peek.release(m)
+	m.reserve.release(m)
+}

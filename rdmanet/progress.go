@@ -1,0 +1,207 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// maxPolls bounds the polls of one progress: a peer that rings faster than we can
+// listen must not keep a call for ever.
+const maxPolls = 64
+
+// progress takes what has arrived from the receive CQ, posts the receives again,
+// and returns credit where it is due. If there may be more it leaves busy set. The
+// caller holds rx.
+func (c *Conn) progress() {
+	if busy := c.poll(); busy != c.busy.Load() {
+		c.busy.Store(busy)
+	}
+	if c.recv.CreditDue() && !c.has(flagFailed|flagPeerClosed) {
+		c.returnCredit()
+	}
+}
+
+// poll is progress without the credit; it says whether it was cut short.
+//
+// It goes on when the connection has failed on the sending side: what had arrived
+// by then, the peer's orderly end included, is in the CQ and belongs to the reader.
+func (c *Conn) poll() (busy bool) {
+	for range maxPolls {
+		if c.deaf {
+			return false
+		}
+		n, err := c.ep.recvCQ.Poll(c.wc[:])
+		if err != nil {
+			c.deaf = true
+			c.fail(syscall.ECONNABORTED, err)
+			return false
+		}
+		for i := range c.wc[:n] {
+			if !c.completion(&c.wc[i]) {
+				c.deaf = true
+				return false
+			}
+		}
+		if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
+			if err := c.ep.repost(c.wc[:n]); err != nil {
+				c.deaf = true
+				c.fail(syscall.ECONNABORTED, err)
+				return false
+			}
+			c.recv.Reposted(uint32(n))
+		}
+		if n < len(c.wc) {
+			return false
+		}
+	}
+	return true
+}
+
+// completion handles one receive completion; false ends the polling for good.
+func (c *Conn) completion(wc *verbs.WC) bool {
+	if wc.Status != verbs.WCSuccess {
+		c.receiveFailed(wc.Status)
+		return false
+	}
+	imm := wc.ImmData
+	if wc.Opcode == verbs.WCRecv {
+		var err error
+		if imm, err = c.ep.sentImm(wc); err != nil {
+			c.violation(err)
+			return false
+		}
+	}
+	bell, err := ring.ParseDoorbell(imm)
+	if err != nil {
+		c.violation(err)
+		return false
+	}
+	c.rxStats.doorbells++
+	if c.peerEnded && (bell.Kind != ring.KindCredit && bell.Kind != ring.KindKeepAlive) && !(bell.Kind != ring.KindData && c.has(flagPeerFIN)) {
+		c.violation(fmt.Errorf("%w: %v after the end of the stream", ErrProtocol, bell.Kind))
+		return false
+	}
+	switch bell.Kind {
+	case ring.KindData:
+		if err := c.recv.Data(bell); err != nil {
+			c.violation(err)
+			return false
+		}
+		c.rxStats.messages++
+		if inUse := c.recv.ReceivedBytes() - c.reported; inUse >= uint64(c.recv.Size()/8*7) {
+			c.wantGrow = true
+		}
+	case ring.KindCredit:
+		c.rxStats.creditsReceived++
+		if err := c.takeCredit(); err != nil {
+			c.violation(err)
+			return false
+		}
+	case ring.KindFIN:
+		c.peerEnded = true
+		c.flags.Or(flagPeerFIN)
+	case ring.KindClose:
+		c.peerEnded = true
+		c.flags.Or(flagPeerFIN | flagPeerClosed)
+		c.wake(dirWrite)
+	case ring.KindReset:
+		c.peerEnded = true
+		c.fail(syscall.ECONNRESET, nil)
+		return false
+	case ring.KindKeepAlive:
+	}
+	return true
+}
+
+// receiveFailed handles a receive that did not complete. A flush says that the
+// QP is in ERR: the peer is gone, or this end gave up.
+func (c *Conn) receiveFailed(status verbs.WCStatus) {
+	switch {
+	case c.has(flagPeerClosed):
+		// It said so before it went.
+	case status == verbs.WCWRFlushErr:
+		c.fail(syscall.ECONNRESET, ErrPeerGone)
+	case status == verbs.WCLocLenErr:
+		c.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
+	default:
+		c.fail(syscall.ECONNRESET, status)
+	}
+}
+
+// violation cuts off a peer that broke the protocol.
+func (c *Conn) violation(err error) {
+	c.fail(syscall.ECONNABORTED, err)
+	// Not here: saying so may have to wait for a peer that does not listen, and rx
+	// is held.
+	go c.ep.abort()
+}
+
+// takeCredit applies what the peer wrote into the credit block.
+func (c *Conn) takeCredit() error {
+	w0, w1 := c.ep.creditWords()
+	c.tx.Lock()
+	err := c.send.Update(ring.CreditFromWords(w0, w1))
+	if err == nil {
+		c.chunk = chunkFor(c.send.Size())
+		c.flushPending()
+	}
+	c.tx.Unlock()
+	return err
+}
+
+// chunkFor is the largest data message for a ring: a quarter, so that the reader
+// copies out one part while the writer fills the next.
+func chunkFor(size uint32) int { return int(size / 4) }
+
+// returnCredit tells the peer what was consumed and which receives were posted.
+// Without a slot it is not lost: it stays due. The caller holds rx.
+func (c *Conn) returnCredit() {
+	if c.wantGrow && !c.recv.Growing() {
+		c.wantGrow = false
+		c.grow(c.recv.Size() * 2)
+	}
+	credit := c.recv.Credit()
+	c.tx.Lock()
+	w0, w1 := credit.Words()
+	binary.LittleEndian.PutUint64(c.control[0:], w0)
+	binary.LittleEndian.PutUint64(c.control[8:], w1)
+	if c.postControl(ring.KindCredit, c.control[:]) {
+		c.recv.CreditSent(credit)
+		c.reported = credit.Consumed
+		c.txStats.creditsSent++
+	}
+	c.tx.Unlock()
+}
+
+// owing says that a credit or the end of the stream is due and has not gone although
+// completions of requests are to come, which may make room for it: the peer may be
+// asleep waiting for it, so nobody else will wake this end.
+func (c *Conn) owing() bool {
+	c.rx.Lock()
+	credit := c.recv.CreditDue()
+	c.rx.Unlock()
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	c.flushPending()
+	return (credit || c.pending != 0) && !c.sq.idle()
+}
+
+// grow enlarges the receive ring if its bound, the memory limit and the system
+// allow; otherwise the ring stays as it is. The caller holds rx.
+func (c *Conn) grow(size uint32) {
+	if size > c.ep.maxRing || size <= c.recv.Size() || c.recv.Growing() {
+		return
+	}
+	if err := c.ep.commitRing(size); err != nil {
+		c.ep.maxRing = c.recv.Size()
+		c.ep.logger.Warn("rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
+		return
+	}
+	if err := c.recv.Grow(size); err != nil {
+		c.ep.maxRing = c.recv.Size()
+	}
+}

@@ -1,0 +1,100 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// blankRecvs are receives without memory: a WRITE_WITH_IMM needs no more. They
+// are never written to.
+var blankRecvs [64]verbs.RecvWR
+
+// postAll posts the first n receives.
+func (e *endpoint) postAll(n int) error {
+	if !e.writeImm {
+		return e.sends.postAll(e.qp)
+	}
+	for n > 0 {
+		posted, err := e.qp.PostRecv(blankRecvs[:min(n, len(blankRecvs))])
+		if err != nil {
+			return err
+		}
+		n -= posted
+	}
+	return nil
+}
+
+// repost posts the receives of completions again.
+func (e *endpoint) repost(wcs []verbs.WC) error {
+	if len(wcs) == 0 {
+		return nil
+	}
+	if !e.writeImm {
+		return e.sends.repost(e.qp, wcs)
+	}
+	_, err := e.qp.PostRecv(blankRecvs[:len(wcs)])
+	return err
+}
+
+// sendDoorbells are the receive buffers of a device without WRITE_WITH_IMM, where
+// the immediate arrives as a SEND of its four bytes, big-endian (RFC 5040 knows no
+// immediate).
+type sendDoorbells struct {
+	memory verbs.Memory
+	mr     verbs.MR
+	wrs    []verbs.RecvWR // wrs[i] receives into slot i and has i as its WRID
+	batch  []verbs.RecvWR
+}
+
+const doorbellLen = 4
+
+func (s *sendDoorbells) init(e *endpoint, ctx verbs.Context, depth int) (err error) {
+	if s.memory, err = e.pinned.alloc(ctx, depth*doorbellLen, depth*doorbellLen); err != nil {
+		return err
+	}
+	if s.mr, err = e.pd.RegMR(s.memory.Bytes()[:depth*doorbellLen], verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	s.wrs = make([]verbs.RecvWR, depth)
+	s.batch = make([]verbs.RecvWR, 0, len(Conn{}.wc))
+	sges := make([]verbs.SGE, depth)
+	for i := range s.wrs {
+		sges[i] = verbs.SGE{Addr: s.mr.Addr() + uint64(i*doorbellLen), Length: doorbellLen, LKey: s.mr.LKey()}
+		s.wrs[i] = verbs.RecvWR{WRID: uint64(i), SGList: sges[i : i+1]}
+	}
+	return nil
+}
+
+func (s *sendDoorbells) postAll(qp verbs.QP) error {
+	_, err := qp.PostRecv(s.wrs)
+	return err
+}
+
+func (s *sendDoorbells) repost(qp verbs.QP, wcs []verbs.WC) error {
+	s.batch = s.batch[:0]
+	for i := range wcs {
+		s.batch = append(s.batch, s.wrs[wcs[i].WRID])
+	}
+	_, err := qp.PostRecv(s.batch)
+	return err
+}
+
+func (s *sendDoorbells) destroy() error {
+	if s.mr == nil {
+		return nil
+	}
+	return s.mr.Close()
+}
+
+// sentImm is the immediate that arrived as a SEND.
+func (e *endpoint) sentImm(wc *verbs.WC) (uint32, error) {
+	if e.writeImm {
+		return 0, fmt.Errorf("%w: a SEND arrived where doorbells ride on WRITE_WITH_IMM", ErrProtocol)
+	}
+	if wc.ByteLen != doorbellLen {
+		return 0, fmt.Errorf("%w: a doorbell of %d bytes, %d expected", ErrProtocol, wc.ByteLen, doorbellLen)
+	}
+	return binary.BigEndian.Uint32(e.sends.memory.Bytes()[wc.WRID*doorbellLen:]), nil
+}

@@ -1,0 +1,154 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// MaxReserve is the most that Reserve gives at once.
+const MaxReserve = sendBlockSize
+
+var errInvalidRead = errors.New("rdmanet: the reader returned an impossible count")
+
+// takeBlock waits for a send block. The caller holds the write lock.
+func (c *Conn) takeBlock() (*sendBlock, error) {
+	if err := c.mayWrite(); err != nil {
+		return nil, err
+	}
+	for {
+		var b *sendBlock
+		var err error
+		c.tx.Lock()
+		if c.reap() {
+			b, err = c.blocks.take(c.ep, &c.sq)
+		}
+		c.wantBlock = b == nil && err == nil
+		c.tx.Unlock()
+		if b != nil || err != nil {
+			return b, err
+		}
+		err = c.stall()
+		c.tx.Lock()
+		c.wantBlock = false
+		c.tx.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *Conn) giveBlock(b *sendBlock) {
+	c.tx.Lock()
+	c.blocks.give(b)
+	c.tx.Unlock()
+}
+
+// ReadFrom sends all that it reads from r until io.EOF. r reads straight into
+// registered memory, from which the device sends. It returns how many bytes were
+// sent. Other writes of the Conn may come between two reads from r. Nothing is read
+// from r while nothing can be sent. Errors, also those of r, come in a
+// *net.OpError of "readfrom".
+func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
+	if !c.life.incref() {
+		return 0, c.copyError(opReadFrom, c.opError(opWrite, net.ErrClosed))
+	}
+	defer func() { c.exit(c.life.decref()) }() // also if r panics
+	for err == nil {
+		var n int
+		n, err = c.readFrom(r)
+		total += int64(n)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return total, c.copyError(opReadFrom, err)
+}
+
+// readFrom sends what one Read of r gives. The write lock is not held while r
+// reads, which may take for ever.
+func (c *Conn) readFrom(r io.Reader) (int, error) {
+	if !c.life.lock(dirWrite) {
+		return 0, c.opError(opWrite, net.ErrClosed)
+	}
+	b, err := c.takeBlock()
+	c.exit(c.life.unlock(dirWrite))
+	if err != nil {
+		return 0, c.opError(opWrite, inCall(opWrite, err))
+	}
+	defer c.giveBlock(b)
+	n, rerr := r.Read(b.buf)
+	if n < 0 || n > len(b.buf) {
+		return 0, errInvalidRead
+	}
+	if n > 0 {
+		if !c.life.lock(dirWrite) {
+			return 0, c.opError(opWrite, net.ErrClosed)
+		}
+		sent, err := c.sendFrom(b, n)
+		c.exit(c.life.unlock(dirWrite))
+		if err != nil {
+			return sent, c.opError(opWrite, inCall(opWrite, err))
+		}
+	}
+	return n, rerr
+}
+
+// Reserve returns n bytes, at most MaxReserve, of registered memory for the caller
+// to fill; Commit sends them. It waits if all such memory is being sent. The
+// memory is the caller's until Commit, also after a Close in between, and as long
+// as the Conn itself is reachable; a second Reserve before the Commit returns the
+// same memory. Reserve and Commit are for one goroutine; other goroutines may
+// Write meanwhile.
+func (c *Conn) Reserve(n int) ([]byte, error) {
+	if n < 1 || n > MaxReserve {
+		return nil, c.opError(opWrite, fmt.Errorf("cannot reserve %d bytes: choose 1 to %d", n, MaxReserve))
+	}
+	if !c.life.lock(dirWrite) {
+		return nil, c.opError(opWrite, net.ErrClosed)
+	}
+	var err error
+	if c.reserved == nil {
+		c.reserved, err = c.takeBlock()
+	}
+	var buf []byte
+	if err == nil {
+		c.ep.pinned.reserve.hold(c.ep.pinned)
+		if c.life.closed() {
+			c.dropPins() // Close may have looked before
+		}
+		c.reserved.used = n
+		buf = c.reserved.buf[:n:n]
+	}
+	c.exit(c.life.unlock(dirWrite))
+	return buf, c.opError(opWrite, inCall(opWrite, err))
+}
+
+// Commit sends the first n bytes of what Reserve returned, without copying them,
+// and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
+// is full and fails as Write does; what was sent before a failure is not told.
+func (c *Conn) Commit(n int) error {
+	locked := c.life.lock(dirWrite)
+	held := c.ep.pinned.reserve.held.Load()
+	if !locked {
+		c.ep.pinned.reserve.release(c.ep.pinned)
+		return c.opError(opWrite, net.ErrClosed)
+	}
+	var err error
+	switch b := c.reserved; {
+	case !held || b == nil:
+		err = fmt.Errorf("%w: nothing is reserved", ErrReservation)
+	case n < 0 || n > b.used:
+		err = fmt.Errorf("%w: %d bytes of %d", ErrReservation, n, b.used)
+	default:
+		if n > 0 {
+			_, err = c.sendFrom(b, n)
+		}
+		c.reserved = nil
+		c.giveBlock(b)
+		c.ep.pinned.reserve.release(c.ep.pinned)
+	}
+	c.exit(c.life.unlock(dirWrite))
+	return c.opError(opWrite, inCall(opWrite, err))
+}

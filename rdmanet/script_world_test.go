@@ -1,0 +1,107 @@
+package rdmanet
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A transport is what a script runs over.
+type transport interface {
+	name() string
+	network(suffix string) string
+	dial(ctx context.Context, how dialHow, network, address string) (net.Conn, error)
+	listen(network, address string) (net.Listener, error)
+}
+
+// dialHow are the settings of a dialer that the transports share.
+type dialHow struct {
+	timeout   time.Duration
+	deadline  time.Time
+	localAddr net.Addr
+}
+
+type overTCP struct{}
+
+func (overTCP) name() string                 { return "tcp" }
+func (overTCP) network(suffix string) string { return "tcp" + suffix }
+
+func (overTCP) dial(ctx context.Context, how dialHow, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: how.timeout, Deadline: how.deadline, LocalAddr: how.localAddr}
+	return d.DialContext(ctx, network, address)
+}
+
+func (overTCP) listen(network, address string) (net.Listener, error) {
+	return net.Listen(network, address)
+}
+
+type overRDMA struct{ flavour flavour }
+
+func (r overRDMA) name() string               { return "rdma " + r.flavour.name }
+func (overRDMA) network(suffix string) string { return "rdma" + suffix }
+
+func (r overRDMA) dial(ctx context.Context, how dialHow, network, address string) (net.Conn, error) {
+	d := r.flavour.dialer
+	d.Timeout, d.Deadline, d.LocalAddr = how.timeout, how.deadline, how.localAddr
+	return d.DialContext(ctx, network, address)
+}
+
+func (r overRDMA) listen(network, address string) (net.Listener, error) {
+	return r.flavour.listen.Listen(context.Background(), network, address)
+}
+
+// A world is what a run of a script has made so far.
+type world struct {
+	t  *testing.T
+	tr transport
+
+	mu        sync.Mutex
+	conns     map[string]net.Conn
+	listeners map[string]net.Listener
+	addrs     map[string]string // of listeners, also of closed ones
+	counts    map[string]int64
+}
+
+func newWorld(t *testing.T, tr transport) *world {
+	return &world{
+		t: t, tr: tr,
+		conns: map[string]net.Conn{}, listeners: map[string]net.Listener{},
+		addrs: map[string]string{}, counts: map[string]int64{},
+	}
+}
+
+func (w *world) conn(name string) net.Conn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.conns[name]
+}
+
+func (w *world) listener(name string) net.Listener {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listeners[name]
+}
+
+// add takes a connection in under a name, if there is one.
+func (w *world) add(name string, c net.Conn, err error) error {
+	if err == nil {
+		w.mu.Lock()
+		w.conns[name] = c
+		w.mu.Unlock()
+	}
+	return err
+}
+
+// close ends all that the script left open.
+func (w *world) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	for _, l := range w.listeners {
+		_ = l.Close()
+	}
+}

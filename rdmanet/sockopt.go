@@ -1,0 +1,66 @@
+package rdmanet
+
+import (
+	"math"
+	"net"
+	"time"
+)
+
+// set runs f if the connection is open.
+func (c *Conn) set(f func()) error {
+	if !c.life.incref() {
+		return c.opError(opSet, net.ErrClosed)
+	}
+	if f != nil {
+		f()
+	}
+	c.exit(c.life.decref())
+	return nil
+}
+
+// maxLinger is the longest linger time in seconds: TCP's type, and well within a
+// time.Duration.
+const maxLinger = math.MaxInt32
+
+// SetLinger sets what Close does about bytes that have not arrived: below 0, the
+// default, they are sent on in the background; 0 resets the connection; above 0
+// Close waits for them for at most so many seconds.
+func (c *Conn) SetLinger(sec int) error {
+	return c.set(func() { c.linger.Store(int64(min(max(sec, -1), maxLinger))) })
+}
+
+// SetNoDelay is accepted and changes nothing: a Write is never delayed.
+func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
+
+// SetKeepAlive is accepted and changes nothing on the software device, where the
+// system itself tells at once that the peer's process has died.
+func (c *Conn) SetKeepAlive(bool) error { return c.set(nil) }
+
+// SetKeepAlivePeriod is as SetKeepAlive.
+func (c *Conn) SetKeepAlivePeriod(time.Duration) error { return c.set(nil) }
+
+// SetKeepAliveConfig is as SetKeepAlive.
+func (c *Conn) SetKeepAliveConfig(net.KeepAliveConfig) error { return c.set(nil) }
+
+// SetReadBuffer lets the receive ring grow to bytes, within the MaxReadBuffer the
+// connection was made with, and asks for that size now. As with TCP the system
+// may give less; the ring never shrinks. Stats tells the size.
+func (c *Conn) SetReadBuffer(bytes int) error {
+	if c.life.closed() {
+		return c.setClosed()
+	}
+	return c.set(func() {
+		c.rx.Lock()
+		c.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), c.ep.maxRing))
+		c.rx.Unlock()
+	})
+}
+
+// SetWriteBuffer is accepted and changes nothing: what is written goes to the
+// peer's ring, whose size is the peer's to choose.
+func (c *Conn) SetWriteBuffer(int) error {
+	if c.life.closed() {
+		return c.setClosed()
+	}
+	return c.set(nil)
+}

@@ -1,0 +1,66 @@
+package rdmanet
+
+import "time"
+
+// ConnStats counts what a Conn did since it was made. Ratios tell more than the
+// numbers: BytesWritten/MessagesSent is the size of a doorbell's message,
+// WakeupsSent/MessagesSent how often the peer slept, BytesCopied against
+// BytesPlaced how much of the traffic was zero-copy.
+type ConnStats struct {
+	// BytesRead and BytesWritten are what the application took and gave.
+	BytesRead, BytesWritten uint64
+
+	// MessagesSent and MessagesReceived count data messages. A Write is one
+	// message unless the ring is nearly full or the Write is large.
+	MessagesSent, MessagesReceived uint64
+
+	// DoorbellsSent and DoorbellsReceived count immediates of every kind: data,
+	// credits and the end of a stream.
+	DoorbellsSent, DoorbellsReceived uint64
+
+	// CreditsSent and CreditsReceived count doorbells that returned ring space.
+	CreditsSent, CreditsReceived uint64
+
+	// WakeupsSent counts the system calls made to wake a sleeping peer;
+	// WakeupsSuppressed the messages for which none was needed. Zero on devices
+	// that do not count.
+	WakeupsSent, WakeupsSuppressed uint64
+
+	// CreditStalls counts the times a Write found the peer's ring, or its
+	// receive queue, full; CreditStallTime is how long it waited for room.
+	CreditStalls    uint64
+	CreditStallTime time.Duration
+
+	// Spins counts the waits that ended while polling; Parks those that went to
+	// sleep in the network poller.
+	Spins, Parks uint64
+
+	// BytesCopied are bytes the library copied between the application's memory
+	// and registered memory. BytesPlaced are bytes it did not copy: the device
+	// took them from the application's memory or from a Reserve or ReadFrom
+	// buffer, or the application read them in the ring.
+	BytesCopied, BytesPlaced uint64
+
+	// RescuedWakeups counts sleeps that a timer had to end although there was
+	// something to do. It is zero: no such timer is needed. It is kept so that
+	// tests can see that it stays zero.
+	RescuedWakeups uint64
+
+	// ReadBuffer is the size of the receive ring now, WriteBuffer the size of the peer's.
+	ReadBuffer, WriteBuffer int
+}
+
+// ListenerStats counts what a Listener did since it was made.
+type ListenerStats struct {
+	Accepted    uint64 // connections handed to Accept
+	Established uint64 // connections whose handshake succeeded
+	Refused     uint64 // requests refused: bad handshake, wrong version, no resources
+	Failed      uint64 // requests whose client left or failed before the connection stood
+	Pending     int    // established connections that wait for Accept
+	Requests    uint64 // requests that arrived
+	HalfOpen    int    // clients connected that have not asked for anything yet
+	Evicted     uint64 // half-open clients dropped because there were too many
+	TimedOut    uint64 // clients that asked for nothing in time
+	Malformed   uint64 // clients that sent something else than a request
+	Denied      uint64 // clients of another user
+}

@@ -1,0 +1,62 @@
+package rdmanet
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// A waiter is the waiting of one direction: poll for a while if that has paid
+// lately, then arm the CQ, poll once more, and park in the network poller.
+type waiter struct {
+	try    func() bool // poll once; true if the wait is over
+	arm    func() bool // arm, then try
+	budget spinBudget
+	spins  atomic.Uint64
+	parks  atomic.Uint64
+}
+
+// wait returns nil when try has said true, or the direction ended, or for no
+// reason; the caller looks again. Otherwise it returns net.ErrClosed or
+// os.ErrDeadlineExceeded.
+func (c *Conn) wait(d direction) error {
+	w := &c.waiter[d]
+	if c.life.closed() {
+		return net.ErrClosed
+	}
+	if w.spin(c, d) {
+		w.spins.Add(1)
+		// A busy peer ends every spin at once.
+		if c.busy.Load() && c.expired(d) {
+			return os.ErrDeadlineExceeded
+		}
+		return nil
+	}
+	if c.life.closed() {
+		return net.ErrClosed
+	}
+	if c.expired(d) {
+		return os.ErrDeadlineExceeded
+	}
+	w.parks.Add(1)
+	lookAtProcs()
+	began := time.Now()
+	err := c.ep.wait(d, w.arm)
+	w.budget.parked(time.Since(began))
+	switch {
+	case err == nil, c.has(flagFailed):
+		return nil
+	case c.life.closed(), errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed):
+		return net.ErrClosed
+	case c.ended(d):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if c.expired(d) {
+			return os.ErrDeadlineExceeded
+		}
+		return nil // it was moved meanwhile
+	}
+	return err
+}

@@ -1,0 +1,78 @@
+package rdmanet
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// TestWaitWhileClosing has calls that see the Close before it has said anything else.
+func TestWaitWhileClosing(t *testing.T) {
+	client, _ := pair(t)
+	require.True(t, client.life.close())
+	within(t, patience, "wait", func() {
+		require.ErrorIs(t, client.wait(dirRead), net.ErrClosed)
+		require.ErrorIs(t, client.wait(dirWrite), net.ErrClosed)
+	})
+	client.sayGoodbye()
+	client.exit(client.life.decref())
+}
+
+// silentCQ has nothing to tell.
+type silentCQ struct{ verbs.CQ }
+
+func (silentCQ) Poll([]verbs.WC) (int, error) { return 0, nil }
+
+// TestReadOwesCredit has a reader that owes the peer a credit, or the end of its
+// stream, while its send queue is full. It must hear of the room: the peer sleeps.
+func TestReadOwesCredit(t *testing.T) {
+	for _, what := range []string{"credit", "FIN"} {
+		t.Run(what, func(t *testing.T) {
+			client, server := pair(t)
+			cq := client.ep.sendCQ
+			armed := make(chan struct{}, 1)
+			client.ep.sendCQ = &tellingCQ{cq, armed}
+			client.tx.Lock()
+			client.sq.cq = silentCQ{cq}
+			client.sq.posted = client.sq.completed + client.sq.cap
+			client.tx.Unlock()
+			if what == "FIN" {
+				require.NoError(t, client.CloseWrite())
+			} else {
+				_, err := server.Write(make([]byte, DefaultReadBuffer*3/4))
+				require.NoError(t, err)
+				readFull(t, client, DefaultReadBuffer*3/4)
+			}
+			require.Zero(t, client.Stats().CreditsSent)
+			done := make(chan error, 1)
+			go func() {
+				_, err := client.Read(make([]byte, 1))
+				done <- err
+			}()
+			select {
+			case <-armed:
+			case <-time.After(patience):
+				t.Fatal("the reader sleeps without a look at its requests")
+			}
+			client.tx.Lock()
+			client.sq.cq = cq
+			all := verbs.SendWR{
+				WRID: client.sq.posted, Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled,
+				RemoteAddr: client.ep.peerAddr, RKey: client.ep.peerRKey,
+			}
+			_, err := client.ep.qp.PostSend([]verbs.SendWR{all})
+			client.tx.Unlock()
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				look(server)
+				return server.Stats().CreditsReceived > 0 || server.has(flagPeerFIN)
+			}, patience, time.Millisecond)
+			require.NoError(t, client.Close())
+			require.ErrorIs(t, <-done, net.ErrClosed)
+		})
+	}
+}

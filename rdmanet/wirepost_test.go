@@ -1,0 +1,147 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// post posts requests as they are.
+func (p *wirePeer) post(wrs ...verbs.SendWR) {
+	p.t.Helper()
+	n, err := p.qp.PostSend(wrs)
+	require.NoError(p.t, err)
+	require.Len(p.t, wrs, n)
+}
+
+// write writes to the other end's memory, off bytes from where its credit block begins.
+func (p *wirePeer) write(off uint64, b []byte) {
+	p.t.Helper()
+	p.post(verbs.SendWR{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: b,
+		RemoteAddr: p.victim.Addr + off, RKey: p.victim.RKey,
+	})
+}
+
+// place is write that waits until the bytes are there.
+func (p *wirePeer) place(off uint64, b []byte) {
+	p.t.Helper()
+	require.Equal(p.t, verbs.WCSuccess, p.status(verbs.SendWR{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: b,
+		RemoteAddr: p.victim.Addr + off, RKey: p.victim.RKey,
+	}))
+}
+
+// bell rings with an immediate that nobody has looked at.
+func (p *wirePeer) bell(imm uint32) { p.t.Helper(); p.post(p.bellWR(imm)) }
+
+func (p *wirePeer) bellWR(imm uint32) verbs.SendWR {
+	if p.writeImm {
+		return verbs.SendWR{
+			Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendSolicited, ImmData: imm,
+			RemoteAddr: p.victim.Addr, RKey: p.victim.RKey,
+		}
+	}
+	return sendWR(binary.BigEndian.AppendUint32(nil, imm))
+}
+
+// send sends b, which belongs on the wire only where there is no WRITE_WITH_IMM.
+func (p *wirePeer) send(b []byte) { p.t.Helper(); p.post(sendWR(b)) }
+
+func sendWR(b []byte) verbs.SendWR {
+	return verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: b}
+}
+
+// kind rings for a message without data.
+func (p *wirePeer) kind(k ring.Kind) { p.t.Helper(); p.bell(uint32(k) << 28) }
+
+// data announces n bytes without writing them.
+func (p *wirePeer) data(n uint32) { p.t.Helper(); p.bell(uint32(ring.KindData)<<28 | n) }
+
+// grown is data with the grown bit.
+func (p *wirePeer) grown(n uint32) { p.t.Helper(); p.bell(uint32(ring.KindData)<<28 | 1<<27 | n) }
+
+// text writes s to the start of the ring and announces it.
+func (p *wirePeer) text(s string) {
+	p.t.Helper()
+	p.write(ring.DataOffset, []byte(s))
+	p.data(uint32(len(s)))
+}
+
+// credit writes the credit block and announces it.
+func (p *wirePeer) credit(c ring.Credit) {
+	p.t.Helper()
+	var b [ring.CreditLen]byte
+	c.Put(b[:])
+	p.write(ring.CreditOffset, b[:])
+	p.kind(ring.KindCredit)
+}
+
+// credited is what the other end has told last of the peer's own bytes.
+func (p *wirePeer) credited() ring.Credit {
+	block := unsafe.Pointer(unsafe.SliceData(p.memory.Bytes()))
+	c := ring.CreditFromWords(atomic.LoadUint64((*uint64)(block)), atomic.LoadUint64((*uint64)(unsafe.Add(block, 8))))
+	if c.Size == 0 { // never written
+		return ring.Credit{Reposted: p.victim.Depth, Size: p.victim.Size}
+	}
+	return c
+}
+
+// next waits for a completion.
+func (p *wirePeer) next(cq verbs.CQ) verbs.WC {
+	p.t.Helper()
+	var wc [1]verbs.WC
+	poll := func() bool {
+		n, err := cq.Poll(wc[:])
+		return n > 0 || err != nil
+	}
+	require.NoError(p.t, p.channel.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(p.t, p.channel.WaitRead(func() bool {
+		return poll() || cq.ReqNotify(false) != nil || poll()
+	}))
+	return wc[0]
+}
+
+// status posts one signalled request and returns how it ended.
+func (p *wirePeer) status(wr verbs.SendWR) verbs.WCStatus {
+	p.t.Helper()
+	wr.Flags |= verbs.SendSignaled
+	p.post(wr)
+	return p.next(p.sendCQ).Status
+}
+
+// scratch is local memory for what a request brings back.
+func (p *wirePeer) scratch(n uint32) []verbs.SGE {
+	return []verbs.SGE{{Addr: p.mr.Addr() + wireScratch, Length: n, LKey: p.mr.LKey()}}
+}
+
+// heard waits for the other end's next doorbell.
+func (p *wirePeer) heard() ring.Doorbell {
+	p.t.Helper()
+	wc := p.next(p.recvCQ)
+	require.Equal(p.t, verbs.WCSuccess, wc.Status)
+	imm := wc.ImmData
+	if !p.writeImm {
+		imm = binary.BigEndian.Uint32(p.memory.Bytes()[wireBells+wc.WRID*doorbellLen:])
+	}
+	bell, err := ring.ParseDoorbell(imm)
+	require.NoError(p.t, err)
+	return bell
+}
+
+// warm waits for what a device does with the first requests only, so that later
+// ones have arrived when their post returns.
+func (p *wirePeer) warm() {
+	p.t.Helper()
+	p.place(ring.DataOffset, []byte{0})
+	if !p.writeImm {
+		require.Equal(p.t, verbs.WCSuccess, p.status(p.bellWR(ring.Doorbell{Kind: ring.KindKeepAlive}.Imm())))
+		p.warmed++
+	}
+}
