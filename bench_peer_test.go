@@ -1,0 +1,252 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+var transports = []string{"rdma", "tcp", "unix"}
+
+// haveRDMA says whether the software device runs here.
+const haveRDMA = runtime.GOOS == "linux" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64")
+
+// peerMarker in the environment makes the test binary the other process.
+const peerMarker = "RDMANET_BENCH_PEER"
+
+// readSize is how much the other end takes at a time from a stream.
+const readSize = 64 << 10
+
+// site is the other end: where it does jobs and where it serves pages, by
+// transport.
+type site struct {
+	Jobs, Pages map[string]string
+}
+
+func (s site) dial(m meter, transport string) net.Conn {
+	conn, err := dial(context.Background(), transport, s.Jobs[transport])
+	if err != nil {
+		m.Fatal(err)
+	}
+	return conn
+}
+
+func (s site) roundTripper(m meter, transport string) *http.Transport {
+	return &http.Transport{
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, transport, s.Pages[transport])
+		},
+	}
+}
+
+func dial(ctx context.Context, transport, address string) (net.Conn, error) {
+	if transport == "rdma" {
+		return new(rdmanet.Dialer).DialContext(ctx, transport, address)
+	}
+	return new(net.Dialer).DialContext(ctx, transport, address)
+}
+
+func listen(transport, dir, name string) (net.Listener, error) {
+	switch transport {
+	case "rdma":
+		return rdmanet.Listen(transport, "127.0.0.1:0")
+	case "unix":
+		return net.Listen(transport, filepath.Join(dir, name))
+	}
+	return net.Listen(transport, "127.0.0.1:0")
+}
+
+// openSite starts to serve in this process, for as long as the process lives.
+// Unix sockets lie in dir.
+func openSite(dir string) (site, error) {
+	s := site{map[string]string{}, map[string]string{}}
+	for _, transport := range transports {
+		if transport == "rdma" && !haveRDMA {
+			continue
+		}
+		jobs, err := listen(transport, dir, "jobs")
+		if err != nil {
+			return s, err
+		}
+		pages, err := listen(transport, dir, "pages")
+		if err != nil {
+			return s, err
+		}
+		s.Jobs[transport], s.Pages[transport] = jobs.Addr().String(), pages.Addr().String()
+		go serveJobs(jobs)
+		go func() { log.Fatal((&http.Server{Handler: http.HandlerFunc(servePage)}).Serve(pages)) }()
+	}
+	return s, nil
+}
+
+var page = make([]byte, 1<<20)
+
+// servePage answers /N with N bytes.
+func servePage(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+	if err != nil || n > len(page) {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(n))
+	_, _ = w.Write(page[:n])
+}
+
+func serveJobs(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			log.Fatal(err)
+		}
+		go func() {
+			defer conn.Close()
+			// A client that stops in the middle has failed and says so itself.
+			for err := error(nil); err == nil; {
+				err = serveJob(conn)
+			}
+		}()
+	}
+}
+
+func serveJob(conn net.Conn) error {
+	var head [jobLen]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return err
+	}
+	j := parseJob(head[:])
+	if j.kind != jobEchoAtOnce {
+		if _, err := conn.Write([]byte{'r'}); err != nil {
+			return err
+		}
+	}
+	switch j.kind {
+	case jobStream:
+		buf := make([]byte, readSize)
+		for left := j.size * j.count; left > 0; {
+			n, err := conn.Read(buf[:min(left, len(buf))])
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		_, err := conn.Write([]byte{'d'})
+		return err
+	case jobEcho, jobEchoAtOnce:
+		buf := make([]byte, j.size)
+		for range j.count {
+			if _, err := io.ReadFull(conn, buf); err != nil {
+				return err
+			}
+			if _, err := conn.Write(buf); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("unknown job %d", j.kind)
+}
+
+var (
+	// here is the other end in this process.
+	here = sync.OnceValues(func() (site, error) {
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			return site{}, err
+		}
+		removeHere = func() { _ = os.RemoveAll(dir) }
+		return openSite(dir)
+	})
+	removeHere = func() {}
+
+	// there is the other end in a process of its own.
+	there = sync.OnceValues(startPeer)
+	peer  struct {
+		*exec.Cmd
+		stdin io.Closer
+	}
+)
+
+func siteFor(m meter, procs string) site {
+	open := here
+	if procs == "two" {
+		open = there
+	}
+	s, err := open()
+	if err != nil {
+		m.Fatal(err)
+	}
+	return s
+}
+
+// startPeer starts this test binary again as the other process. It ends when its
+// standard input does, which is when this process ends, however it ends.
+func startPeer() (s site, err error) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), peerMarker+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return s, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	if err := cmd.Start(); err != nil {
+		return s, err
+	}
+	peer.Cmd, peer.stdin = cmd, stdin
+	if err := json.NewDecoder(stdout).Decode(&s); err != nil {
+		return s, fmt.Errorf("the peer process did not start: %w", err)
+	}
+	return s, nil
+}
+
+func stopPeer() {
+	if peer.Cmd != nil {
+		_ = peer.stdin.Close()
+		if err := peer.Wait(); err != nil {
+			fmt.Fprintln(os.Stderr, "peer process:", err)
+		}
+	}
+	removeHere()
+}
+
+// servePeer is the other process.
+func servePeer() (status int) {
+	err := func() error {
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		s, err := openSite(dir)
+		if err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(s)
+		}
+		if err == nil {
+			_, err = io.Copy(io.Discard, os.Stdin)
+		}
+		return err
+	}()
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		fmt.Fprintln(os.Stderr, "peer process:", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,211 @@
+// Echo sends data through an RDMA connection, takes it back and compares every
+// byte.
+//
+//	go run ./examples/echo
+//
+// starts a server and a client as two processes of this host. For a message
+// size after the other the client first sends one message at a time and times
+// the round trips, then streams messages both ways at once and measures the
+// throughput. It needs no RDMA hardware: two processes of one host are connected
+// by the software device.
+//
+// The two ends can be started by hand, in two terminals:
+//
+//	go run ./examples/echo -listen 127.0.0.1:7000
+//	go run ./examples/echo -dial 127.0.0.1:7000
+//
+// The same over the kernel's sockets, for comparison:
+//
+//	go run ./examples/echo -network tcp
+//	go run ./examples/echo -network unix
+//
+// Standard input can take the way through the connection and back to standard
+// output:
+//
+//	echo hello | go run ./examples/echo -stdin
+//
+// Flags:
+//
+//	-listen address   run the server alone; ends with Ctrl-C
+//	-dial address     run the client alone
+//	-size bytes       one message size instead of 64 B, 4 KiB, 64 KiB and 1 MiB
+//	-count n          so many messages of each kind instead of as many as fit in half a second
+//	-stdin            echo standard input instead of measuring
+//	-network name     rdma (the default), rdma4, rdma6, tcp, tcp4, tcp6, unix
+//	-device name      the RDMA device to use instead of the best one for the route
+//	-stats            print the client's counters at the end
+//
+// The exit status is 0 when every byte came back, 1 when something failed, 2 for
+// flags that make no sense and 130 when it was interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+
+	maxSize     = 64 << 20
+	dialTimeout = 10 * time.Second
+)
+
+// options is what the flags say.
+type options struct {
+	endpoint.Config
+	listen, dial string
+	size, count  int
+	stdin, stats bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(status(ctx, run(ctx, os.Args[1:])))
+}
+
+// status turns the outcome into an exit status and says what failed.
+func status(ctx context.Context, err error) int {
+	var usage usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &usage):
+		if !usage.printed {
+			fmt.Fprintln(os.Stderr, "echo:", err)
+		}
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "echo: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintln(os.Stderr, "echo:", err)
+	return exitFailed
+}
+
+func run(ctx context.Context, args []string) error {
+	opt, err := parse(args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case opt.listen != "":
+		return serve(ctx, opt)
+	case opt.dial != "":
+		return client(ctx, opt, opt.dial)
+	}
+	return both(ctx, opt)
+}
+
+// both starts the server as a process of its own and is the client.
+func both(ctx context.Context, opt options) error {
+	local, remove, err := opt.Local()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	server, err := child.Start(ctx, "-network", opt.Network, "-device", opt.Device, "-listen", local)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(opt.messages(), "server  process %d, listening on %s %s\n", server.PID(), opt.Network, server.Address())
+	return errors.Join(client(ctx, opt, server.Address()), server.Stop())
+}
+
+// client connects to a server and does what the flags ask for.
+func client(ctx context.Context, opt options, address string) error {
+	conn, err := opt.Dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// A signal ends whatever the connection is waiting for.
+	release := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer release()
+
+	fmt.Fprintf(opt.messages(), "client  process %d, %s to %s, device %s\n\n",
+		os.Getpid(), conn.LocalAddr(), conn.RemoteAddr(), endpoint.Device(conn))
+	if opt.stdin {
+		err = pipe(conn, os.Stdin, os.Stdout)
+	} else {
+		err = measure(ctx, conn, opt)
+	}
+	if err != nil {
+		return err
+	}
+	if opt.stats {
+		printStats(opt.messages(), conn)
+	}
+	return nil
+}
+
+// messages is where text for people goes: beside the data when standard output
+// carries the data.
+func (o options) messages() io.Writer {
+	if o.stdin {
+		return os.Stderr
+	}
+	return os.Stdout
+}
+
+// usageError says that the flags make no sense.
+type usageError struct {
+	error
+	printed bool
+}
+
+func parse(args []string) (options, error) {
+	opt := options{Config: endpoint.Config{Timeout: dialTimeout}}
+	fs := flag.NewFlagSet("echo", flag.ContinueOnError)
+	fs.StringVar(&opt.listen, "listen", "", "run the server alone, on this `address`")
+	fs.StringVar(&opt.dial, "dial", "", "run the client alone, to this `address`")
+	fs.IntVar(&opt.size, "size", 0, "message size in `bytes` (default: 64, 4096, 65536 and 1048576 in turn)")
+	fs.IntVar(&opt.count, "count", 0, "`number` of messages of each kind (default: what fits in half a second)")
+	fs.BoolVar(&opt.stdin, "stdin", false, "echo standard input to standard output instead of measuring")
+	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
+	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
+	fs.BoolVar(&opt.stats, "stats", false, "print the client's counters at the end")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return opt, err
+		}
+		return opt, usageError{error: err, printed: true}
+	}
+	if err := opt.check(fs); err != nil {
+		return opt, usageError{error: err}
+	}
+	return opt, nil
+}
+
+func (o options) check(fs *flag.FlagSet) error {
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case fs.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: echo takes flags only, see -help", fs.Arg(0))
+	case o.listen != "" && o.dial != "":
+		return errors.New("-listen and -dial are the two ends: start two processes, or give neither flag")
+	case o.listen != "" && (o.stdin || o.stats || given["size"] || given["count"]):
+		return errors.New("-size, -count, -stdin and -stats belong to the client, not to -listen")
+	case o.stdin && (given["size"] || given["count"]):
+		return errors.New("-size and -count mean nothing with -stdin")
+	case given["size"] && (o.size < 1 || o.size > maxSize):
+		return fmt.Errorf("-size %d is not between 1 and %d", o.size, maxSize)
+	case given["count"] && o.count < 1:
+		return fmt.Errorf("-count %d is not at least 1", o.count)
+	}
+	return o.Check()
+}

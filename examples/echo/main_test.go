@@ -1,0 +1,326 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram makes the test binary be the program, so that the tests start it as
+// the user does, as processes, and need no compiler.
+const asProgram = "RDMANET_ECHO_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+var networks = []string{"rdma", "tcp", "unix"}
+
+// program prepares a run of the program that is killed if the test hangs.
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	// A process under the race detector otherwise sleeps a second when it ends.
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	return cmd
+}
+
+// finish runs cmd and returns its output and exit status.
+func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.IsType(t, &exec.ExitError{}, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// startServer starts a server and returns where it listens.
+func startServer(t *testing.T, network string) (cmd *exec.Cmd, address string) {
+	t.Helper()
+	address = "127.0.0.1:0"
+	if network == "unix" {
+		dir, err := os.MkdirTemp("", "echo")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		address = dir + "/s"
+	}
+	cmd = program(t, "-network", network, "-listen", address)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewReader(stdout)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err, "stderr: %s", &errs)
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	require.True(t, ok, line)
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	return cmd, address
+}
+
+func TestAlone(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			out, errs, status := finish(t, program(t, "-network", network, "-count", "200", "-stats"))
+			require.Zero(t, status, errs)
+			for _, want := range []string{"server  process", "client  process", "device ", "p50", "p90", "p99", "max",
+				"64 B", "4 KiB", "64 KiB", "1 MiB", "every byte compared"} {
+				assert.Contains(t, out, want)
+			}
+			assert.Contains(t, errs, "1 MiB stream ...\n", "progress in plain lines where there is no terminal")
+			assert.NotContains(t, errs, "\r")
+			if network == "rdma" {
+				assert.Contains(t, out, "device soft0")
+				assert.Contains(t, out, "doorbells")
+			}
+		})
+	}
+}
+
+func TestDeviceOfChoice(t *testing.T) {
+	out, errs, status := finish(t, program(t, "-device", "soft0-iwarp", "-count", "100"))
+	require.Zero(t, status, errs)
+	assert.Contains(t, out, "device soft0-iwarp\n")
+	assert.Contains(t, out, "every byte compared")
+}
+
+func TestTwoEnds(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			server, address := startServer(t, network)
+			// 100,000 bytes: neither a power of two nor what fits into one read.
+			for range 2 {
+				out, errs, status := finish(t, program(t, "-network", network, "-dial", address, "-size", "100000", "-count", "50"))
+				require.Zero(t, status, errs)
+				assert.Contains(t, out, "97.7 KiB           50", "one row, and as many round trips as asked for")
+				assert.Contains(t, out, "9.54 MiB echoed", "50 round trips and 50 messages of a stream")
+			}
+			require.NoError(t, server.Process.Signal(os.Interrupt))
+			assert.NoError(t, server.Wait(), "Ctrl-C is how a server ends")
+		})
+	}
+}
+
+func TestStdin(t *testing.T) {
+	data := make([]byte, 3<<20+17)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			for name, in := range map[string][]byte{"large": data, "line": []byte("hello\n"), "empty": nil} {
+				cmd := program(t, "-network", network, "-stdin")
+				cmd.Stdin = bytes.NewReader(in)
+				out, errs, status := finish(t, cmd)
+				require.Zero(t, status, errs)
+				assert.Equal(t, sha256.Sum256(in), sha256.Sum256([]byte(out)), name)
+				assert.Contains(t, errs, "unchanged")
+			}
+		})
+	}
+}
+
+func TestStdinIsInteractive(t *testing.T) {
+	cmd := program(t, "-stdin")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(stdout)
+	for _, line := range []string{"one\n", "two\n"} {
+		_, err := io.WriteString(stdin, line)
+		require.NoError(t, err)
+		got, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, line, got, "a line comes back before the next is typed")
+	}
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait())
+}
+
+func TestFlagsThatMakeNoSense(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"-size 0", "-size 0 is not between"},
+		{"-size 99999999999", "-size 99999999999 is not between"},
+		{"-size x", "invalid value"},
+		{"-count 0", "-count 0 is not at least 1"},
+		{"-listen :0 -dial :1", "two ends"},
+		{"-listen :0 -stdin", "belong to the client"},
+		{"-listen :0 -count 1", "belong to the client"},
+		{"-stdin -size 1", "mean nothing with -stdin"},
+		{"-network udp", `unknown network "udp"`},
+		{"-network tcp -device soft0", "needs an rdma network"},
+		{"-nonsense", "not defined: -nonsense"},
+		{"file", `unexpected argument "file"`},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			out, errs, status := finish(t, program(t, strings.Fields(c.args)...))
+			assert.Equal(t, exitUsage, status)
+			assert.Contains(t, errs, c.want)
+			assert.Empty(t, out)
+		})
+	}
+	_, errs, status := finish(t, program(t, "-help"))
+	assert.Zero(t, status)
+	assert.Contains(t, errs, "Usage of echo")
+}
+
+func TestFailures(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-dial", "127.0.0.1:1"}, "refused"},
+		{[]string{"-network", "tcp", "-dial", "127.0.0.1:1"}, "refused"},
+		{[]string{"-network", "unix", "-dial", "/does/not/exist"}, "no such file"},
+		{[]string{"-dial", "127.0.0.1"}, "missing port"},
+		{[]string{"-device", "nosuch0"}, "nosuch0"},
+		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense"},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			_, errs, status := finish(t, program(t, c.args...))
+			assert.Equal(t, exitFailed, status)
+			assert.Contains(t, errs, "echo: ")
+			assert.Contains(t, errs, c.want)
+		})
+	}
+}
+
+// badServer is a TCP server that treats its client as handle does.
+func badServer(t *testing.T, handle func(net.Conn)) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			handle(conn)
+			_ = conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestWrongByteIsFound(t *testing.T) {
+	address := badServer(t, func(conn net.Conn) {
+		buf := make([]byte, 1<<20)
+		for pos := 0; ; {
+			n, err := conn.Read(buf)
+			if err != nil {
+				return
+			}
+			if pos <= 777 && 777 < pos+n {
+				buf[777-pos] ^= 1
+			}
+			pos += n
+			if _, err := conn.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	})
+	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "byte 777 came back as")
+
+	cmd := program(t, "-network", "tcp", "-dial", address, "-stdin")
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1000))
+	_, errs, status = finish(t, cmd)
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "not what was sent")
+}
+
+func TestServerThatGoes(t *testing.T) {
+	address := badServer(t, func(conn net.Conn) {
+		_, _ = io.ReadFull(conn, make([]byte, 100))
+	})
+	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "round trips of 100 B")
+
+	// Standard input stays open and says nothing more: the client ends all the same.
+	cmd := program(t, "-network", "tcp", "-dial", address, "-stdin")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	_, err = stdin.Write(make([]byte, 100))
+	require.NoError(t, err)
+	_, errs, status = finish(t, cmd)
+	assert.Equal(t, exitFailed, status)
+	assert.Contains(t, errs, "closed the connection")
+}
+
+func TestInterrupt(t *testing.T) {
+	cmd := program(t, "-count", "1000000000")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(stdout)
+	for line := ""; !strings.HasPrefix(line, "client"); {
+		line, err = lines.ReadString('\n')
+		require.NoError(t, err)
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_, _ = io.Copy(io.Discard, lines)
+	_ = cmd.Wait()
+	assert.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	assert.Contains(t, errs.String(), "echo: interrupted")
+	assert.NotContains(t, errs.String(), "timeout")
+}
+
+func TestServerGoesWithItsClient(t *testing.T) {
+	cmd := program(t, "-count", "1000000000")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	// Both processes hold the write end: it reads as ended when both are gone.
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewReader(stdout)
+	for line := ""; !strings.HasPrefix(line, "client"); {
+		line, err = lines.ReadString('\n')
+		require.NoError(t, err)
+	}
+	require.NoError(t, cmd.Process.Kill())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, stderr)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(30 * time.Second):
+		t.Error("the server outlives its client")
+	}
+	_ = cmd.Wait()
+}

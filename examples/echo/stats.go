@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+)
+
+// printStats prints what the connection counted. The README says how to read it.
+func printStats(w io.Writer, conn net.Conn) {
+	s, ok := endpoint.Stats(conn)
+	if !ok {
+		fmt.Fprintln(w, "\nno counters: this is not an RDMA connection")
+		return
+	}
+	fmt.Fprintf(w, `
+written      %d bytes in %d messages, %d doorbells
+read         %d bytes in %d messages, %d doorbells
+copies       %d bytes copied, %d placed without a copy
+wake-ups     %d sent, %d suppressed, %d rescued
+waits        %d ended while spinning, %d parked
+credits      %d sent, %d received, %d stalls of %v together
+`,
+		s.BytesWritten, s.MessagesSent, s.DoorbellsSent,
+		s.BytesRead, s.MessagesReceived, s.DoorbellsReceived,
+		s.BytesCopied, s.BytesPlaced,
+		s.WakeupsSent, s.WakeupsSuppressed, s.RescuedWakeups,
+		s.Spins, s.Parks,
+		s.CreditsSent, s.CreditsReceived, s.CreditStalls, s.CreditStallTime)
+}

@@ -1,0 +1,160 @@
+// Http serves pages over RDMA: the unchanged http.Server of the standard library
+// on an rdmanet listener, and the unchanged http.Transport on an rdmanet dialer.
+//
+//	go run ./examples/http
+//
+// starts the server and the client as two processes of this host, fetches pages
+// of several sizes over one kept-alive connection, compares every byte of them
+// and prints how long a request took.
+//
+// The two ends can be started by hand, in two terminals:
+//
+//	go run ./examples/http -listen 127.0.0.1:7080
+//	go run ./examples/http -dial 127.0.0.1:7080
+//
+// The server is the same on the kernel's sockets, where a browser or curl can
+// talk to it:
+//
+//	go run ./examples/http -listen 127.0.0.1:7080 -network tcp
+//	curl -s http://127.0.0.1:7080/pages/1024 | wc -c
+//
+// Flags:
+//
+//	-listen address   run the server alone; ends with Ctrl-C
+//	-dial address     run the client alone
+//	-size bytes       one page size instead of 1 KiB, 64 KiB and 1 MiB
+//	-count n          so many requests of each size instead of as many as fit in half a second
+//	-network name     rdma (the default), rdma4, rdma6, tcp, tcp4, tcp6, unix
+//	-device name      the RDMA device to use instead of the best one for the route
+//
+// The exit status is 0 when every page arrived unchanged, 1 when something
+// failed, 2 for flags that make no sense and 130 when it was interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+
+	dialTimeout = 10 * time.Second
+)
+
+// options is what the flags say.
+type options struct {
+	endpoint.Config
+	listen, dial string
+	size, count  int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(status(ctx, run(ctx, os.Args[1:])))
+}
+
+// status turns the outcome into an exit status and says what failed.
+func status(ctx context.Context, err error) int {
+	var usage usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &usage):
+		if !usage.printed {
+			fmt.Fprintln(os.Stderr, "http:", err)
+		}
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "http: interrupted")
+		return exitInterrupted
+	}
+	fmt.Fprintln(os.Stderr, "http:", err)
+	return exitFailed
+}
+
+func run(ctx context.Context, args []string) error {
+	opt, err := parse(args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case opt.listen != "":
+		return serve(ctx, opt)
+	case opt.dial != "":
+		return fetch(ctx, opt, opt.dial)
+	}
+	return both(ctx, opt)
+}
+
+// both starts the server as a process of its own and is the client.
+func both(ctx context.Context, opt options) error {
+	local, remove, err := opt.Local()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	server, err := child.Start(ctx, "-network", opt.Network, "-device", opt.Device, "-listen", local)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("server  process %d, listening on %s %s\n", server.PID(), opt.Network, server.Address())
+	return errors.Join(fetch(ctx, opt, server.Address()), server.Stop())
+}
+
+// usageError says that the flags make no sense.
+type usageError struct {
+	error
+	printed bool
+}
+
+func parse(args []string) (options, error) {
+	opt := options{Config: endpoint.Config{Timeout: dialTimeout}}
+	fs := flag.NewFlagSet("http", flag.ContinueOnError)
+	fs.StringVar(&opt.listen, "listen", "", "run the server alone, on this `address`")
+	fs.StringVar(&opt.dial, "dial", "", "run the client alone, to this `address`")
+	fs.IntVar(&opt.size, "size", 0, "page size in `bytes` (default: 1024, 65536 and 1048576 in turn)")
+	fs.IntVar(&opt.count, "count", 0, "`number` of requests of each size (default: what fits in half a second)")
+	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
+	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return opt, err
+		}
+		return opt, usageError{error: err, printed: true}
+	}
+	if err := opt.check(fs); err != nil {
+		return opt, usageError{error: err}
+	}
+	return opt, nil
+}
+
+func (o options) check(fs *flag.FlagSet) error {
+	given := map[string]bool{}
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case fs.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: http takes flags only, see -help", fs.Arg(0))
+	case o.listen != "" && o.dial != "":
+		return errors.New("-listen and -dial are the two ends: start two processes, or give neither flag")
+	case o.listen != "" && (given["size"] || given["count"]):
+		return errors.New("-size and -count belong to the client, not to -listen")
+	case given["size"] && (o.size < 1 || o.size > maxPage):
+		return fmt.Errorf("-size %d is not between 1 and %d", o.size, maxPage)
+	case given["count"] && o.count < 1:
+		return fmt.Errorf("-count %d is not at least 1", o.count)
+	}
+	return o.Check()
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram makes the test binary be the program, so that the tests start it as
+// the user does, as processes, and need no compiler.
+const asProgram = "RDMANET_HTTP_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func program(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	// A process under the race detector otherwise sleeps a second when it ends.
+	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	return cmd
+}
+
+func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		require.IsType(t, &exec.ExitError{}, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestAlone(t *testing.T) {
+	for _, network := range []string{"rdma", "tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			out, errs, status := finish(t, program(t, "-network", network, "-count", "20"))
+			require.Zero(t, status, errs)
+			for _, want := range []string{"server  process", "client  process", "1 KiB", "64 KiB", "1 MiB", "p99",
+				"60 pages over 1 connection(s), every byte compared"} {
+				assert.Contains(t, out, want)
+			}
+			if network == "rdma" {
+				assert.Contains(t, out, "device soft0")
+			}
+		})
+	}
+}
+
+func TestTwoEnds(t *testing.T) {
+	server := program(t, "-listen", "127.0.0.1:0")
+	stdout, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	address := strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
+	for range 2 {
+		out, errs, status := finish(t, program(t, "-dial", address, "-size", "100001", "-count", "5"))
+		require.Zero(t, status, errs)
+		assert.Contains(t, out, "5 pages")
+	}
+	require.NoError(t, server.Process.Signal(os.Interrupt))
+	assert.NoError(t, server.Wait(), "Ctrl-C is how a server ends")
+}
+
+func TestPages(t *testing.T) {
+	s := httptest.NewServer(pages())
+	defer s.Close()
+	for path, want := range map[string]int{
+		"/pages/0": 200, "/pages/17": 200, "/pages/-1": 400, "/pages/x": 400, "/pages/99999999999999999999": 400, "/": 404,
+	} {
+		resp, err := http.Get(s.URL + path)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		assert.Equal(t, want, resp.StatusCode, path)
+		if path == "/pages/17" {
+			assert.Equal(t, newPage(17), body)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	wrong := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := newPage(1 << 10)
+		page[500] ^= 1
+		_, _ = w.Write(page)
+	}))
+	defer wrong.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nobody := l.Addr().String()
+	require.NoError(t, l.Close())
+	for _, c := range []struct {
+		args   []string
+		want   string
+		status int
+	}{
+		{[]string{"-network", "tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", exitFailed},
+		{[]string{"-network", "tcp", "-dial", nobody}, "refused", exitFailed},
+		{[]string{"-dial", nobody}, "refused", exitFailed},
+		{[]string{"-device", "nosuch0"}, "nosuch0", exitFailed},
+		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense", exitFailed},
+		{[]string{"-size", "0"}, "not between", exitUsage},
+		{[]string{"-count", "-1"}, "not at least", exitUsage},
+		{[]string{"-network", "udp"}, "unknown network", exitUsage},
+		{[]string{"-listen", ":0", "-size", "1"}, "belong to the client", exitUsage},
+		{[]string{"-listen", ":0", "-dial", ":0"}, "two ends", exitUsage},
+		{[]string{"-nonsense"}, "not defined", exitUsage},
+		{[]string{"file"}, "unexpected argument", exitUsage},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			_, errs, status := finish(t, program(t, c.args...))
+			assert.Equal(t, c.status, status)
+			assert.Contains(t, errs, c.want)
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+)
+
+const maxPage = 64 << 20
+
+// newPage makes the page of n bytes: the same in every process.
+func newPage(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}
+
+// serve serves pages until ctx is done.
+func serve(ctx context.Context, opt options) error {
+	ctx, cancel := child.WithParent(ctx)
+	defer cancel()
+	// The whole difference to a server on TCP is in this call.
+	l, err := opt.Listen(ctx, opt.listen)
+	if err != nil {
+		return err
+	}
+	if err := child.Announce(os.Stdout, l.Addr().String()); err != nil {
+		_ = l.Close()
+		return err
+	}
+	server := &http.Server{Handler: pages(), ReadHeaderTimeout: 10 * time.Second}
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(closed)
+		_ = server.Close()
+	})
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-closed
+	return nil
+}
+
+// pages answers /pages/N with a page of N bytes.
+func pages() http.Handler {
+	all := newPage(maxPage)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /pages/{size}", func(w http.ResponseWriter, r *http.Request) {
+		size, err := strconv.Atoi(r.PathValue("size"))
+		if err != nil || size < 0 || size > maxPage {
+			http.Error(w, fmt.Sprintf("the size of a page is a number from 0 to %d", maxPage), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		_, _ = w.Write(all[:size])
+	})
+	return mux
+}

@@ -1,0 +1,113 @@
+// Package endpoint opens the ends of an example's connection: by rdmanet on the
+// networks "rdma", "rdma4" and "rdma6", by package net on "tcp" and "unix", so
+// that one program can be compared over all of them.
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+// Config says how to connect.
+type Config struct {
+	// Network is "rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6" or "unix".
+	Network string
+	// Device names the RDMA device; empty means the best one for the route.
+	Device string
+	// Timeout bounds Dial; 0 means no bound but the system's.
+	Timeout time.Duration
+}
+
+// Check reports settings that cannot work together.
+func (c Config) Check() error {
+	switch {
+	case !c.rdma() && !c.plain():
+		return fmt.Errorf("unknown network %q: use rdma, rdma4, rdma6, tcp, tcp4, tcp6 or unix", c.Network)
+	case c.Device != "" && !c.rdma():
+		return fmt.Errorf("device %q needs an rdma network, not %q", c.Device, c.Network)
+	}
+	return nil
+}
+
+// Listen listens on address.
+func (c Config) Listen(ctx context.Context, address string) (net.Listener, error) {
+	if c.plain() {
+		return new(net.ListenConfig).Listen(ctx, c.Network, address)
+	}
+	lc := rdmanet.ListenConfig{Device: c.Device}
+	return lc.Listen(ctx, c.Network, address)
+}
+
+// Dial connects to address.
+func (c Config) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if c.plain() {
+		d := net.Dialer{Timeout: c.Timeout}
+		return d.DialContext(ctx, c.Network, address)
+	}
+	d := rdmanet.Dialer{Device: c.Device, Timeout: c.Timeout}
+	return d.DialContext(ctx, c.Network, address)
+}
+
+// Local returns an address of this host that a server can listen on, and a
+// function that removes what was made for it.
+func (c Config) Local() (address string, remove func(), err error) {
+	switch {
+	case c.Network == "unix":
+		dir, err := os.MkdirTemp("", "rdmanet")
+		if err != nil {
+			return "", nil, fmt.Errorf("make a directory for the socket: %w", err)
+		}
+		return filepath.Join(dir, "socket"), func() { _ = os.RemoveAll(dir) }, nil
+	case strings.HasSuffix(c.Network, "6"):
+		return "[::1]:0", func() {}, nil
+	}
+	return "127.0.0.1:0", func() {}, nil
+}
+
+func (c Config) rdma() bool {
+	return c.Network == "rdma" || c.Network == "rdma4" || c.Network == "rdma6"
+}
+
+func (c Config) plain() bool {
+	switch c.Network {
+	case "tcp", "tcp4", "tcp6", "unix":
+		return true
+	}
+	return false
+}
+
+// Device names what carries conn: an RDMA device, or the kernel's sockets.
+func Device(conn net.Conn) string {
+	if c, ok := conn.(*rdmanet.Conn); ok {
+		return c.Device()
+	}
+	return "none (" + conn.LocalAddr().Network() + " socket)"
+}
+
+// Stats returns the connection's counters, where it has any.
+func Stats(conn net.Conn) (s rdmanet.ConnStats, ok bool) {
+	c, ok := conn.(*rdmanet.Conn)
+	if ok {
+		s = c.Stats()
+	}
+	return s, ok
+}
+
+// HalfCloser is what every connection of this package is.
+type HalfCloser interface{ CloseWrite() error }
+
+// CloseWrite tells the peer that nothing more will be written.
+func CloseWrite(conn net.Conn) error {
+	if c, ok := conn.(HalfCloser); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,87 @@
+package endpoint
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheck(t *testing.T) {
+	for _, network := range []string{"rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6", "unix"} {
+		assert.NoError(t, Config{Network: network}.Check())
+	}
+	assert.NoError(t, Config{Network: "rdma", Device: "soft0"}.Check())
+	assert.ErrorContains(t, Config{Network: "udp"}.Check(), `unknown network "udp"`)
+	assert.ErrorContains(t, Config{}.Check(), "unknown network")
+	assert.ErrorContains(t, Config{Network: "unix", Device: "soft0"}.Check(), "needs an rdma network")
+}
+
+func TestEveryNetworkCarriesBytesAndHalfCloses(t *testing.T) {
+	for _, network := range []string{"rdma", "rdma4", "tcp", "tcp4", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			c := Config{Network: network, Timeout: 10 * time.Second}
+			address, remove, err := c.Local()
+			require.NoError(t, err)
+			defer remove()
+			l, err := c.Listen(t.Context(), address)
+			require.NoError(t, err)
+			defer l.Close()
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+			conn, err := c.Dial(t.Context(), l.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, "hello")
+			require.NoError(t, err)
+			require.NoError(t, CloseWrite(conn))
+			got, err := io.ReadAll(conn)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(got))
+
+			stats, ok := Stats(conn)
+			assert.Equal(t, c.rdma(), ok)
+			if ok {
+				assert.NotEmpty(t, Device(conn))
+				assert.EqualValues(t, 5, stats.BytesWritten)
+				assert.EqualValues(t, 5, stats.BytesRead)
+			} else {
+				assert.Contains(t, Device(conn), "socket")
+			}
+		})
+	}
+}
+
+func TestLocalRemovesTheSocket(t *testing.T) {
+	c := Config{Network: "unix"}
+	address, remove, err := c.Local()
+	require.NoError(t, err)
+	l, err := c.Listen(t.Context(), address)
+	require.NoError(t, err)
+	require.FileExists(t, address)
+	remove()
+	_, err = os.Stat(address)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, l.Close())
+
+	address, _, err = Config{Network: "rdma6"}.Local()
+	require.NoError(t, err)
+	assert.Equal(t, "[::1]:0", address)
+}
+
+func TestCloseWriteNeedsAConnectionThatCan(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	assert.Error(t, CloseWrite(a))
+}
