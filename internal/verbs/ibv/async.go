@@ -101,6 +101,9 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) {
 		return // being destroyed
 	}
 	a.queue.raise(ev)
+	if ev.Type == verbs.EventDeviceFatal {
+		a.ctx.lost()
+	}
 }
 
 // isOfObject says that events of the type concern a QP, a CQ or an SRQ.

@@ -210,6 +210,32 @@ func (ch *cmChannel) forget(id *cmID) {
 	delete(ch.ids, id.key)
 }
 
+// lost tells the ids on a device that has failed for good. Where the kernel removes a
+// device it says so itself, but a device that breaks down says it to nobody but its
+// users (ibv_get_async_event(3), DEVICE_FATAL).
+func (ch *cmChannel) lost(ctx *devContext) {
+	ch.mu.Lock()
+	var ids []*cmID
+	for _, id := range ch.ids {
+		ids = append(ids, id)
+	}
+	ch.mu.Unlock()
+	for _, id := range ids {
+		if id.on(ctx) {
+			id.onEvent(&cmEvent{typ: verbs.CMDeviceRemoval})
+		}
+	}
+}
+
+// forgetContext makes the next id on the device make a Context of its own.
+func (ch *cmChannel) forgetContext(ctx *devContext) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.contexts[ctx.handle] == ctx {
+		delete(ch.contexts, ctx.handle)
+	}
+}
+
 // contextOf returns the Context of a device that librdmacm has opened.
 func (ch *cmChannel) contextOf(handle uintptr) (*devContext, error) {
 	ch.mu.Lock()
@@ -217,13 +243,7 @@ func (ch *cmChannel) contextOf(handle uintptr) (*devContext, error) {
 	if ctx := ch.contexts[handle]; ctx != nil {
 		return ctx, nil
 	}
-	ctx, err := newContext(ch.verbs, describe(ch.verbs, at[cContext](handle).device), handle, func(ctx *devContext) {
-		ch.mu.Lock()
-		defer ch.mu.Unlock()
-		if ch.contexts[handle] == ctx {
-			delete(ch.contexts, handle)
-		}
-	})
+	ctx, err := newContext(ch.verbs, describe(ch.verbs, at[cContext](handle).device), handle, ch)
 	if err != nil {
 		return nil, err
 	}

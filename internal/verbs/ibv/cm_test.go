@@ -65,7 +65,7 @@ func deviceAddr(t *testing.T) netip.Addr {
 	defer ctx.Close()
 	where, err := verbstest.Locate(ctx)
 	require.NoError(t, err)
-	return where.GID.GID.Addr()
+	return where.GID.Addr()
 }
 
 func (x *testID) listen(backlog int) netip.AddrPort {
@@ -102,7 +102,7 @@ func (x *testID) qp() verbs.QP {
 }
 
 func TestCMAttributes(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, verbs.CMOptions{AckTimeout: 14})
 	to := l.listen(4)
 	c := newTestID(t, verbs.CMOptions{AckTimeout: 12, TOS: 0x20})
 	c.resolve(to)
@@ -127,6 +127,7 @@ func TestCMAttributes(t *testing.T) {
 	assert.NotZero(t, got.AccessFlags&verbs.AccessRemoteWrite)
 	got, _, err = b.Query()
 	require.NoError(t, err)
+	assert.EqualValues(t, 14, got.Timeout, "the listener's")
 	assert.EqualValues(t, cmMinRNRTimer, got.MinRNRTimer)
 	assert.EqualValues(t, 5, got.RetryCnt)
 	assert.EqualValues(t, 1, l.ListenStats().Requests)

@@ -88,6 +88,10 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		// our QP to ERR, too. On the side that began it changes nothing.
 		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, id.handle)
 	case verbs.CMDeviceRemoval:
+		if id.lost {
+			return false // the kernel and the device may both say it
+		}
+		id.lost = true
 		id.stopTimer()
 		if id.state != cmListening {
 			id.state = cmFailed

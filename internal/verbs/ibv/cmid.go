@@ -55,6 +55,7 @@ type cmID struct {
 	handle uintptr // struct rdma_cm_id, 0 once destroyed
 	state  cmState
 	bound  bool
+	lost   bool // DEVICE_REMOVAL was told
 	opts   verbs.CMOptions
 	ctx    *devContext
 	qp     *qp
@@ -130,6 +131,15 @@ func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 	if err := id.expect("SetOptions", cmIdle); err != nil {
 		return err
 	}
+	if err := id.setOptions(opts); err != nil {
+		return err
+	}
+	id.opts = opts
+	return nil
+}
+
+// setOptions tells the library those options that are its own. mu is held.
+func (id *cmID) setOptions(opts verbs.CMOptions) error {
 	one := int32(1)
 	for _, o := range []struct {
 		name  string
@@ -150,7 +160,6 @@ func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 			return err
 		}
 	}
-	id.opts = opts
 	return nil
 }
 
@@ -161,6 +170,13 @@ func (id *cmID) Verbs() verbs.Context {
 		return nil
 	}
 	return id.ctx
+}
+
+// on says that the id uses a device.
+func (id *cmID) on(ctx *devContext) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.ctx == ctx
 }
 
 func (id *cmID) LocalAddr() netip.AddrPort {

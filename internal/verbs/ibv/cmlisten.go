@@ -55,12 +55,24 @@ func (id *cmID) onRequest(ev *cmEvent) {
 	// The next event is read only after this.
 	at[cCMID](ev.request).context = child.key
 	child.local, child.remote = ev.local, ev.remote
-	if err := child.adopt(ev.verbs); err != nil || !id.queueRequest(child) {
+	if err := child.inherit(id, ev.verbs); err != nil || !id.queueRequest(child) {
 		child.listener = nil
 		_ = child.Close() // refuses it: it came by another device, or there are too many
 		return
 	}
 	id.events.deliver()
+}
+
+// inherit gives a request its device, and those of the listener's options that the
+// kernel does not hand down.
+func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
+	if err := id.adopt(ctx); err != nil {
+		return err
+	}
+	listener.mu.Lock()
+	id.opts = listener.opts
+	listener.mu.Unlock()
+	return id.setOptions(verbs.CMOptions{AckTimeout: id.opts.AckTimeout})
 }
 
 // queueRequest queues a request or has it wait for its turn.

@@ -15,9 +15,8 @@ import (
 type devContext struct {
 	lib    *libibverbs
 	dev    *device
-	handle uintptr // struct ibv_context
-	// forget, of a shared context only, makes the next id make a new one.
-	forget func(*devContext)
+	handle uintptr    // struct ibv_context
+	cm     *cmChannel // of a shared context only
 	limits limits
 	async  *asyncEvents
 
@@ -29,9 +28,9 @@ type devContext struct {
 	srqs   map[uintptr]*srq
 }
 
-func newContext(lib *libibverbs, dev *device, handle uintptr, forget func(*devContext)) (*devContext, error) {
+func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*devContext, error) {
 	c := &devContext{
-		lib: lib, dev: dev, handle: handle, forget: forget,
+		lib: lib, dev: dev, handle: handle, cm: cm,
 		qps: map[uintptr]*qp{}, cqs: map[uintptr]*cq{}, srqs: map[uintptr]*srq{},
 	}
 	var err error
@@ -130,7 +129,7 @@ func (c *devContext) Close() error {
 	case c.closed:
 		c.mu.Unlock()
 		return verbs.ErrClosed
-	case c.forget != nil:
+	case c.cm != nil:
 		c.mu.Unlock()
 		return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
 	case c.users > 0:
@@ -147,8 +146,16 @@ func (c *devContext) Close() error {
 // gone is called when the device was removed. librdmacm closes its context when
 // the last id is gone, and the address may then be another's.
 func (c *devContext) gone() {
-	if c.forget != nil {
-		c.forget(c)
+	if c.cm != nil {
+		c.cm.forgetContext(c)
+	}
+	c.lost()
+}
+
+// lost is called when the device does not work any more.
+func (c *devContext) lost() {
+	if c.cm != nil {
+		c.cm.lost(c)
 	}
 }
 

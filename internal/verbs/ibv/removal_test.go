@@ -105,7 +105,11 @@ func loseDevice(t *testing.T, addr netip.Addr) {
 	s.next(verbs.CMEstablished)
 	fmt.Println(connectedLine)
 	for _, x := range []*testID{c, s} {
-		ev := x.next(verbs.CMDeviceRemoval)
+		ev := <-x.events
+		if ev.Type == verbs.CMDisconnected { // the kernel has removed the other id first
+			ev = x.next(verbs.CMDeviceRemoval)
+		}
+		assert.Equal(t, verbs.CMDeviceRemoval, ev.Type)
 		assert.ErrorIs(t, ev.Err, verbs.ErrNoDevice)
 	}
 	assert.ErrorIs(t, c.Disconnect(), verbs.ErrState)
@@ -114,6 +118,35 @@ func loseDevice(t *testing.T, addr netip.Addr) {
 	for _, x := range []*testID{c, s, l} {
 		assert.NoError(t, x.Close())
 	}
+}
+
+// A device that breaks down says so by an asynchronous event, which no id hears of
+// from the kernel.
+func TestDeviceFatal(t *testing.T) {
+	l, c, other := newTestID(t, verbs.CMOptions{}), newTestID(t, verbs.CMOptions{}), newTestID(t, verbs.CMOptions{})
+	c.resolve(l.listen(4))
+	closeClient := c.qpToClose()
+	defer closeClient()
+	require.NoError(t, c.Connect(nil, 5*time.Second))
+	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	closeServer := s.qpToClose()
+	defer closeServer()
+	require.NoError(t, s.Accept(nil))
+	c.next(verbs.CMEstablished)
+	s.next(verbs.CMEstablished)
+
+	ctx := c.Verbs().(*devContext)
+	for range 2 { // the kernel may remove the device next
+		ctx.async.handle(&cAsyncEvent{eventType: uint32(verbs.EventDeviceFatal)})
+	}
+	for _, x := range []*testID{c, s, l} {
+		assert.ErrorIs(t, x.next(verbs.CMDeviceRemoval).Err, verbs.ErrNoDevice)
+		assert.Empty(t, x.events, "once")
+	}
+	assert.Empty(t, other.events, "an id that is on no device")
+	ev, err := ctx.AsyncEvent(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, verbs.EventDeviceFatal, ev.Type)
 }
 
 // qpToClose makes a QP on the id and returns what closes it with all it needs,
