@@ -22,6 +22,7 @@ func (c *Conn) Close() error {
 	}
 	c.wake(dirRead)
 	c.wake(dirWrite)
+	c.stopKeepAlive()
 	c.sayGoodbye()
 	c.dropPins()
 	c.exit(c.life.decref())

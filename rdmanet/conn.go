@@ -22,8 +22,8 @@ var (
 // does. All methods may be called concurrently; concurrent Reads are served one
 // after the other, and so are concurrent Writes.
 //
-// Locking: a call takes life's lock of its direction, then rx, then tx; never the
-// other way round. rx guards what arrives, tx what is posted; both are held for
+// Locking: a call takes life's lock of its direction, then keepAlive's, then rx, then
+// tx; never the other way round. rx guards what arrives, tx what is posted; both are held for
 // short, bounded times only, never while waiting.
 type Conn struct {
 	life    lifecycle
@@ -35,9 +35,10 @@ type Conn struct {
 	flags atomic.Uint32
 	cause atomic.Pointer[error] // why the connection failed; set once, before flagFailed
 
-	dl       sync.Mutex // guards the deadlines of ep.channel
-	deadline [2]atomic.Int64
-	waiter   [2]waiter
+	dl        sync.Mutex // guards the deadlines of ep.channel
+	deadline  [2]atomic.Int64
+	keepAlive keepAlive
+	waiter    [2]waiter
 
 	busy atomic.Bool // progress was cut short: poll again before sleeping
 
@@ -75,7 +76,8 @@ const (
 	flagPeerClosed             // the peer neither writes nor reads any more
 	flagReadShut               // CloseRead
 	flagWriteShut              // CloseWrite, or Close: the FIN is posted or pending
-	flagGone                   // the connection manager saw the peer disconnect
+	flagGone                   // the peer is not there any more: disconnected, or requests fail
+	flagUnanswered             // with flagGone: its device did not answer
 )
 
 type rxStats struct {
@@ -83,8 +85,8 @@ type rxStats struct {
 }
 
 type txStats struct {
-	bytes, messages, doorbells, creditsSent, stalls, copied, placed uint64
-	stallTime                                                       time.Duration
+	bytes, messages, doorbells, creditsSent, keepAlives, stalls, copied, placed uint64
+	stallTime                                                                   time.Duration
 }
 
 func (c *Conn) has(flag uint32) bool { return c.flags.Load()&flag != 0 }
@@ -102,6 +104,19 @@ func (c *Conn) fail(errno syscall.Errno, detail error) {
 		c.wake(dirRead)
 		c.wake(dirWrite)
 	}
+}
+
+// goneError is the cause of a failure where the peer went without a word.
+func (c *Conn) goneError() error { return newConnError(c.goneErrno(), ErrPeerGone) }
+
+func (c *Conn) failGone() { c.fail(c.goneErrno(), ErrPeerGone) }
+
+// goneErrno tells, as TCP does, a peer that does not answer from one that has left.
+func (c *Conn) goneErrno() syscall.Errno {
+	if c.has(flagUnanswered) {
+		return syscall.ETIMEDOUT
+	}
+	return syscall.ECONNRESET
 }
 
 // failure is the cause of a failed connection.
@@ -134,7 +149,7 @@ func (c *Conn) Stats() ConnStats {
 		BytesRead: rcvd, BytesWritten: t.bytes,
 		MessagesSent: t.messages, MessagesReceived: r.messages,
 		DoorbellsSent: t.doorbells, DoorbellsReceived: r.doorbells,
-		CreditsSent: t.creditsSent, CreditsReceived: r.creditsReceived,
+		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,
 		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
 		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
 		ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),

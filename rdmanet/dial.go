@@ -37,8 +37,9 @@ type Dialer struct {
 	// LocalAddr is the local address to use, a *net.TCPAddr; nil chooses one.
 	LocalAddr net.Addr
 
-	// KeepAlive and KeepAliveConfig are as in net.Dialer. On the software device
-	// the system itself tells that a peer has died, and they change nothing.
+	// KeepAlive and KeepAliveConfig are as in net.Dialer, with the meanings and the
+	// defaults of Conn.SetKeepAliveConfig: KeepAlive is the Idle of a connection
+	// without a KeepAliveConfig, and below 0 there is no keepalive.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
@@ -174,7 +175,7 @@ func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.Ad
 	logger := loggerOr(d.Logger)
 	events := newIDEvents()
 	ec := events.channel()
-	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser})
+	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser, AckTimeout: ackTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +193,7 @@ func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.Ad
 		ep.destroy(nil)
 		return nil, dialCause(ctx, "connect", err)
 	}
+	conn.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
 	return conn, nil
 }
 
@@ -232,13 +234,6 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	events.handOver(c)
 	return c, nil
 }
-
-// Retries of an RC connection. Receivers are never without a receive work request,
-// so RNR retries stay unused; finite, so that a peer that lies about it is noticed.
-const (
-	retryCount    = 7
-	rnrRetryCount = 6
-)
 
 var (
 	errMissingAddress = errors.New("missing address")

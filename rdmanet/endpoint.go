@@ -48,6 +48,7 @@ type endpoint struct {
 
 	maxRing     uint32
 	inline      int  // the largest inline data
+	sameHost    bool // the device reaches this host only, and knows of a peer's death
 	synchronous bool // the device is done with the source when PostSend returns
 	writeImm    bool // doorbells ride on the WRITE; otherwise a SEND follows it
 
@@ -71,6 +72,7 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 	e := &endpoint{
 		id: id, device: ctx.Device().Name(), logger: logger, pinned: newPinnedMemory(), maxRing: s.maxRing,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !s.asynchronous,
+		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
 	if !e.synchronous {

@@ -85,7 +85,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	l := newListener(network, s, lc)
 	opts := cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: network != networkAny,
-		HandshakeTimeout: l.handshakeTimeout,
+		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout,
 	}
 	if l.id, err = cm.NewHandlerChannel(l.event).CreateID(opts); err != nil {
 		return nil, fail(tcpAddr(at), err)

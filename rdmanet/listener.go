@@ -26,6 +26,7 @@ type Listener struct {
 	sizes            sizes
 	logger           *slog.Logger
 	handshakeTimeout time.Duration
+	keepAlive        net.KeepAliveConfig
 
 	// slots holds a token for each connection between its request and its Accept;
 	// queue therefore never blocks.
@@ -54,7 +55,8 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	}
 	l := &Listener{
 		network: network, sizes: s, logger: loggerOr(lc.Logger), handshakeTimeout: timeout,
-		slots: make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
+		keepAlive: dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
+		slots:     make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	l.deadline.init()
@@ -246,6 +248,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn
 		ep.destroy(nil)
 		return nil, err
 	}
+	c.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return l.keepAlive })
 	events.handOver(c)
 	return c, nil
 }

@@ -115,6 +115,8 @@ func (c *Conn) sendFailed(err error) {
 	switch {
 	case c.has(flagPeerClosed):
 		c.fail(syscall.EPIPE, nil)
+	case errors.Is(err, verbs.WCRetryExcErr) && !c.ep.sameHost && !c.has(flagGone):
+		c.flags.Or(flagGone | flagUnanswered)
 	case errors.Is(err, verbs.WCWRFlushErr), errors.Is(err, verbs.WCRetryExcErr),
 		errors.Is(err, verbs.ErrState), errors.Is(err, verbs.ErrClosed):
 		// The peer is not there any more. What it said before it went, perhaps that

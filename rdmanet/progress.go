@@ -124,7 +124,13 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 	case c.has(flagPeerClosed):
 		// It said so before it went.
 	case status == verbs.WCWRFlushErr:
-		c.fail(syscall.ECONNRESET, ErrPeerGone)
+		// The request that failed, if one did, says why.
+		c.tx.Lock()
+		if err := c.sq.reap(); err != nil {
+			c.sendFailed(err)
+		}
+		c.tx.Unlock()
+		c.failGone()
 	case status == verbs.WCLocLenErr:
 		c.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
 	default:

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"math"
 	"net"
-	"time"
 )
 
 // set runs f if the connection is open.
@@ -31,16 +30,6 @@ func (c *Conn) SetLinger(sec int) error {
 
 // SetNoDelay is accepted and changes nothing: a Write is never delayed.
 func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
-
-// SetKeepAlive is accepted and changes nothing on the software device, where the
-// system itself tells at once that the peer's process has died.
-func (c *Conn) SetKeepAlive(bool) error { return c.set(nil) }
-
-// SetKeepAlivePeriod is as SetKeepAlive.
-func (c *Conn) SetKeepAlivePeriod(time.Duration) error { return c.set(nil) }
-
-// SetKeepAliveConfig is as SetKeepAlive.
-func (c *Conn) SetKeepAliveConfig(net.KeepAliveConfig) error { return c.set(nil) }
 
 // SetReadBuffer lets the receive ring grow to bytes, within the MaxReadBuffer the
 // connection was made with, and asks for that size now. As with TCP the system

@@ -20,6 +20,8 @@ type ConnStats struct {
 
 	// CreditsSent and CreditsReceived count doorbells that returned ring space.
 	CreditsSent, CreditsReceived uint64
+	// KeepAlivesSent counts heartbeats to a silent peer.
+	KeepAlivesSent uint64
 
 	// WakeupsSent counts the system calls made to wake a sleeping peer;
 	// WakeupsSuppressed the messages for which none was needed. Zero on devices

@@ -73,7 +73,7 @@ func (c *Conn) writeError() error {
 	case flags&flagFailed != 0:
 		return c.failure()
 	case flags&flagGone != 0:
-		return newConnError(syscall.ECONNRESET, ErrPeerGone)
+		return c.goneError()
 	}
 	return nil
 }

@@ -1,0 +1,239 @@
+package rdmanet
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// Keepalive of a connection over a network, unless it is set otherwise. A reliable
+// connection has none of its own (IBA 9.7.6.1.3 times requests only), so a reader
+// whose peer is cut off would wait for ever. After DefaultKeepAliveIdle of silence
+// a heartbeat is sent; it is answered by the peer's device, without its software. If
+// that takes longer than DefaultKeepAliveCount times DefaultKeepAliveInterval, the
+// connection fails with ETIMEDOUT: a black hole is noticed within nine seconds.
+const (
+	DefaultKeepAliveIdle     = 5 * time.Second
+	DefaultKeepAliveInterval = time.Second
+	DefaultKeepAliveCount    = 4
+)
+
+// minBeat bounds how often a connection looks after itself.
+const minBeat = time.Millisecond
+
+// keepAlive notices that the peer does not answer any more. Its lock is taken
+// before the Conn's others.
+type keepAlive struct {
+	mu     sync.Mutex
+	config net.KeepAliveConfig // without zeros or negative values
+	beat   heartbeat
+	timer  *time.Timer // nil while it is off
+	round  uint64      // tells a timer's call from one that was set later
+}
+
+// A heartbeat decides when a silent peer is asked for a sign of life and when it is
+// given up. It is a state machine without a clock: tick is called when the time that
+// it asked for has passed.
+type heartbeat struct {
+	heard   uint64 // requests that the peer had answered at the last tick
+	asked   bool   // and then it was asked
+	silence int    // ticks without an answer since
+}
+
+type beat uint8
+
+const (
+	beatRest beat = iota // nothing to do
+	beatAsk              // send a heartbeat
+	beatDead             // the peer is gone
+)
+
+// tick is told how many requests the peer has answered so far. It says what to do
+// and when to come again. Silence is noticed after Idle at the latest, since a tick
+// that sees an answer cannot know how long ago it came.
+func (h *heartbeat) tick(heard uint64, config *net.KeepAliveConfig) (beat, time.Duration) {
+	switch {
+	case heard != h.heard:
+		*h = heartbeat{heard: heard}
+		return beatRest, max(config.Idle/2, minBeat)
+	case !h.asked:
+		h.asked = true
+		return beatAsk, max(config.Interval, minBeat)
+	}
+	if h.silence++; h.silence >= config.Count {
+		return beatDead, 0
+	}
+	return beatRest, max(config.Interval, minBeat)
+}
+
+// dialKeepAlive is the configuration of a Dialer's or ListenConfig's two fields, as
+// package net reads them.
+func dialKeepAlive(idle time.Duration, config net.KeepAliveConfig) net.KeepAliveConfig {
+	if !config.Enable && idle >= 0 {
+		config = net.KeepAliveConfig{Enable: true, Idle: idle}
+	}
+	defaults := net.KeepAliveConfig{Idle: DefaultKeepAliveIdle, Interval: DefaultKeepAliveInterval, Count: DefaultKeepAliveCount}
+	return mergeKeepAlive(defaults, config)
+}
+
+// mergeKeepAlive applies config to old: zeros choose the default, negative values
+// leave things as they are.
+func mergeKeepAlive(old, config net.KeepAliveConfig) net.KeepAliveConfig {
+	old.Enable = config.Enable
+	choose(&old.Idle, config.Idle, DefaultKeepAliveIdle)
+	choose(&old.Interval, config.Interval, DefaultKeepAliveInterval)
+	choose(&old.Count, config.Count, DefaultKeepAliveCount)
+	return old
+}
+
+func choose[T int | time.Duration](old *T, value, otherwise T) {
+	switch {
+	case value > 0:
+		*old = value
+	case value == 0:
+		*old = otherwise
+	}
+}
+
+// configureKeepAlive sets the keepalive from now on.
+func (c *Conn) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepAliveConfig) {
+	k := &c.keepAlive
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.config = change(k.config)
+	k.stop()
+	// A process of this host cannot be lost without the device knowing.
+	if k.config.Enable && !c.ep.sameHost && !c.life.closed() {
+		k.beat = heartbeat{}
+		round := k.round
+		k.timer = time.AfterFunc(max(k.config.Idle/2, minBeat), func() { c.lookAfter(round) })
+	}
+}
+
+func (c *Conn) stopKeepAlive() {
+	c.keepAlive.mu.Lock()
+	defer c.keepAlive.mu.Unlock()
+	c.keepAlive.stop()
+}
+
+// stop is called with mu held.
+func (k *keepAlive) stop() {
+	k.round++
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+}
+
+// lookAfter is one tick of the timer.
+func (c *Conn) lookAfter(round uint64) {
+	if !c.life.incref() {
+		return
+	}
+	defer func() { c.exit(c.life.decref()) }()
+	k := &c.keepAlive
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.round != round || c.has(flagFailed|flagPeerClosed) {
+		return // set anew, or nothing is left to look after
+	}
+	heard, err := c.heard()
+	if err != nil {
+		c.giveUp()
+		return
+	}
+	do, next := k.beat.tick(heard, &k.config)
+	switch do {
+	case beatAsk:
+		c.ask()
+	case beatDead:
+		silent := time.Duration(k.config.Count) * k.config.Interval
+		c.fail(syscall.ETIMEDOUT, fmt.Errorf("%w: it did not answer a keepalive within %v", ErrPeerGone, silent))
+		return
+	}
+	k.timer.Reset(next)
+}
+
+// heard is how many requests the peer's device has answered.
+func (c *Conn) heard() (uint64, error) {
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	if err := c.sq.reap(); err != nil {
+		c.sendFailed(err)
+		return 0, err
+	}
+	return c.sq.completed, nil
+}
+
+// ask sends a WRITE of no bytes, which takes neither room nor a receive of the
+// peer's. A queue without room for it holds requests that ask as well.
+func (c *Conn) ask() {
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	if c.has(flagGone) || c.sq.room() <= sendQueueReserve {
+		return
+	}
+	wrs := c.wrs[:1]
+	wrs[0] = verbs.SendWR{
+		Opcode:     verbs.WRRDMAWrite,
+		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
+	}
+	if err := c.sq.post(wrs, true); err != nil {
+		c.sendFailed(err)
+		return
+	}
+	c.txStats.keepAlives++
+}
+
+// giveUp fails a connection whose requests fail, unless the peer has said goodbye
+// or why: a reader that sleeps may hear of it from nobody else.
+func (c *Conn) giveUp() {
+	c.rx.Lock()
+	c.progress()
+	c.rx.Unlock()
+	if !c.has(flagPeerClosed) {
+		c.failGone()
+	}
+}
+
+// SetKeepAlive turns the keepalive on or off. It is on unless Dialer or
+// ListenConfig say otherwise. On the software device, where the system itself tells
+// at once that the peer's process has died, keepalive changes nothing.
+func (c *Conn) SetKeepAlive(keepalive bool) error {
+	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
+		old.Enable = keepalive
+		return old
+	})
+}
+
+// SetKeepAlivePeriod sets how long the peer may be silent before it is asked for a
+// sign of life; 0 means DefaultKeepAliveIdle, and a negative value changes nothing.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
+		choose(&old.Idle, d, DefaultKeepAliveIdle)
+		return old
+	})
+}
+
+// SetKeepAliveConfig sets the keepalive. A peer that does not answer is given up,
+// with ETIMEDOUT, after at most Idle + Count * Interval. Fields that are 0 mean
+// DefaultKeepAliveIdle, DefaultKeepAliveInterval and DefaultKeepAliveCount;
+// negative ones change nothing. Unlike TCP's the times need not be whole seconds.
+//
+// A connection that was given work notices a dead peer by that, too; see the
+// timeouts in docs/ARCHITECTURE.md. On iWARP the heartbeat is complete when TCP has
+// taken it, and it is the device's TCP that gives up.
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
+		return mergeKeepAlive(old, config)
+	})
+}
+
+func (c *Conn) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) error {
+	return c.set(func() { c.configureKeepAlive(change) })
+}
