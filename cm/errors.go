@@ -84,6 +84,10 @@ func (e *DriverError) Error() string { return e.Driver + ": " + e.Err.Error() }
 // Unwrap returns the driver's own error.
 func (e *DriverError) Unwrap() error { return e.Err }
 
+// A LibraryError, found by errors.As, says that a library of the system is missing
+// or too old, and what to install.
+type LibraryError = verbs.LibraryError
+
 // A NoDriverError says that no driver serves an address, and what each of them said.
 type NoDriverError struct {
 	Op      string         // "bind", "listen" or "resolve"

@@ -97,6 +97,9 @@ type (
 	RejectReason = verbs.RejectReason
 	// ListenStats count what happened at a listening ID.
 	ListenStats = verbs.CMListenStats
+
+	// Library is a library of the system that a driver loads.
+	Library = verbs.Library
 )
 
 // What the types above are used with; the others' constants are in package verbs.
@@ -114,6 +117,27 @@ const (
 	TransportRoCE     = verbs.TransportRoCE
 	TransportIWARP    = verbs.TransportIWARP
 	TransportSoftware = verbs.TransportSoftware
+
+	PortNop         = verbs.PortNop
+	PortDown        = verbs.PortDown
+	PortInit        = verbs.PortInit
+	PortArmed       = verbs.PortArmed
+	PortActive      = verbs.PortActive
+	PortActiveDefer = verbs.PortActiveDefer
+
+	LinkLayerUnspecified = verbs.LinkLayerUnspecified
+	LinkLayerInfiniBand  = verbs.LinkLayerInfiniBand
+	LinkLayerEthernet    = verbs.LinkLayerEthernet
+
+	MTU256  = verbs.MTU256
+	MTU512  = verbs.MTU512
+	MTU1024 = verbs.MTU1024
+	MTU2048 = verbs.MTU2048
+	MTU4096 = verbs.MTU4096
+
+	GIDTypeIB     = verbs.GIDTypeIB
+	GIDTypeRoCEv1 = verbs.GIDTypeRoCEv1
+	GIDTypeRoCEv2 = verbs.GIDTypeRoCEv2
 
 	AccessLocalWrite   = verbs.AccessLocalWrite
 	AccessRemoteWrite  = verbs.AccessRemoteWrite

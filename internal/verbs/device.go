@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 )
 
 // A Device is an RDMA device (an HCA or RNIC, or the software device) that can be opened.
@@ -96,6 +97,22 @@ const (
 	// never looked at again.
 	CapSynchronous
 )
+
+// capNames are the names of the DeviceCaps, lowest bit first.
+var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous"}
+
+// Names are the names of the abilities that are there.
+func (c DeviceCaps) Names() []string {
+	var names []string
+	for i, name := range capNames {
+		if c&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (c DeviceCaps) String() string { return strings.Join(c.Names(), ", ") }
 
 // DeviceAttr holds a device's attributes (ibv_device_attr).
 type DeviceAttr struct {

@@ -54,15 +54,14 @@ func TestMemlockHint(t *testing.T) {
 	assert.ErrorContains(t, err, "LimitMEMLOCK=infinity")
 }
 
-func TestLibraryError(t *testing.T) {
+func TestLoad(t *testing.T) {
 	err := load("libno-such-thing.so.7", "libno-such-thing7", nil)
-	var lib *LibraryError
+	var lib *verbs.LibraryError
 	if assert.ErrorAs(t, err, &lib) {
 		assert.Equal(t, "libno-such-thing.so.7", lib.Library)
 	}
 	assert.ErrorIs(t, err, verbs.ErrNoDevice)
 	assert.ErrorContains(t, err, "apt-get install libno-such-thing7")
-	assert.False(t, errors.Is(err, verbs.ErrNotSupported))
 
 	var addr uintptr
 	err = load("libc.so.6", "libc6", []symbol{{"no_such_function", &addr, false}})

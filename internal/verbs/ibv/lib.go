@@ -14,21 +14,11 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// A LibraryError says that a library of rdma-core cannot be used, and what to
-// install.
-type LibraryError struct {
-	Library string // "libibverbs.so.1"
-	Package string // Debian's packages that bring it
-	Err     error  // what the dynamic linker said
-}
-
-func (e *LibraryError) Error() string {
-	return fmt.Sprintf("%s cannot be used (on Debian and Ubuntu: apt-get install %s): %v", e.Library, e.Package, e.Err)
-}
-
-// Unwrap returns verbs.ErrNoDevice, since without the library there is none, and
-// the dynamic linker's error.
-func (e *LibraryError) Unwrap() []error { return []error{verbs.ErrNoDevice, e.Err} }
+// What is loaded.
+const (
+	nameVerbs = "libibverbs.so.1"
+	nameCM    = "librdmacm.so.1"
+)
 
 // libibverbs has the entry points of libibverbs that are real functions; see
 // cContextOps for the others.
@@ -75,7 +65,7 @@ type symbol struct {
 
 var loadVerbs = sync.OnceValues(func() (*libibverbs, error) {
 	l := new(libibverbs)
-	err := load("libibverbs.so.1", "libibverbs1 ibverbs-providers", []symbol{
+	err := load(nameVerbs, "libibverbs1 ibverbs-providers", []symbol{
 		{"ibv_get_device_list", &l.getDeviceList, false},
 		{"ibv_free_device_list", &l.freeDeviceList, false},
 		{"ibv_get_device_guid", &l.getDeviceGUID, false},
@@ -121,7 +111,7 @@ var loadCM = sync.OnceValues(func() (*librdmacm, error) {
 		return nil, err
 	}
 	l := new(librdmacm)
-	err := load("librdmacm.so.1", "librdmacm1", []symbol{
+	err := load(nameCM, "librdmacm1", []symbol{
 		{"rdma_create_event_channel", &l.createEventChannel, false},
 		{"rdma_destroy_event_channel", &l.destroyEventChannel, false},
 		{"rdma_create_id", &l.createID, false},
@@ -152,14 +142,14 @@ var loadCM = sync.OnceValues(func() (*librdmacm, error) {
 func load(file, pkg string, symbols []symbol) error {
 	handle, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return &LibraryError{Library: file, Package: pkg, Err: err}
+		return &verbs.LibraryError{Library: file, Package: pkg, Err: err}
 	}
 	for _, s := range symbols {
 		addr, err := purego.Dlsym(handle, s.name)
 		if err == nil {
 			*s.addr = addr
 		} else if !s.optional {
-			return &LibraryError{Library: file, Package: pkg, Err: fmt.Errorf("it is too old: %w", err)}
+			return &verbs.LibraryError{Library: file, Package: pkg, Err: fmt.Errorf("it is too old: %w", err)}
 		}
 	}
 	return nil

@@ -1,0 +1,14 @@
+package verbs
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestDeviceCapsSayTheirNames(t *testing.T) {
+	assert.Empty(t, DeviceCaps(0).String())
+	assert.Equal(t, "write with immediate, SRQ", (CapWriteImm | CapSRQ).String())
+	assert.Equal(t, []string{"synchronous"}, (CapSynchronous | 1<<30).Names())
+	assert.Len(t, (2*CapSynchronous - 1).Names(), len(capNames), "each has one")
+}

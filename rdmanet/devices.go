@@ -1,0 +1,235 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// A Device is an RDMA device of this host as it was found by Devices.
+type Device struct {
+	Name      string // what Dialer.Device and ListenConfig.Device take: "mlx5_0", "rxe0", "soft0"
+	Driver    string // the driver that found it: "soft" or "ibv"
+	Transport cm.Transport
+	NodeGUID  GUID
+	Firmware  string
+	Caps      cm.DeviceCaps
+	MaxQP     int // a connection takes one QP at each end
+
+	// Addrs are the addresses of this host that Listen takes on the device, and
+	// that connections over it come from.
+	Addrs []netip.Addr
+	Ports []Port
+
+	// Err joins what could not be found out and why: the device is busy or was
+	// removed, /dev/infiniband may not be opened. What else is here was found out.
+	Err error
+}
+
+// A Port is a port of a Device.
+type Port struct {
+	Number    uint8 // they count from 1
+	State     cm.PortState
+	LinkLayer cm.LinkLayer
+	ActiveMTU int    // in bytes
+	MaxMTU    int    // in bytes
+	LID       uint16 // InfiniBand only
+	GIDs      []GID  // the entries of the GID table that are in use
+}
+
+// A GID is an entry of a port's GID table.
+type GID struct {
+	Index  int
+	GID    cm.GID
+	Type   cm.GIDType
+	NetDev string     // the network device it belongs to, "" if none
+	Addr   netip.Addr // the IP address it stands for, invalid if it stands for none
+}
+
+// GUID is a global unique identifier.
+type GUID uint64
+
+func (g GUID) String() string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", uint16(g>>48), uint16(g>>32), uint16(g>>16), uint16(g))
+}
+
+// A Driver is a source of devices.
+type Driver struct {
+	Name string // "soft", "ibv"
+
+	// Libraries are the libraries of the system that it loads, or would load.
+	Libraries []cm.Library
+
+	// Err says why it cannot have devices, as a *cm.LibraryError for a missing
+	// library or cm.ErrNotSupported for a system that it does not serve; nil if it
+	// could look for some, though there may be none.
+	Err error
+}
+
+// Drivers lists the drivers of this program, whether they have devices or not.
+func Drivers() []Driver { return driversOf(verbs.Drivers()) }
+
+// Devices lists the RDMA devices of this host, the software device included, in the
+// order in which an address looks for one. It asks each device: it is meant for
+// people and for start-up, not for every dial.
+//
+// The error joins a *cm.DriverError for each driver that could not list its
+// devices; those of the others come with it. That a driver can have none, because
+// its library is not installed or the system is not one that it serves, is an error
+// only if no device was found at all; Drivers always tells. A device that was found
+// but cannot be used is in the list, with its Err.
+func Devices() ([]Device, error) { return devicesOf(verbs.Drivers()) }
+
+func driversOf(drivers []verbs.Driver) []Driver {
+	all := make([]Driver, len(drivers))
+	for i, d := range drivers {
+		all[i].Name = d.Name()
+		_, all[i].Err = d.Devices()
+		if l, ok := d.(verbs.Loader); ok {
+			all[i].Libraries = l.Libraries()
+		}
+	}
+	return all
+}
+
+func devicesOf(drivers []verbs.Driver) ([]Device, error) {
+	local, err := localAddrs()
+	errs := []error{err}
+	var found []Device
+	var absent []error
+	for _, driver := range drivers {
+		devices, err := driver.Devices()
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrNoDevice), errors.Is(err, verbs.ErrNotSupported):
+			absent = append(absent, &cm.DriverError{Driver: driver.Name(), Err: err})
+		default:
+			errs = append(errs, &cm.DriverError{Driver: driver.Name(), Err: err})
+		}
+		for _, device := range devices {
+			found = append(found, examine(driver, device, local))
+		}
+	}
+	if len(found) == 0 {
+		errs = append(errs, absent...)
+	}
+	return found, errors.Join(errs...)
+}
+
+// localAddrs are the addresses of this host, link-local ones with their zones.
+func localAddrs() (all []netip.Addr, err error) {
+	nics, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, nic := range nics {
+		addrs, err := nic.Addrs()
+		if err != nil {
+			continue // the interface went away meanwhile
+		}
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			addr := p.Addr().Unmap()
+			if addr.Is6() && addr.IsLinkLocalUnicast() {
+				addr = addr.WithZone(nic.Name)
+			}
+			all = append(all, addr)
+		}
+	}
+	return all, nil
+}
+
+// examine asks a device for all there is to know.
+func examine(driver verbs.Driver, device verbs.Device, local []netip.Addr) Device {
+	d := Device{Name: device.Name(), Driver: driver.Name(), Transport: device.Transport(), NodeGUID: GUID(device.GUID())}
+	addrs, addrsErr := addrsOf(driver, device.Name(), local)
+	d.Addrs = addrs
+	d.Err = errors.Join(d.query(device), addrsErr)
+	return d
+}
+
+// addrsOf picks the addresses that lead to a device: to each of them the driver
+// has a route on it.
+func addrsOf(driver verbs.Driver, device string, local []netip.Addr) (addrs []netip.Addr, err error) {
+	for _, a := range local {
+		route, err := driver.Route(device, a)
+		switch {
+		case err == nil && route.Device == device:
+			addrs = append(addrs, a)
+		case err != nil && !errors.Is(err, ErrNoRoute):
+			return addrs, err // it would be the same for all
+		}
+	}
+	return addrs, nil
+}
+
+func (d *Device) query(device verbs.Device) (err error) {
+	ctx, err := device.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ctx.Close()) }()
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	d.Firmware, d.Caps, d.MaxQP = attr.FWVer, attr.Caps, attr.MaxQP
+	if attr.NodeGUID != 0 {
+		d.NodeGUID = GUID(attr.NodeGUID)
+	}
+	var errs []error
+	for n := 1; n <= attr.PhysPortCnt; n++ {
+		port, err := queryPort(ctx, uint8(n))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("port %d: %w", n, err))
+		}
+		if port.Number != 0 {
+			d.Ports = append(d.Ports, port)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// queryPort returns what could be found out; a Port without a number is nothing.
+func queryPort(ctx verbs.Context, number uint8) (Port, error) {
+	attr, err := ctx.QueryPort(number)
+	if err != nil {
+		return Port{}, err
+	}
+	p := Port{
+		Number: number, State: attr.State, LinkLayer: attr.LinkLayer, LID: attr.LID,
+		ActiveMTU: attr.ActiveMTU.Bytes(), MaxMTU: attr.MaxMTU.Bytes(),
+	}
+	for i := range attr.GIDTblLen {
+		e, err := ctx.QueryGID(number, i)
+		switch {
+		case errors.Is(err, verbs.ErrInvalid):
+			return p, nil // the table has become shorter meanwhile
+		case err != nil:
+			return p, fmt.Errorf("GID %d: %w", i, err)
+		case e.GID.IsZero():
+			continue
+		}
+		p.GIDs = append(p.GIDs, GID{Index: i, GID: e.GID, Type: e.Type, NetDev: e.NetDev, Addr: ipOf(e)})
+	}
+	return p, nil
+}
+
+// ipOf is the IP address that a GID stands for: RoCE makes GIDs of addresses.
+func ipOf(e verbs.GIDEntry) netip.Addr {
+	if e.Type == verbs.GIDTypeIB {
+		return netip.Addr{}
+	}
+	a := e.GID.Addr()
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		a = a.WithZone(e.NetDev)
+	}
+	return a
+}
