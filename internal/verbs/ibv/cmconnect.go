@@ -12,9 +12,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// cmMinRNRTimer is 0.64 ms; librdmacm leaves 0, which is 655 ms.
-const cmMinRNRTimer = 12
-
 func (id *cmID) CreateQP(domain verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
 	p, ok := domain.(*pd)
 	if !ok {
@@ -232,7 +229,7 @@ func (id *cmID) establish() error {
 // closed or has failed meanwhile needs it no more.
 func (q *qp) shortenRNR() {
 	if q != nil {
-		_ = q.Modify(&verbs.QPAttr{MinRNRTimer: cmMinRNRTimer}, verbs.QPMaskMinRNRTimer)
+		_ = q.Modify(&verbs.QPAttr{MinRNRTimer: verbs.DefaultMinRNRTimer}, verbs.QPMaskMinRNRTimer)
 	}
 }
 

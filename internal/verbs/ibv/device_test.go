@@ -107,7 +107,8 @@ func TestUD(t *testing.T) {
 		return qp
 	}
 	a, b := newQP(), newQP()
-	handle, err := pd.CreateAH(&verbs.AHAttr{DGID: at.GID.GID, SGIDIndex: at.GID.Index, PortNum: at.Port, HopLimit: 64, IsGlobal: true})
+	av := at.AH(at.GID, at.LID)
+	handle, err := pd.CreateAH(&av)
 	require.NoError(t, err)
 
 	copy(mem.Bytes(), "datagram")

@@ -13,11 +13,11 @@ import (
 // bringUpTo takes a QP from INIT to RTS by hand.
 func (s *side) bringUpTo(peer uint32) {
 	s.t.Helper()
-	rtr := verbs.QPAttr{State: verbs.QPRTR, PathMTU: verbs.MTU4096, DestQPN: peer, MinRNRTimer: 1, MaxDestRdAtomic: 1,
-		AH: verbs.AHAttr{IsGlobal: true, DGID: verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1")), PortNum: 1}}
-	require.NoError(s.t, s.qp.Modify(&rtr, verbs.RCMaskRTR))
-	rts := verbs.QPAttr{State: verbs.QPRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 1}
-	require.NoError(s.t, s.qp.Modify(&rts, verbs.RCMaskRTS))
+	require.NoError(s.t, verbs.BringUp(s.qp, verbs.QPAttr{
+		PathMTU: verbs.MTU4096, DestQPN: peer, MinRNRTimer: 1, MaxDestRdAtomic: 1, MaxRdAtomic: 1,
+		AH:      verbs.AHAttr{IsGlobal: true, DGID: verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1")), PortNum: 1},
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+	}))
 }
 
 // TestBringUpIsDone: when the second of two QPs is up, they are connected.

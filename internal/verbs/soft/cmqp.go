@@ -8,13 +8,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-const (
-	// cmAckTimeout is the exponent of the ACK timeout where the options name none: 0.27 s.
-	cmAckTimeout = 16
-	// cmMinRNRTimer is 0.64 ms; librdmacm's own choice of 0 would be 655 ms.
-	cmMinRNRTimer = 12
-)
-
 func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -83,7 +76,7 @@ func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
 	}
 	timeout := id.opts.AckTimeout
 	if timeout == 0 {
-		timeout = cmAckTimeout
+		timeout = verbs.DefaultAckTimeout
 	}
 	return verbs.QPAttr{
 		PathMTU:     verbs.MTU4096,
@@ -99,7 +92,7 @@ func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
 		PortNum:         1,
 		MaxRdAtomic:     min(own.InitiatorDepth, peer.ResponderResources),
 		MaxDestRdAtomic: own.ResponderResources,
-		MinRNRTimer:     cmMinRNRTimer,
+		MinRNRTimer:     verbs.DefaultMinRNRTimer,
 		Timeout:         timeout,
 		RetryCnt:        retry,
 		RNRRetry:        peer.RNRRetryCount,

@@ -34,7 +34,7 @@ func TestArmedBeforeAttach(t *testing.T) {
 	offerB, fdsB := b.offerTo(sb, sa)
 	qa, qb := a.qp.(*qp), b.qp.(*qp)
 	ignore := func(bool, error) {}
-	attr := verbs.QPAttr{RNRRetry: 7, RetryCnt: 7, Timeout: cmAckTimeout}
+	attr := verbs.QPAttr{RNRRetry: 7, RetryCnt: 7, Timeout: verbs.DefaultAckTimeout}
 
 	require.NoError(t, qb.toRTS(attr))
 	require.NoError(t, qb.attach(sb, offerA, fdsA, func([]byte) {}, ignore))
@@ -113,7 +113,7 @@ func TestParameters(t *testing.T) {
 	require.EqualValues(t, 4, attr.MaxDestRdAtomic)
 	require.EqualValues(t, 3, attr.RetryCnt) // the dialer's, for both
 	require.EqualValues(t, 5, attr.RNRRetry)
-	require.EqualValues(t, cmAckTimeout, attr.Timeout)
+	require.EqualValues(t, verbs.DefaultAckTimeout, attr.Timeout)
 	require.Equal(t, d.qp.QPN(), attr.DestQPN)
 	require.Equal(t, verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic, attr.AccessFlags)
 }

@@ -3,17 +3,15 @@ package verbstest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// Location is where a Context is attached: the port and the GID to connect by.
+// Location is where a Context is attached: the port and the GID to connect by, and
+// how many READs and atomics the device takes.
 type Location struct {
-	Port    uint8
-	GID     verbs.GIDEntry
-	MTU     verbs.MTU
-	LID     uint16
-	RoCE    bool // the address vector is global
+	verbs.PortGID
 	RdAtom  uint8
 	DestRdA uint8
 }
@@ -26,20 +24,18 @@ func Locate(ctx verbs.Context) (Location, error) {
 		return Location{}, err
 	}
 	for port := uint8(1); int(port) <= dev.PhysPortCnt; port++ {
-		attr, err := ctx.QueryPort(port)
+		attr, gids, err := verbs.PortGIDs(ctx, port)
 		if err != nil {
 			return Location{}, err
 		}
 		if attr.State != verbs.PortActive {
 			continue
 		}
-		gid, err := bestGID(ctx, port, attr.GIDTblLen)
-		if err != nil {
-			return Location{}, err
+		if len(gids) == 0 {
+			return Location{}, fmt.Errorf("port %d has no GID", port)
 		}
 		return Location{
-			Port: port, GID: gid, MTU: attr.ActiveMTU, LID: attr.LID,
-			RoCE:    attr.LinkLayer != verbs.LinkLayerInfiniBand,
+			PortGID: slices.MaxFunc(gids, func(a, b verbs.PortGID) int { return gidRank(a) - gidRank(b) }),
 			RdAtom:  uint8(min(dev.MaxQPInitRdAtom, 16)),
 			DestRdA: uint8(min(dev.MaxQPRdAtom, 16)),
 		}, nil
@@ -47,32 +43,14 @@ func Locate(ctx verbs.Context) (Location, error) {
 	return Location{}, errors.New("no active port")
 }
 
-func bestGID(ctx verbs.Context, port uint8, n int) (verbs.GIDEntry, error) {
-	var best verbs.GIDEntry
-	bestRank := 0
-	for i := range n {
-		g, err := ctx.QueryGID(port, i)
-		if err != nil {
-			return best, fmt.Errorf("GID %d of port %d: %w", i, port, err)
-		}
-		rank := 0
-		switch {
-		case g.GID.IsZero():
-		case g.Type == verbs.GIDTypeRoCEv2 && g.GID.Addr().Is4():
-			rank = 3
-		case g.Type == verbs.GIDTypeRoCEv2:
-			rank = 2
-		default:
-			rank = 1
-		}
-		if rank > bestRank {
-			best, bestRank = g, rank
-		}
+func gidRank(g verbs.PortGID) int {
+	switch {
+	case g.Type == verbs.GIDTypeRoCEv2 && g.GID.Addr().Is4():
+		return 2
+	case g.Type == verbs.GIDTypeRoCEv2:
+		return 1
 	}
-	if bestRank == 0 {
-		return best, fmt.Errorf("port %d has no GID", port)
-	}
-	return best, nil
+	return 0
 }
 
 // Address is what two QPs must know of each other before they can be connected;
@@ -107,53 +85,39 @@ func DefaultConnAttr() ConnAttr {
 
 // InitAttr is what takes a QP from RESET to INIT, with RCMaskInit.
 func (at Location) InitAttr(c ConnAttr) verbs.QPAttr {
-	return verbs.QPAttr{State: verbs.QPInit, PortNum: at.Port, AccessFlags: c.Access}
+	return at.attr(verbs.QPInit, Address{}, Address{}, c)
 }
 
 // RTRAttr is what takes a QP from INIT to RTR, with RCMaskRTR.
 func (at Location) RTRAttr(remote Address, c ConnAttr) verbs.QPAttr {
-	return verbs.QPAttr{
-		State:   verbs.QPRTR,
-		PathMTU: at.MTU,
-		DestQPN: remote.QPN,
-		RQPSN:   remote.PSN,
-		AH: verbs.AHAttr{
-			DGID: remote.GID, DLID: remote.LID, SGIDIndex: at.GID.Index,
-			PortNum: at.Port, HopLimit: 64, IsGlobal: at.RoCE,
-		},
-		MaxDestRdAtomic: at.DestRdA,
-		MinRNRTimer:     c.MinRNRTimer,
-	}
+	return at.attr(verbs.QPRTR, Address{}, remote, c)
 }
 
 // RTSAttr is what takes a QP from RTR to RTS, with RCMaskRTS.
 func (at Location) RTSAttr(local Address, c ConnAttr) verbs.QPAttr {
+	return at.attr(verbs.QPRTS, local, Address{}, c)
+}
+
+func (at Location) attr(to verbs.QPState, local, remote Address, c ConnAttr) verbs.QPAttr {
 	return verbs.QPAttr{
-		State:       verbs.QPRTS,
-		SQPSN:       local.PSN,
-		Timeout:     c.Timeout,
-		RetryCnt:    c.RetryCnt,
-		RNRRetry:    c.RNRRetry,
-		MaxRdAtomic: at.RdAtom,
+		State:           to,
+		PortNum:         at.Port,
+		AccessFlags:     c.Access,
+		PathMTU:         at.ActiveMTU,
+		AH:              at.AH(remote.GID, remote.LID),
+		DestQPN:         remote.QPN,
+		RQPSN:           remote.PSN,
+		SQPSN:           local.PSN,
+		MaxDestRdAtomic: at.DestRdA,
+		MaxRdAtomic:     at.RdAtom,
+		MinRNRTimer:     c.MinRNRTimer,
+		Timeout:         c.Timeout,
+		RetryCnt:        c.RetryCnt,
+		RNRRetry:        c.RNRRetry,
 	}
 }
 
-// BringUp takes a QP from RESET, or from INIT, to RTS by hand, as programs do that use no
-// connection manager.
+// BringUp takes a QP from RESET, or from INIT, to RTS by hand.
 func BringUp(qp verbs.QP, at Location, local, remote Address, c ConnAttr) error {
-	if qp.State() == verbs.QPReset {
-		attr := at.InitAttr(c)
-		if err := qp.Modify(&attr, verbs.RCMaskInit); err != nil {
-			return fmt.Errorf("RESET to INIT: %w", err)
-		}
-	}
-	attr := at.RTRAttr(remote, c)
-	if err := qp.Modify(&attr, verbs.RCMaskRTR); err != nil {
-		return fmt.Errorf("INIT to RTR: %w", err)
-	}
-	attr = at.RTSAttr(local, c)
-	if err := qp.Modify(&attr, verbs.RCMaskRTS); err != nil {
-		return fmt.Errorf("RTR to RTS: %w", err)
-	}
-	return nil
+	return verbs.BringUp(qp, at.attr(verbs.QPRTS, local, remote, c))
 }

@@ -78,7 +78,7 @@ func (e *env) cmAddr() netip.Addr {
 	if e.cfg.Addr.IsValid() {
 		return e.cfg.Addr
 	}
-	return e.at.GID.GID.Addr()
+	return e.at.GID.Addr()
 }
 
 // listen starts a listener on a port of its choice.

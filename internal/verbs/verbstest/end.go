@@ -134,7 +134,7 @@ func setDefault(v *int, d int) {
 
 // Address is what the peer must know of the End.
 func (e *End) Address() Address {
-	return Address{QPN: e.QP.QPN(), PSN: e.PSN, GID: e.At.GID.GID, LID: e.At.LID}
+	return Address{QPN: e.QP.QPN(), PSN: e.PSN, GID: e.At.GID, LID: e.At.LID}
 }
 
 // Init takes the QP from RESET to INIT, where it takes receives.

@@ -231,7 +231,7 @@ func (p *peer) make(ctx verbs.Context, create func(verbs.PD, *verbs.QPInitAttr) 
 }
 
 func (p *peer) address() Address {
-	return Address{QPN: p.qp.QPN(), PSN: 99, GID: p.at.GID.GID, LID: p.at.LID}
+	return Address{QPN: p.qp.QPN(), PSN: 99, GID: p.at.GID, LID: p.at.LID}
 }
 
 // send sends n numbered messages, one after the other.

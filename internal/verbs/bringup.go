@@ -1,0 +1,80 @@
+package verbs
+
+import "fmt"
+
+// Timing of a reliable connection, where the application names none.
+const (
+	// DefaultAckTimeout is the exponent of the ACK timeout: 4.096 us x 2^16, which
+	// is 0.27 s.
+	DefaultAckTimeout = 16
+	// DefaultMinRNRTimer is 0.64 ms (IBA table 46). What a QP has that nobody sets,
+	// 0, would be 655 ms.
+	DefaultMinRNRTimer = 12
+)
+
+// bringUpHopLimit is how many routers a packet of a QP brought up by hand may pass:
+// what Linux gives to IP packets.
+const bringUpHopLimit = 64
+
+// A PortGID is a port with one entry of its GID table: the local end of an address
+// vector. The two belong together, for an index means nothing on another port.
+type PortGID struct {
+	GIDEntry
+	PortAttr
+}
+
+// AH is the address vector that leads from here to the port with the given GID and,
+// on InfiniBand, LID.
+func (p *PortGID) AH(dgid GID, dlid uint16) AHAttr {
+	return AHAttr{
+		DGID: dgid, DLID: dlid, SGIDIndex: p.Index, PortNum: p.Port, HopLimit: bringUpHopLimit,
+		IsGlobal: p.LinkLayer != LinkLayerInfiniBand,
+	}
+}
+
+// PortGIDs returns a port's attributes and the entries of its GID table that are in use.
+func PortGIDs(ctx Context, port uint8) (PortAttr, []PortGID, error) {
+	attr, err := ctx.QueryPort(port)
+	if err != nil {
+		return attr, nil, err
+	}
+	var gids []PortGID
+	for i := range attr.GIDTblLen {
+		g, err := ctx.QueryGID(port, i)
+		if err != nil {
+			return attr, gids, fmt.Errorf("GID %d of port %d: %w", i, port, err)
+		}
+		if !g.GID.IsZero() {
+			gids = append(gids, PortGID{g, attr})
+		}
+	}
+	return attr, gids, nil
+}
+
+// rcSteps are the transitions of a reliable connection on its way up.
+var rcSteps = []struct {
+	to   QPState
+	mask QPAttrMask
+}{
+	{QPInit, RCMaskInit},
+	{QPRTR, RCMaskRTR},
+	{QPRTS, RCMaskRTS},
+}
+
+// BringUp takes an RC QP from RESET, or from INIT, to RTS without a connection
+// manager. attr holds what the three transitions need; its State does not matter. If
+// one fails the QP stays where the one before has left it.
+func BringUp(qp QP, attr QPAttr) error {
+	from := qp.State()
+	for _, step := range rcSteps {
+		if from == QPInit && step.to == QPInit {
+			continue
+		}
+		attr.State = step.to
+		if err := qp.Modify(&attr, step.mask); err != nil {
+			return fmt.Errorf("%v to %v: %w", from, step.to, err)
+		}
+		from = step.to
+	}
+	return nil
+}
