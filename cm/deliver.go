@@ -51,6 +51,12 @@ func (id *ID) post(l *leg, ev *Event) {
 	}
 	was := id.state
 	id.state = was.after(ev.Type, id.bound)
+	if ev.Type == DeviceRemoval {
+		l.lost = true
+		if !slices.ContainsFunc(id.legs, func(l *leg) bool { return !l.lost }) {
+			id.state = StateDisconnected
+		}
+	}
 	if id.state == StateDisconnected && was != StateDisconnected {
 		id.cause = ev.Err
 	}

@@ -22,7 +22,7 @@ const (
 	Rejected        = verbs.CMRejected        // the peer refuses
 	Established     = verbs.CMEstablished     // the connection is up
 	Disconnected    = verbs.CMDisconnected    // the connection has ended
-	DeviceRemoval   = verbs.CMDeviceRemoval   // the device has gone; the ID must be closed
+	DeviceRemoval   = verbs.CMDeviceRemoval   // the device has gone; unless it listens on others, the ID must be closed
 	MulticastJoin   = verbs.CMMulticastJoin   // a multicast group was joined
 	MulticastError  = verbs.CMMulticastError  // joining a group failed, or the group has gone
 	AddrChange      = verbs.CMAddrChange      // the local address moved to another device

@@ -57,7 +57,7 @@ func TestEvents(t *testing.T) {
 		{Disconnected, StateConnected, StateDisconnected, as[*ConnectionError]("cm: connection with 127.0.0.1:4000 failed: boom")},
 		{DeviceRemoval, StateConnected, StateDisconnected, as[*DeviceRemovedError](`cm: device "soft0" was removed: boom`)},
 		{DeviceRemoval, StateBound, StateDisconnected, as[*DeviceRemovedError](`cm: device "" was removed: boom`)},
-		{DeviceRemoval, StateListening, StateListening, as[*DeviceRemovedError](`cm: device "" was removed: boom`)},
+		{DeviceRemoval, StateListening, StateDisconnected, as[*DeviceRemovedError](`cm: device "" was removed: boom`)},
 		{MulticastJoin, StateAddrResolved, StateAddrResolved, isNil},
 		{MulticastError, StateAddrResolved, StateAddrResolved, as[*ConnectionError]("cm: connection with 127.0.0.1:4000 failed: boom")},
 		{AddrChange, StateConnected, StateConnected, isNil},

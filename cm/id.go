@@ -43,6 +43,7 @@ type leg struct {
 	driver string
 	device string // as the driver's route named it, "" if unknown
 	id     verbs.CMID
+	lost   bool // its device was removed; guarded by the ID's mu
 }
 
 // State returns where the ID stands. Another goroutine or an event may change it

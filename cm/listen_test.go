@@ -199,3 +199,22 @@ func TestCloseDuringListen(t *testing.T) {
 	require.Equal(t, StateClosed, id.State())
 	require.Zero(t, a.open()+b.open())
 }
+
+// A listener that loses a device goes on with the others, and ends with the last.
+func TestListenerLosesItsDevices(t *testing.T) {
+	a, b := newSoft(), newNIC()
+	ec := queueOn(t, a, b)
+	id := newID(t, ec, Options{})
+	require.NoError(t, id.BindAddr(netip.AddrPortFrom(wildcard, 4000)))
+	require.NoError(t, id.Listen(3))
+	b.last().emit(DeviceRemoval)
+	mustGet(t, ec, DeviceRemoval)
+	require.Equal(t, StateListening, id.State())
+	last := a.last()
+	a.request(last, "still there")
+	require.Equal(t, "still there", string(mustGet(t, ec, ConnectRequest).Param.PrivateData))
+	last.emit(DeviceRemoval)
+	mustGet(t, ec, DeviceRemoval)
+	require.Equal(t, StateDisconnected, id.State())
+	require.NoError(t, id.Close())
+}

@@ -85,7 +85,7 @@ func (s State) after(ev EventType, bound bool) State {
 			return StateDisconnected
 		}
 	case DeviceRemoval:
-		// The other devices of a listening ID go on.
+		// The other devices of a listening ID go on, as long as it has one.
 		if s != StateListening && s != StateClosed {
 			return StateDisconnected
 		}

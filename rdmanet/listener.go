@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -33,8 +34,8 @@ type Listener struct {
 	slots chan struct{}
 	queue chan *Conn
 
-	ctx      context.Context // ends with Close
-	close    context.CancelFunc
+	ctx      context.Context // ends with Close, or with the device
+	close    context.CancelCauseFunc
 	closing  sync.Once
 	serving  sync.WaitGroup
 	mu       sync.Mutex // orders new handshakes against Close
@@ -58,7 +59,7 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 		keepAlive: dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
 		slots:     make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
 	}
-	l.ctx, l.close = context.WithCancel(context.Background())
+	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
 	return l
 }
@@ -68,6 +69,8 @@ func (l *Listener) opError(op string, err error) error {
 }
 
 // Accept waits for a connection and returns it, a *Conn, which the caller must Close.
+// When every device that the listener is bound to was removed it fails with ENODEV;
+// a listener on a wildcard address serves devices that come later, too.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -82,7 +85,7 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 		expired := l.deadline.wait()
 		select { // what has ended comes first, whatever else is ready
 		case <-l.ctx.Done():
-			return nil, l.opError(opAccept, net.ErrClosed)
+			return nil, l.opError(opAccept, l.endError())
 		case <-expired:
 			if !l.deadline.passed(expired) {
 				continue
@@ -102,6 +105,16 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 			return c, nil
 		}
 	}
+}
+
+// endError says why the listener has ended.
+func (l *Listener) endError() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	return context.Cause(l.ctx)
 }
 
 // Addr returns the address the listener is bound to, a *net.TCPAddr.
@@ -126,7 +139,7 @@ func (l *Listener) Close() error {
 		l.mu.Lock()
 		l.closed = true
 		l.mu.Unlock()
-		l.close()
+		l.close(net.ErrClosed)
 		err = l.id.Close()
 		l.serving.Wait()
 		close(l.queue)
@@ -155,6 +168,9 @@ func (l *Listener) event(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
 		if ev.Err != nil {
 			l.logger.Warn("rdmanet: listener", "addr", l.addr, "event", ev.Type, "err", ev.Err)
+		}
+		if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
+			l.close(newConnError(syscall.ENODEV, ev.Err)) // no client can come any more
 		}
 		return
 	}
@@ -204,7 +220,7 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 		l.failed.Add(1)
 		return fmt.Errorf("client left before it was accepted: %v", ev)
 	case <-l.ctx.Done():
-		return l.refuse(req.ID, cm.RefusedShutdown, net.ErrClosed)
+		return l.refuse(req.ID, cm.RefusedShutdown, l.endError())
 	}
 	c, err := l.accept(req.ID, events, peer)
 	if err != nil {

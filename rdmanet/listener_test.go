@@ -2,10 +2,13 @@ package rdmanet
 
 import (
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestAcceptOfClosedQueue has an Accept that came past its look at Close and then
@@ -23,11 +26,36 @@ func TestAcceptOfClosedQueue(t *testing.T) {
 		done <- err
 	}()
 	// The Accept is past its first look, or will be: both must end well.
-	time.AfterFunc(10*time.Millisecond, l.close)
+	time.AfterFunc(10*time.Millisecond, func() { l.close(net.ErrClosed) })
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, net.ErrClosed)
 	case <-time.After(patience):
 		t.Fatal("Accept hangs")
 	}
+}
+
+// TestListenerLosesItsDevice has the device removed under an Accept that waits.
+func TestListenerLosesItsDevice(t *testing.T) {
+	l := flavour{}.newListener(t)
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		accepted <- err
+	}()
+	removed := &cm.DeviceRemovedError{Device: "soft0"}
+	l.event(&cm.Event{Type: cm.DeviceRemoval, ID: l.id, Err: removed})
+	select {
+	case err := <-accepted:
+		t.Fatalf("another device of the listener goes on, but Accept said %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	require.NoError(t, l.id.Close()) // as with the last device
+	l.event(&cm.Event{Type: cm.DeviceRemoval, ID: l.id, Err: removed})
+	within(t, patience, "Accept", func() {
+		err := <-accepted
+		require.ErrorIs(t, err, syscall.ENODEV)
+		require.ErrorIs(t, err, cm.ErrDeviceRemoved)
+		require.NotErrorIs(t, err, net.ErrClosed)
+	})
 }
