@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 )
 
 // asyncEvents reads a context's asynchronous events on one goroutine, parked in
@@ -19,7 +20,7 @@ import (
 type asyncEvents struct {
 	ctx   *devContext
 	file  *os.File // a duplicate of async_fd
-	queue asyncQueue
+	queue event.Async
 	done  chan struct{}
 }
 
@@ -80,7 +81,7 @@ func (a *asyncEvents) run(raw syscall.RawConn) {
 					continue
 				}
 				// The device was removed; there will be no more events.
-				a.queue.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+				a.queue.Raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 				a.ctx.gone()
 				return true
 			}
@@ -100,7 +101,7 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) {
 	if isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil {
 		return // being destroyed
 	}
-	a.queue.raise(ev)
+	a.queue.Raise(ev)
 	if ev.Type == verbs.EventDeviceFatal {
 		a.ctx.lost()
 	}
@@ -146,5 +147,5 @@ func (c *devContext) event(raw *cAsyncEvent) verbs.AsyncEvent {
 func (a *asyncEvents) stop() {
 	a.file.Close()
 	<-a.done
-	a.queue.close()
+	a.queue.Close()
 }

@@ -17,8 +17,8 @@ import (
 
 // The connection manager: cm.go is the event channel, cmid.go the id and its
 // life, cmresolve.go how it gets its addresses, cmlisten.go a listener,
-// cmconnect.go the exchange, cmevent.go what the events do, cmqueue.go how the
-// application learns of them, route.go which device leads where.
+// cmconnect.go the exchange, cmevent.go what the events do, route.go which device
+// leads where.
 
 // cmChannel is the one rdma_event_channel of the process, with one goroutine,
 // parked in the network poller, that reads it. It is never closed.

@@ -157,12 +157,12 @@ func (id *cmID) timedOut(timeout time.Duration) {
 	}
 	id.state = cmFailed
 	id.timer = nil
-	id.events.push(verbs.CMEvent{
+	id.events.Push(verbs.CMEvent{
 		Type: verbs.CMUnreachable, ID: id,
 		Err: fmt.Errorf("%v did not answer within %v: %w", id.remote, timeout, syscall.ETIMEDOUT),
 	})
 	id.mu.Unlock()
-	id.events.deliver()
+	id.events.Deliver()
 }
 
 func (id *cmID) Accept(param *verbs.ConnParam) error {
@@ -182,7 +182,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		return err
 	}
 	if id.state == cmResponded {
-		defer id.events.deliver()
+		defer id.events.Deliver()
 		defer id.mu.Unlock()
 		return id.establish()
 	}
@@ -220,7 +220,7 @@ func (id *cmID) establish() error {
 		return err
 	}
 	id.state = cmConnected
-	id.events.push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+	id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 	return nil
 }
 

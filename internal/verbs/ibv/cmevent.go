@@ -24,9 +24,9 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		id.mu.Unlock()
 		return
 	}
-	id.events.push(out)
+	id.events.Push(out)
 	id.mu.Unlock()
-	id.events.deliver()
+	id.events.Deliver()
 }
 
 // step changes the state; false says that the event concerns nobody any more. mu

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 )
 
 // cmState is where a cmID stands.
@@ -49,7 +50,7 @@ type cmID struct {
 	ch     *cmChannel
 	key    uintptr
 	device string // the only device it may use, "" if any
-	events eventQueue
+	events event.Queue
 
 	mu     sync.Mutex
 	handle uintptr // struct rdma_cm_id, 0 once destroyed
@@ -84,7 +85,7 @@ func (driver) CreateID(name string, sink verbs.CMSink) (verbs.CMID, error) {
 		return nil, err
 	}
 	id := &cmID{ch: ch, device: name}
-	id.events.init(sink)
+	id.events.Init(sink)
 	ch.register(id)
 	var handle uintptr
 	r, errno := ch.verbs.callErrno(ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), id.key, rdmaPSTCP)
@@ -120,7 +121,7 @@ func (id *cmID) expect(op string, states ...cmState) error {
 	return fmt.Errorf("%s on an id that is %v: %w", op, id.state, verbs.ErrState)
 }
 
-func (id *cmID) SetSink(sink verbs.CMSink) { id.events.setSink(sink) }
+func (id *cmID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
 
 func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 	if opts.AckTimeout > 31 {
@@ -225,7 +226,7 @@ func (id *cmID) Close() error {
 	was := id.state
 	if was == cmClosed {
 		id.mu.Unlock()
-		id.events.close()
+		id.events.Close()
 		return verbs.ErrClosed
 	}
 	id.state = cmClosed
@@ -248,7 +249,7 @@ func (id *cmID) Close() error {
 		err = errors.Join(err, request.ID.Close())
 	}
 	// A request that waits for its turn in the queue was not given to anybody.
-	for _, ev := range id.events.close() {
+	for _, ev := range id.events.Close() {
 		if ev.Type == verbs.CMConnectRequest {
 			err = errors.Join(err, ev.ID.Close())
 		}

@@ -50,7 +50,7 @@ func (id *cmID) ListenStats() verbs.CMListenStats {
 // onRequest makes an id of a request.
 func (id *cmID) onRequest(ev *cmEvent) {
 	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param}
-	child.events.init(id.events.currentSink())
+	child.events.Init(id.events.Sink())
 	id.ch.register(child)
 	// The next event is read only after this.
 	at[cCMID](ev.request).context = child.key
@@ -60,7 +60,7 @@ func (id *cmID) onRequest(ev *cmEvent) {
 		_ = child.Close() // refuses it: it came by another device, or there are too many
 		return
 	}
-	id.events.deliver()
+	id.events.Deliver()
 }
 
 // inherit gives a request its device, and those of the listener's options that the
@@ -96,7 +96,7 @@ func (id *cmID) queueRequest(child *cmID) bool {
 
 // announce queues a request for the sink. mu is held.
 func (id *cmID) announce(ev verbs.CMEvent) bool {
-	if !id.events.push(ev) {
+	if !id.events.Push(ev) {
 		return false
 	}
 	id.listen.unanswered++
@@ -117,7 +117,7 @@ func (id *cmID) answered() {
 	id.mu.Unlock()
 	if next {
 		// Not on the goroutine of the application that has answered.
-		go id.events.deliver()
+		go id.events.Deliver()
 	}
 }
 

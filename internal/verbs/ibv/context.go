@@ -120,7 +120,7 @@ func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
 }
 
 func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	return c.async.queue.next(ctx)
+	return c.async.queue.Next(ctx)
 }
 
 func (c *devContext) Close() error {
@@ -172,7 +172,7 @@ func (c *devContext) forgetQP(q *qp) {
 	c.mu.Lock()
 	delete(c.qps, q.handle)
 	c.mu.Unlock()
-	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == q })
+	c.async.queue.Forget(func(ev verbs.AsyncEvent) bool { return ev.QP == q })
 }
 
 func (c *devContext) addCQ(q *cq) {
@@ -185,7 +185,7 @@ func (c *devContext) forgetCQ(q *cq) {
 	c.mu.Lock()
 	delete(c.cqs, q.handle)
 	c.mu.Unlock()
-	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == q })
+	c.async.queue.Forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == q })
 }
 
 func (c *devContext) addSRQ(s *srq) {
@@ -198,5 +198,5 @@ func (c *devContext) forgetSRQ(s *srq) {
 	c.mu.Lock()
 	delete(c.srqs, s.handle)
 	c.mu.Unlock()
-	c.async.queue.forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == s })
+	c.async.queue.Forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == s })
 }

@@ -51,8 +51,8 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 	}
 	to, err := reachable(dst.Addr())
 	if err != nil {
-		id.events.push(verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Err: err})
-		id.events.start()
+		id.events.Push(verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Err: err})
+		id.events.Start()
 		return nil
 	}
 	dst = netip.AddrPortFrom(to, dst.Port())
@@ -60,8 +60,8 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 		return err
 	}
 	id.ctx, id.remote, id.state = id.dev.sharedContext(), dst, cmAddrResolved
-	id.events.push(verbs.CMEvent{Type: verbs.CMAddrResolved, ID: id})
-	id.events.start()
+	id.events.Push(verbs.CMEvent{Type: verbs.CMAddrResolved, ID: id})
+	id.events.Start()
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (id *cmID) ResolveRoute(time.Duration) error {
 		return err
 	}
 	id.state = cmRouteResolved
-	id.events.push(verbs.CMEvent{Type: verbs.CMRouteResolved, ID: id})
-	id.events.start()
+	id.events.Push(verbs.CMEvent{Type: verbs.CMRouteResolved, ID: id})
+	id.events.Start()
 	return nil
 }

@@ -83,7 +83,7 @@ type dial struct {
 func (d *dial) run() {
 	ev := d.exchange()
 	if d.id.conclude(&ev) {
-		d.id.events.deliver()
+		d.id.events.Deliver()
 		return
 	}
 	if ev.Type == verbs.CMEstablished {

@@ -139,21 +139,21 @@ func (l *listener) meet(h *halfOpen, err error) bool {
 // bring gives a request to the sink, as an id of its own. The id's events are
 // held back until the sink has seen it.
 func (l *listener) bring(sock *socket, req *request) {
-	id := newID(l.id.dev, l.id.events.currentSink())
+	id := newID(l.id.dev, l.id.events.Sink())
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
 	id.opts = l.opts
 	id.local, id.remote = req.dst, req.src
 	id.sock, id.request, id.listen = sock, req, l
-	id.events.hold()
+	id.events.Hold()
 
 	l.count(&l.stats.Requests)
 	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(req.param)}
-	l.id.events.pushThen(ev, func(delivered bool) {
-		id.events.drain()
+	l.id.events.PushThen(ev, func(delivered bool) {
+		id.events.Release()
 		if !delivered {
 			id.Close()
 		}
 	})
-	l.id.events.deliver()
+	l.id.events.Deliver()
 }

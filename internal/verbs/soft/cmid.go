@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,7 +46,7 @@ func (s cmState) String() string { return cmStateNames[s] }
 // look at the state; after Close they find cmClosed and undo what they hold.
 type cmID struct {
 	dev    *device // its name is the name space of addresses
-	events eventQueue
+	events event.Queue
 	done   chan struct{} // closed by Close
 
 	mu     sync.Mutex
@@ -81,11 +82,11 @@ type request struct {
 // newID makes an idle id.
 func newID(dev *device, sink verbs.CMSink) *cmID {
 	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
-	id.events.init(sink)
+	id.events.Init(sink)
 	return id
 }
 
-func (id *cmID) SetSink(sink verbs.CMSink) { id.events.setSink(sink) }
+func (id *cmID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
 
 func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 	switch {
@@ -152,7 +153,7 @@ func (id *cmID) Close() error {
 	was := id.state
 	if was == cmClosed {
 		id.mu.Unlock()
-		id.events.close() // the first Close may still be waiting for it
+		id.events.Close() // the first Close may still be waiting for it
 		return verbs.ErrClosed
 	}
 	id.state = cmClosed
@@ -181,7 +182,7 @@ func (id *cmID) Close() error {
 	if dialFD >= 0 {
 		unix.Close(dialFD)
 	}
-	id.events.close()
+	id.events.Close()
 	return nil
 }
 

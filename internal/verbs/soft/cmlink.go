@@ -16,7 +16,7 @@ func (id *cmID) conclude(ev *verbs.CMEvent) bool {
 	if id.state != cmConnecting {
 		return false
 	}
-	id.events.push(*ev)
+	id.events.Push(*ev)
 	switch {
 	case ev.Type != verbs.CMEstablished:
 		id.state = cmFailed
@@ -39,7 +39,7 @@ func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
 	id.state = cmFailed
 	id.confirmed()
 	if ev != nil {
-		id.events.push(*ev)
+		id.events.Push(*ev)
 	}
 	id.mu.Unlock()
 	return true
@@ -54,10 +54,10 @@ func (id *cmID) onMessage(msg []byte) {
 	if err == nil && id.state == cmAccepting {
 		id.confirmed()
 		id.state = cmConnected
-		id.events.push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 		id.mu.Unlock()
 		qp.retry() // what was posted before the dialer was up
-		id.events.start()
+		id.events.Start()
 		return
 	}
 	id.mu.Unlock()
@@ -96,20 +96,20 @@ func (id *cmID) end(err error) {
 		id.state = cmFailed
 		id.confirmed()
 		err = fmt.Errorf("the dialer left before the connection stood: %w", err)
-		id.events.push(verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err})
+		id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err})
 	case cmConnected:
 		id.disconnected(err)
 	}
 	id.mu.Unlock()
-	id.events.start()
+	id.events.Start()
 }
 
 // disconnected is called with mu held. Nothing of a connection lingers in a
 // network, so that the time of waiting is over at once.
 func (id *cmID) disconnected(err error) {
 	id.state = cmDisconnected
-	id.events.push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id, Err: err})
-	id.events.push(verbs.CMEvent{Type: verbs.CMTimewaitExit, ID: id})
+	id.events.Push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id, Err: err})
+	id.events.Push(verbs.CMEvent{Type: verbs.CMTimewaitExit, ID: id})
 }
 
 // Disconnect is nothing new to an id whose peer has disconnected.
@@ -128,6 +128,6 @@ func (id *cmID) Disconnect() error {
 	qp := id.qp
 	id.mu.Unlock()
 	qp.disconnect()
-	id.events.start()
+	id.events.Start()
 	return nil
 }

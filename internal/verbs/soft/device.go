@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 )
 
 // device is verbs.Device.
@@ -52,7 +53,7 @@ type devContext struct {
 
 	keys  keyTable
 	mems  memories
-	async asyncQueue
+	async event.Async
 	qpns  qpnBlocks
 
 	mu     sync.Mutex
@@ -220,11 +221,11 @@ func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
 }
 
 func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	return c.async.next(ctx)
+	return c.async.Next(ctx)
 }
 
 // raise reports an asynchronous event.
-func (c *devContext) raise(ev verbs.AsyncEvent) { c.async.raise(ev) }
+func (c *devContext) raise(ev verbs.AsyncEvent) { c.async.Raise(ev) }
 
 func (c *devContext) Close() error {
 	c.mu.Lock()
@@ -238,7 +239,7 @@ func (c *devContext) Close() error {
 		return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, c.users)
 	}
 	c.closed = true
-	c.async.close()
+	c.async.Close()
 	c.qpns.close()
 	return nil
 }

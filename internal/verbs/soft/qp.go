@@ -238,7 +238,7 @@ func (q *qp) Close() error {
 	}
 	q.releaseCQs()
 	q.ctx.qpns.give(q.num)
-	q.ctx.async.forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
+	q.ctx.async.Forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
 	q.pd.removeQP(q)
 	return nil
 }

@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64) && !noverbs
-
-package ibv
+package event
 
 import (
 	"context"
@@ -13,15 +11,16 @@ import (
 // dropped.
 const maxAsync = 1024
 
-// asyncQueue holds asynchronous events until somebody asks for them.
-type asyncQueue struct {
+// Async holds asynchronous events until somebody asks for them. Its zero value is ready for use.
+type Async struct {
 	mu     sync.Mutex
 	events []verbs.AsyncEvent
 	more   chan struct{} // closed and replaced when an event arrives; nil if nobody waits
 	closed bool
 }
 
-func (a *asyncQueue) raise(ev verbs.AsyncEvent) {
+// Raise adds an event.
+func (a *Async) Raise(ev verbs.AsyncEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -34,15 +33,15 @@ func (a *asyncQueue) raise(ev verbs.AsyncEvent) {
 	a.wake()
 }
 
-func (a *asyncQueue) wake() {
+func (a *Async) wake() {
 	if a.more != nil {
 		close(a.more)
 		a.more = nil
 	}
 }
 
-// next waits for an event until ctx ends or the queue is closed.
-func (a *asyncQueue) next(ctx context.Context) (verbs.AsyncEvent, error) {
+// Next waits for an event until ctx ends or the queue is closed.
+func (a *Async) Next(ctx context.Context) (verbs.AsyncEvent, error) {
 	for {
 		ev, more, err := a.take()
 		if err != nil || more == nil {
@@ -57,7 +56,7 @@ func (a *asyncQueue) next(ctx context.Context) (verbs.AsyncEvent, error) {
 }
 
 // take returns the oldest event, or else what to wait for.
-func (a *asyncQueue) take() (verbs.AsyncEvent, <-chan struct{}, error) {
+func (a *Async) take() (verbs.AsyncEvent, <-chan struct{}, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -75,8 +74,8 @@ func (a *asyncQueue) take() (verbs.AsyncEvent, <-chan struct{}, error) {
 	return verbs.AsyncEvent{}, a.more, nil
 }
 
-// forget drops the events of an object that is destroyed.
-func (a *asyncQueue) forget(about func(verbs.AsyncEvent) bool) {
+// Forget drops the events of an object that is destroyed.
+func (a *Async) Forget(about func(verbs.AsyncEvent) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	keep := a.events[:0]
@@ -89,7 +88,8 @@ func (a *asyncQueue) forget(about func(verbs.AsyncEvent) bool) {
 	a.events = keep
 }
 
-func (a *asyncQueue) close() {
+// Close drops the events; those who wait, and all who ask later, get ErrClosed.
+func (a *Async) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true

@@ -1,0 +1,175 @@
+package event
+
+import (
+	"reflect"
+	"runtime"
+	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// A Queue gives the events of one id to its sink, in order and one at a time. No
+// goroutine belongs to it: whoever brings an event from a goroutine of the driver
+// delivers it himself, and a call of the application starts a goroutine for its
+// event. Init comes first.
+type Queue struct {
+	mu      sync.Mutex
+	idle    sync.Cond // on mu: running became false
+	sink    verbs.CMSink
+	queue   []queued
+	running bool // some goroutine delivers
+	closed  bool
+}
+
+// queued is an event and what follows its delivery.
+type queued struct {
+	ev    verbs.CMEvent
+	after func(delivered bool)
+}
+
+// Init makes the queue ready for use.
+func (q *Queue) Init(sink verbs.CMSink) {
+	q.idle.L = &q.mu
+	q.sink = sink
+}
+
+// SetSink changes where later events go.
+func (q *Queue) SetSink(sink verbs.CMSink) {
+	q.mu.Lock()
+	q.sink = sink
+	q.mu.Unlock()
+}
+
+// Sink is where events go now.
+func (q *Queue) Sink() verbs.CMSink {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sink
+}
+
+// Push adds an event; false says that the queue is closed. Deliver or Start must
+// follow. They are apart so that an event can be pushed under a lock that the sink
+// may need.
+func (q *Queue) Push(ev verbs.CMEvent) bool { return q.PushThen(ev, nil) }
+
+// PushThen is Push with what runs, if it is not nil, on the delivering goroutine when
+// the sink has returned, or on another when the event was dropped.
+func (q *Queue) PushThen(ev verbs.CMEvent, after func(delivered bool)) bool {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		if after != nil {
+			after(false)
+		}
+		return false
+	}
+	q.queue = append(q.queue, queued{ev, after})
+	q.mu.Unlock()
+	return true
+}
+
+// Start delivers what is queued on a goroutine of its own.
+func (q *Queue) Start() {
+	if q.claim() {
+		go q.Release()
+	}
+}
+
+// Deliver delivers what is queued on the caller's goroutine, which is the driver's,
+// unless another goroutine is at it.
+func (q *Queue) Deliver() {
+	if q.claim() {
+		q.Release()
+	}
+}
+
+// Hold keeps events back until Release is called. The queue must be idle.
+func (q *Queue) Hold() {
+	q.mu.Lock()
+	q.running = true
+	q.mu.Unlock()
+}
+
+func (q *Queue) claim() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running || len(q.queue) == 0 {
+		return false
+	}
+	q.running = true
+	return true
+}
+
+// Release delivers until nothing is queued; its caller has held the queue.
+func (q *Queue) Release() {
+	q.mu.Lock()
+	for len(q.queue) > 0 && !q.closed {
+		e := q.queue[0]
+		q.queue[0] = queued{}
+		q.queue = q.queue[1:]
+		sink := q.sink
+		q.mu.Unlock()
+		callSink(sink, e.ev)
+		if e.after != nil {
+			e.after(true)
+		}
+		q.mu.Lock()
+	}
+	q.running = false
+	q.idle.Broadcast()
+	q.mu.Unlock()
+}
+
+// Close drops what is queued, returns it, and waits for a running sink, unless the
+// caller is inside a sink itself: of this id it would wait for ever, of another the
+// two could wait for each other.
+func (q *Queue) Close() []verbs.CMEvent {
+	q.mu.Lock()
+	q.closed = true
+	dropped := q.queue
+	q.queue = nil
+	if q.running && !insideSink() {
+		for q.running {
+			q.idle.Wait()
+		}
+	}
+	q.mu.Unlock()
+	events := make([]verbs.CMEvent, len(dropped))
+	for i, e := range dropped {
+		events[i] = e.ev
+		if e.after != nil {
+			e.after(false)
+		}
+	}
+	return events
+}
+
+// callSink is the frame by which insideSink knows a goroutine that delivers.
+//
+//go:noinline
+func callSink(sink verbs.CMSink, ev verbs.CMEvent) {
+	sink(ev)
+}
+
+var callSinkEntry = reflect.ValueOf(callSink).Pointer()
+
+// insideSink says whether the calling goroutine is in a sink. It looks at the
+// stack, which is slow, but only a Close during a delivery asks.
+func insideSink() bool {
+	pcs := make([]uintptr, 64)
+	n := runtime.Callers(2, pcs)
+	for n == len(pcs) {
+		pcs = make([]uintptr, 2*len(pcs))
+		n = runtime.Callers(2, pcs)
+	}
+	frames := runtime.CallersFrames(pcs[:n])
+	for {
+		frame, more := frames.Next()
+		if frame.Entry == callSinkEntry {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package event
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+func TestQueueKeepsOrder(t *testing.T) {
+	const producers, each = 8, 200
+	var (
+		q       Queue
+		inside  int
+		next    [producers]uint16
+		arrived sync.WaitGroup
+	)
+	arrived.Add(producers * each)
+	q.Init(func(ev verbs.CMEvent) {
+		inside++
+		require.Equal(t, 1, inside) // the race detector sees it too
+		p := ev.Param.QPNum
+		require.Equal(t, next[p], uint16(ev.Reason))
+		next[p]++
+		inside--
+		arrived.Done()
+	})
+	for p := range producers {
+		go func() {
+			for i := range each {
+				q.Push(verbs.CMEvent{Param: verbs.ConnParam{QPNum: uint32(p)}, Reason: verbs.RejectReason(i)})
+				if i%2 == 0 {
+					q.Start()
+				} else {
+					q.Deliver()
+				}
+			}
+		}()
+	}
+	arrived.Wait()
+	q.Close()
+}
+
+func TestQueueCloseWaitsForTheSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q Queue
+		release := make(chan struct{})
+		delivered, closed := 0, false
+		q.Init(func(verbs.CMEvent) {
+			delivered++
+			<-release
+			require.False(t, closed)
+		})
+		q.Push(verbs.CMEvent{})
+		q.Start()
+		dropped := false
+		q.PushThen(verbs.CMEvent{Type: verbs.CMDisconnected}, func(ok bool) { dropped = !ok })
+		synctest.Wait()
+		done := make(chan struct{})
+		var left []verbs.CMEvent
+		go func() {
+			left = q.Close()
+			closed = true
+			close(done)
+		}()
+		synctest.Wait()
+		close(release)
+		<-done
+		require.True(t, dropped)
+		require.Len(t, left, 1)
+		require.Equal(t, verbs.CMDisconnected, left[0].Type)
+
+		// And nothing comes afterwards.
+		require.False(t, q.Push(verbs.CMEvent{}))
+		dropped = false
+		require.False(t, q.PushThen(verbs.CMEvent{}, func(ok bool) { dropped = !ok }))
+		require.True(t, dropped)
+		q.Deliver()
+		require.Equal(t, 1, delivered)
+	})
+}
+
+func TestQueueCloseInsideSink(t *testing.T) {
+	var a, b Queue
+	done := make(chan struct{})
+	a.Init(func(verbs.CMEvent) {
+		b.Push(verbs.CMEvent{})
+		b.Deliver()
+	})
+	b.Init(func(verbs.CMEvent) {
+		b.Close() // its own
+		a.Close() // one further up the stack
+		close(done)
+	})
+	a.Push(verbs.CMEvent{})
+	a.Start()
+	<-done
+	require.False(t, insideSink())
+}
+
+func TestQueueHold(t *testing.T) {
+	var q Queue
+	var got []verbs.CMEventType
+	q.Init(func(ev verbs.CMEvent) { got = append(got, ev.Type) })
+	q.Hold()
+	q.Push(verbs.CMEvent{Type: verbs.CMEstablished})
+	q.Deliver()
+	q.Start()
+	require.Empty(t, got)
+	q.Release()
+	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, got)
+}
+
+// What a sink causes follows what it is told, and comes after what is queued already.
+func TestQueueOrderInsideSink(t *testing.T) {
+	var q Queue
+	var got []verbs.CMEventType
+	const returned = 99
+	q.Init(func(ev verbs.CMEvent) {
+		got = append(got, ev.Type)
+		if ev.Type == verbs.CMAddrResolved {
+			require.True(t, q.Push(verbs.CMEvent{Type: verbs.CMDisconnected}))
+			q.Deliver()
+			got = append(got, returned)
+		}
+	})
+	q.Push(verbs.CMEvent{Type: verbs.CMAddrResolved})
+	q.Push(verbs.CMEvent{Type: verbs.CMRouteResolved})
+	q.Deliver()
+	require.Equal(t, []verbs.CMEventType{verbs.CMAddrResolved, returned, verbs.CMRouteResolved, verbs.CMDisconnected}, got)
+}
