@@ -3,6 +3,7 @@ package cm
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -12,19 +13,23 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// fakeDriver is a verbs.Driver whose ids do what the test says. Only the
-// connection manager is there; its verbs cannot be used.
+// fakeDriver is a verbs.Driver whose ids do what the test says. Of its verbs only the
+// queries of ports are there.
 type fakeDriver struct {
 	name      string
 	device    string
 	transport verbs.Transport
 	routes    map[netip.Addr]verbs.Route // by destination; a missing one is ErrNoRoute
 	createErr error
+	ports     []fakePort
+	openErr   error
 
 	prepare func(*fakeID) // called with each new id
 
 	mu  sync.Mutex
 	ids []*fakeID
+
+	contexts atomic.Int32 // that Open has opened and nobody has closed
 }
 
 func (d *fakeDriver) Name() string { return d.name }
@@ -102,10 +107,17 @@ func (d *fakeDriver) request(l *fakeID, privateData string) *fakeID {
 
 type fakeDevice struct{ *fakeDriver }
 
-func (d fakeDevice) Name() string                 { return d.device }
-func (d fakeDevice) GUID() uint64                 { return 1 }
-func (d fakeDevice) Transport() verbs.Transport   { return d.transport }
-func (d fakeDevice) Open() (verbs.Context, error) { return fakeContext{dev: d}, nil }
+func (d fakeDevice) Name() string               { return d.device }
+func (d fakeDevice) GUID() uint64               { return 1 }
+func (d fakeDevice) Transport() verbs.Transport { return d.transport }
+
+func (d fakeDevice) Open() (verbs.Context, error) {
+	if d.openErr != nil {
+		return nil, d.openErr
+	}
+	d.contexts.Add(1)
+	return fakeContext{dev: d}, nil
+}
 
 type fakeContext struct {
 	verbs.Context
@@ -113,6 +125,38 @@ type fakeContext struct {
 }
 
 func (c fakeContext) Device() verbs.Device { return c.dev }
+
+func (c fakeContext) Close() error {
+	c.dev.contexts.Add(-1)
+	return nil
+}
+
+// fakePort is a port with its GID table, in which empty entries may be.
+type fakePort struct {
+	attr verbs.PortAttr
+	gids []verbs.GIDEntry
+	err  error // of QueryPort
+}
+
+func (c fakeContext) QueryDevice() (verbs.DeviceAttr, error) {
+	return verbs.DeviceAttr{PhysPortCnt: len(c.dev.ports), MaxQPRdAtom: 8, MaxQPInitRdAtom: 4}, nil
+}
+
+func (c fakeContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	p := c.dev.ports[port-1]
+	p.attr.GIDTblLen = len(p.gids)
+	return p.attr, p.err
+}
+
+func (c fakeContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
+	p := c.dev.ports[port-1]
+	if index >= len(p.gids) {
+		return verbs.GIDEntry{}, verbs.ErrInvalid
+	}
+	g := p.gids[index]
+	g.Port, g.Index = port, index
+	return g, nil
+}
 
 // fakeID records the calls and answers with what the test has set.
 type fakeID struct {

@@ -73,9 +73,9 @@ func versionRange(low, high uint8) string {
 	return fmt.Sprintf("%d to %d", low, high)
 }
 
-// A MalformedError says what is wrong with a handshake or a refusal. It is an ErrProtocol.
+// A MalformedError says what is wrong with a handshake, a refusal or the address of a QP. It is an ErrProtocol.
 type MalformedError struct {
-	What   string // "handshake" or "refusal"
+	What   string // "handshake", "refusal" or "QP address"
 	Detail string
 }
 

@@ -64,6 +64,14 @@ func TestDocumentedRefusal(t *testing.T) {
 	require.Equal(t, r, parsed)
 }
 
+func TestDocumentedQPAddr(t *testing.T) {
+	doc := docBytes(t, "qp address")
+	require.Equal(t, doc, marshalQPAddr(t, sampleQPAddr()))
+	parsed, err := ParseQPAddr(doc)
+	require.NoError(t, err)
+	require.Equal(t, sampleQPAddr(), parsed)
+}
+
 func TestDocumentedCredit(t *testing.T) {
 	c := ring.Credit{Consumed: 768, Reposted: 320, Size: 16384}
 	b := make([]byte, ring.CreditLen)
@@ -107,6 +115,7 @@ func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 48, HandshakeSize)
 	require.EqualValues(t, MaxConnectPrivateData, MaxHandshakeSize)
 	require.EqualValues(t, 120, MaxRefusalText)
+	require.EqualValues(t, 40, QPAddrSize)
 	require.LessOrEqual(t, refusalHeader+MaxRefusalText, MaxRejectPrivateData)
 	require.EqualValues(t, 1, Version)
 	require.EqualValues(t, 1, MinVersion)

@@ -32,6 +32,8 @@ type (
 	GIDType = verbs.GIDType
 	// GIDEntry is one entry of a port's GID table.
 	GIDEntry = verbs.GIDEntry
+	// PortGID is a port with one entry of its GID table.
+	PortGID = verbs.PortGID
 	// AsyncEvent is an asynchronous event of a device.
 	AsyncEvent = verbs.AsyncEvent
 	// AsyncEventType is the kind of an AsyncEvent.
