@@ -75,7 +75,7 @@ func TestBadDialAndListen(t *testing.T) {
 
 func TestBadAddresses(t *testing.T) {
 	requireNothingHeld(t)
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	at := l.Addr().String()
@@ -95,7 +95,7 @@ func TestBadAddresses(t *testing.T) {
 		requireOpError(t, err, "dial", []string{"192.0.2.1", "not an address of this host"}, syscall.EADDRNOTAVAIL)
 	})
 	t.Run("nobody listens", func(t *testing.T) {
-		gone, err := Listen("rdma", "127.0.0.1:0")
+		gone, err := Listen("rdma", testAddr())
 		require.NoError(t, err)
 		require.NoError(t, gone.Close())
 		_, err = Dial("rdma", gone.Addr().String())
@@ -157,7 +157,7 @@ func TestBadDevice(t *testing.T) {
 		check(t, Dialer{}, ListenConfig{})
 	})
 	t.Run("not the one listened on", func(t *testing.T) {
-		l, err := Listen("rdma", "127.0.0.1:0")
+		l, err := Listen("rdma", testAddr())
 		require.NoError(t, err)
 		defer l.Close()
 		_, err = (&Dialer{Device: "soft0-iwarp"}).Dial("rdma", l.Addr().String())
@@ -167,7 +167,7 @@ func TestBadDevice(t *testing.T) {
 
 func TestMemoryLimit(t *testing.T) {
 	requireNothingHeld(t)
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	limit := func(t *testing.T, n int64) {

@@ -131,7 +131,7 @@ func TestCloseOnce(t *testing.T) {
 func TestCloseListenerDuring(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		for round := range 20 {
-			l, err := fl.listen.listen(context.Background(), "rdma", "127.0.0.1:0")
+			l, err := fl.listen.listen(context.Background(), "rdma", testAddr())
 			require.NoError(t, err)
 			var wg sync.WaitGroup
 			for range 2 {
@@ -173,7 +173,7 @@ func TestCloseListenerDuring(t *testing.T) {
 
 // TestCancelDuringDial cancels a dial at every stage of it.
 func TestCancelDuringDial(t *testing.T) {
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -203,7 +203,7 @@ func TestCancelDuringDial(t *testing.T) {
 
 // TestDialGivenUp gives up a dial whose listener has too much to do.
 func TestDialGivenUp(t *testing.T) {
-	l, err := (&ListenConfig{Backlog: 1}).Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := (&ListenConfig{Backlog: 1}).Listen(context.Background(), "rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	first, err := Dial("rdma", l.Addr().String())
@@ -230,7 +230,7 @@ func TestDialGivenUp(t *testing.T) {
 // dial has succeeded nevertheless, and what was written comes before the end.
 func TestAcceptAndCloseAtOnce(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
-		l, err := fl.listen.listen(context.Background(), "rdma", "127.0.0.1:0")
+		l, err := fl.listen.listen(context.Background(), "rdma", testAddr())
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {

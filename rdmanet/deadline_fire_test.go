@@ -76,7 +76,7 @@ func TestDeadlinesFireInTime(t *testing.T) {
 }
 
 func TestAcceptDeadlineFiresInTime(t *testing.T) {
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	for _, d := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {

@@ -13,7 +13,7 @@ import (
 // manyPairs makes n connections of one listener, with default settings.
 func manyPairs(t *testing.T, n int) (clients, servers []*Conn) {
 	t.Helper()
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	for range n {

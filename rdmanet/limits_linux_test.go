@@ -90,7 +90,7 @@ func limitLeaving(n int) (limit uint64) {
 func fewDescriptors() error {
 	lc, d := ListenConfig{HandshakeTimeout: time.Second}, Dialer{Timeout: 500 * time.Millisecond}
 	openDevices()
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func fewDescriptors() error {
 // noMemory limits the size of files, which is that of shared memory too.
 func noMemory() error {
 	signal.Ignore(syscall.SIGXFSZ)
-	l, err := Listen("rdma", "127.0.0.1:0")
+	l, err := Listen("rdma", testAddr())
 	if err != nil {
 		return err
 	}
