@@ -140,16 +140,9 @@ func checkQP(qp QP, at *Port) error {
 		return err
 	}
 	if g.GID != at.GID || g.Type != at.Type {
-		return fmt.Errorf("GID index %d of port %d is not %s but %s: %w", at.Index, at.Port, describe(at.GID, at.Type), describe(g.GID, g.Type), ErrInvalid)
+		return fmt.Errorf("GID index %d of port %d is not %s but %s: %w", at.Index, at.Port, place(at.GID, at.Type), place(g.GID, g.Type), ErrInvalid)
 	}
 	return nil
-}
-
-func describe(g GID, t GIDType) string {
-	if g.IsZero() {
-		return "empty"
-	}
-	return fmt.Sprintf("%s GID %s", t, g)
 }
 
 // checkEnds checks that the addresses are right, and that they can reach each other.
@@ -166,7 +159,7 @@ func checkEnds(qp QP, at *Port, local, remote QPAddr) error {
 	case local.QPN != qp.QPN():
 		return fmt.Errorf("the local address is not that of QP %#06x: %w", qp.QPN(), ErrInvalid)
 	case local.GID != at.GID || local.GIDType != at.Type || local.LID != at.LID:
-		return fmt.Errorf("the local address is not at %s: %w", describe(at.GID, at.Type), ErrInvalid)
+		return fmt.Errorf("the local address is not at %s: %w", place(at.GID, at.Type), ErrInvalid)
 	case local.MTU > at.ActiveMTU:
 		return fmt.Errorf("the port has an MTU of %d bytes, not %d: %w", at.ActiveMTU.Bytes(), local.MTU.Bytes(), ErrInvalid)
 	case local.GIDType != remote.GIDType:

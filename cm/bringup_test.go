@@ -18,7 +18,7 @@ type fakeQP struct {
 	state QPState
 	steps []QPAttr
 	masks []QPAttrMask
-	fails QPState // Modify to it fails with modifyErr
+	fails QPState // Modify to it fails with errModify
 }
 
 type fakePD struct {
@@ -26,7 +26,7 @@ type fakePD struct {
 	ctx fakeContext
 }
 
-var modifyErr = errors.New("the device will not")
+var errModify = errors.New("the device will not")
 
 func (q *fakeQP) QPN() uint32           { return 0x11 }
 func (q *fakeQP) Type() QPType          { return q.typ }
@@ -37,7 +37,7 @@ func (p fakePD) Context() verbs.Context { return p.ctx }
 func (q *fakeQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.steps, q.masks = append(q.steps, *attr), append(q.masks, mask)
 	if attr.State == q.fails {
-		return modifyErr
+		return errModify
 	}
 	q.state = attr.State
 	return nil
@@ -150,10 +150,10 @@ func TestBringUpRefuses(t *testing.T) {
 		"MTU 0":               {"10.0.0.1", func(_ *fakeQP, _ *Port, _, r *QPAddr) { r.MTU = 0 }, ErrProtocol, "path MTU 0"},
 		"MTU past the port's": {"10.0.0.1", func(_ *fakeQP, _ *Port, l, _ *QPAddr) { l.MTU = verbs.MTU4096 }, ErrInvalid, "the port has an MTU of 1024 bytes, not 4096"},
 		"another QP":          {"10.0.0.1", func(_ *fakeQP, _ *Port, l, _ *QPAddr) { l.QPN = 0x12 }, ErrInvalid, "the local address is not that of QP 0x000011"},
-		"another port":        {"10.0.0.1", func(_ *fakeQP, _ *Port, l, _ *QPAddr) { l.GID[15]++ }, ErrInvalid, "the local address is not at RoCE v2 GID"},
-		"another GID index":   {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 8 }, ErrInvalid, "GID index 8 of port 1 is not RoCE v2 GID 0000:0000:0000:0000:0000:ffff:0a00:0001 but RoCE v2 GID"},
-		"RoCE v1 of it":       {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 2 }, ErrInvalid, "but RoCE v1 GID"},
-		"an empty GID":        {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 4 }, ErrInvalid, "but empty"},
+		"another port":        {"10.0.0.1", func(_ *fakeQP, _ *Port, l, _ *QPAddr) { l.GID[15]++ }, ErrInvalid, "the local address is not at RoCE v2 10.0.0.1"},
+		"another GID index":   {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 8 }, ErrInvalid, "GID index 8 of port 1 is not RoCE v2 10.0.0.1 but RoCE v2 10.0.5.1"},
+		"RoCE v1 of it":       {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 2 }, ErrInvalid, "but RoCE v1 10.0.0.1"},
+		"an empty GID":        {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 4 }, ErrInvalid, "but an empty GID"},
 		"no such GID index":   {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 99 }, ErrInvalid, ""},
 		"another device":      {"10.0.0.1", func(q *fakeQP, _ *Port, _, _ *QPAddr) { q.ctx.dev = fakeDevice{newNIC()} }, ErrInvalid, "the QP is on device nic0, the port is not"},
 		"no device":           {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Device = nil }, ErrInvalid, "the port is not"},
@@ -181,12 +181,12 @@ func TestInitQPRefuses(t *testing.T) {
 	at.Index = 4
 	err := InitQP(qp, at, nil)
 	require.ErrorIs(t, err, ErrInvalid)
-	require.EqualError(t, err, "cm: cannot initialize QP 0x000011 at RoCE v2 GID 0000:0000:0000:0000:0000:ffff:0a00:0001: "+
-		"GID index 4 of port 1 is not RoCE v2 GID 0000:0000:0000:0000:0000:ffff:0a00:0001 but empty: invalid argument")
+	require.EqualError(t, err, "cm: cannot initialize QP 0x000011 at RoCE v2 10.0.0.1: "+
+		"GID index 4 of port 1 is not RoCE v2 10.0.0.1 but an empty GID: invalid argument")
 	require.Empty(t, qp.steps)
 	at.Index = 3
 	qp.fails = QPInit
-	require.ErrorIs(t, InitQP(qp, at, nil), modifyErr)
+	require.ErrorIs(t, InitQP(qp, at, nil), errModify)
 }
 
 // What the device refuses is told, with how far the QP came.
@@ -197,8 +197,8 @@ func TestBringUpFails(t *testing.T) {
 		local, err := LocalQPAddr(qp, at)
 		require.NoError(t, err)
 		err = BringUp(qp, at, local, peerOf(local), nil)
-		require.ErrorIs(t, err, modifyErr)
-		require.ErrorContains(t, err, "cm: cannot connect QP 0x000011 at RoCE v2 GID 0000:0000:0000:0000:0000:ffff:0a00:0001 to QP 0x000022 at ")
+		require.ErrorIs(t, err, errModify)
+		require.ErrorContains(t, err, "cm: cannot connect QP 0x000011 at RoCE v2 10.0.0.1 to QP 0x000022 at ")
 		require.ErrorContains(t, err, text)
 		require.Equal(t, fails, qp.steps[len(qp.steps)-1].State, "it stops there")
 	}

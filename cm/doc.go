@@ -19,9 +19,17 @@
 // Either ends with ID.Disconnect, Disconnected on both sides, and ID.Close. Which
 // device and which driver serve an ID is decided by its address: see Options.
 //
+// Two QPs can also be connected without the connection manager, by hand:
+//
+//	PortFor                  which device, port and GID index an address belongs to
+//	Device.Open, AllocPD, CreateQP
+//	InitQP, post receives    INIT
+//	LocalQPAddr, ExchangeQPAddr over whatever connection there is
+//	BringUp                  RTR and RTS
+//
 // The package also holds what the two ends of an rdmanet connection tell each
 // other while they connect: Handshake and Refusal, which travel as private data.
-// docs/PROTOCOL.md specifies both to the byte.
+// docs/PROTOCOL.md specifies both to the byte, and QPAddr, which BringUp needs.
 //
 // *EventChannel and *ID may be used by several goroutines at once.
 package cm

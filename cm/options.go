@@ -35,7 +35,9 @@ type Options struct {
 
 // DefaultDevice is the device that the environment variable RDMANET_DEVICE
 // forces, "" if it forces none. It is meant for Options.Device.
-func DefaultDevice() string { return os.Getenv("RDMANET_DEVICE") }
+func DefaultDevice() string { return os.Getenv(deviceVar) }
+
+const deviceVar = "RDMANET_DEVICE"
 
 func (o *Options) driver() verbs.CMOptions {
 	return verbs.CMOptions{

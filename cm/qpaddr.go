@@ -53,11 +53,22 @@ func LocalQPAddr(qp QP, at *Port) (QPAddr, error) {
 }
 
 func (a QPAddr) String() string {
-	s := fmt.Sprintf("QP %#06x at %s GID %s", a.QPN, a.GIDType, a.GID)
+	s := fmt.Sprintf("QP %#06x at %s", a.QPN, place(a.GID, a.GIDType))
 	if a.LID != 0 {
 		s += fmt.Sprintf(", LID %d", a.LID)
 	}
 	return s
+}
+
+// place is a GID for people: on RoCE it is an IP address.
+func place(g GID, t GIDType) string {
+	switch {
+	case g.IsZero():
+		return "an empty GID"
+	case t == verbs.GIDTypeIB:
+		return fmt.Sprintf("%s %s", t, g)
+	}
+	return fmt.Sprintf("%s %s", t, g.Addr())
 }
 
 // AppendBinary appends the address as it goes on the wire. It fails if ParseQPAddr would.

@@ -45,8 +45,8 @@ func TestQPAddrRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, a, got)
 	}
-	require.Equal(t, "QP 0x000011 at RoCE v2 GID 0000:0000:0000:0000:0000:ffff:0a09:0001", sampleQPAddr().String())
-	require.Equal(t, "QP 0xfffffe at IB GID fe80:0000:0000:0000:e61d:2d03:0008:1a01, LID 17", ibQPAddr().String())
+	require.Equal(t, "QP 0x000011 at RoCE v2 10.9.0.1", sampleQPAddr().String())
+	require.Equal(t, "QP 0xfffffe at IB fe80:0000:0000:0000:e61d:2d03:0008:1a01, LID 17", ibQPAddr().String())
 }
 
 func TestQPAddrIsChecked(t *testing.T) {
