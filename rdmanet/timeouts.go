@@ -1,5 +1,7 @@
 package rdmanet
 
+import "github.com/rdmanet/go-rdmanet/internal/verbs"
+
 // Timeouts and retries of a reliable connection (IBA 9.7.6.1.3). A request whose
 // acknowledgement does not come is sent again after 4.096 us x 2^ackTimeout, that is
 // 0.27 s, and retryCount times more, so a peer that does not answer is given up after
@@ -11,7 +13,7 @@ package rdmanet
 // Receivers are never without a receive work request, so RNR retries stay unused;
 // they are finite, so that a peer that lies about it is noticed.
 const (
-	ackTimeout    = 16
+	ackTimeout    = verbs.DefaultAckTimeout
 	retryCount    = 7
 	rnrRetryCount = 6
 )
