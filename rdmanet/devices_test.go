@@ -133,7 +133,7 @@ func TestDeviceThatCannotBeAsked(t *testing.T) {
 		got := examine(&listedDriver{name: "ibv"}, device, nil)
 		assert.ErrorIs(t, got.Err, os.ErrPermission)
 		assert.Equal(t, "mlx5_0", got.Name)
-		assert.EqualValues(t, 0x0200_5eff_fe50_0001, got.NodeGUID)
+		assert.Equal(t, GUID(0x0200_5eff_fe50_0001), got.NodeGUID)
 		assert.Empty(t, got.Ports)
 	})
 	t.Run("port", func(t *testing.T) {
@@ -239,6 +239,11 @@ func TestDevices(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, addrs[at.Addr()], "%v has a GID: %v", at.Addr(), addrs)
 	assert.Contains(t, wanted.Addrs, at.Addr())
+	if wanted.Transport == cm.TransportSoftware {
+		for _, g := range port.GIDs {
+			assert.Contains(t, wanted.Addrs, g.Addr, "it has them all")
+		}
+	}
 
 	for _, d := range Drivers() {
 		if d.Name == wanted.Driver {

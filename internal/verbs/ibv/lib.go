@@ -140,6 +140,9 @@ var loadCM = sync.OnceValues(func() (*librdmacm, error) {
 
 // load finds symbols in a library, which is never unloaded.
 func load(file, pkg string, symbols []symbol) error {
+	// What went wrong is asked for in a second call, on the same thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	handle, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return &verbs.LibraryError{Library: file, Package: pkg, Err: err}
