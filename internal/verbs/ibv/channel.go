@@ -41,12 +41,12 @@ type eventOut struct {
 	cq, context uintptr
 }
 
-func newChannel(ctx *devContext) (ch *compChannel, err error) {
+func newChannel(ctx *devContext) (_ *compChannel, err error) {
 	r, errno := ctx.lib.callErrno(ctx.lib.createCompChannel, ctx.handle)
 	if r == 0 {
 		return nil, failed("ibv_create_comp_channel", errno)
 	}
-	ch = &compChannel{ctx: ctx, handle: r, cqs: map[uintptr]*cq{}}
+	ch := &compChannel{ctx: ctx, handle: r, cqs: map[uintptr]*cq{}}
 	defer func() {
 		if err != nil {
 			ch.destroy()
