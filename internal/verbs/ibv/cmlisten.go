@@ -34,7 +34,9 @@ func (id *cmID) Listen(backlog int) error {
 	// A request may come before rdma_listen returns.
 	id.state = cmListening
 	id.listen.backlog = backlog
-	if err := id.call("rdma_listen", id.ch.lib.listen, id.handle, uintptr(backlog)); err != nil {
+	// The kernel drops a request for which it has no place, and the client asks again
+	// only after seconds. Held requests are bounded here, so the kernel may be generous.
+	if err := id.call("rdma_listen", id.ch.lib.listen, id.handle, uintptr(max(backlog, maxHeld))); err != nil {
 		id.state = cmBound
 		return err
 	}
@@ -69,6 +71,7 @@ func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
 	if err := id.adopt(ctx); err != nil {
 		return err
 	}
+	id.local, id.remote = zoned(id.ctx.dev.name, id.local, id.remote)
 	listener.mu.Lock()
 	id.opts = listener.opts
 	listener.mu.Unlock()
