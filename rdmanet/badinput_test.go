@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,9 @@ func requireOpError(t *testing.T, err error, op string, says []string, is ...err
 func requireNothingHeld(t *testing.T) {
 	t.Helper()
 	before := MemoryInUse()
-	t.Cleanup(func() { require.LessOrEqual(t, MemoryInUse(), before) })
+	t.Cleanup(func() { // closed connections are torn down behind Close
+		require.Eventually(t, func() bool { return MemoryInUse() <= before }, patience, time.Millisecond)
+	})
 }
 
 func TestBadDialAndListen(t *testing.T) {
@@ -88,11 +91,11 @@ func TestBadAddresses(t *testing.T) {
 	})
 	t.Run("not an address of this host", func(t *testing.T) {
 		_, err := Listen("rdma", "192.0.2.1:0")
-		requireOpError(t, err, "listen", []string{"192.0.2.1", "cannot assign requested address", "not an address of this host"}, syscall.EADDRNOTAVAIL)
+		requireOpError(t, err, "listen", []string{"192.0.2.1", "cannot assign requested address"}, syscall.EADDRNOTAVAIL)
 		_, err = Dial("rdma", "192.0.2.1:1")
 		requireOpError(t, err, "dial", []string{"192.0.2.1"}, ErrNoRoute)
 		_, err = (&Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}}).Dial("rdma", at)
-		requireOpError(t, err, "dial", []string{"192.0.2.1", "not an address of this host"}, syscall.EADDRNOTAVAIL)
+		requireOpError(t, err, "dial", []string{"192.0.2.1"}, syscall.EADDRNOTAVAIL)
 	})
 	t.Run("nobody listens", func(t *testing.T) {
 		gone, err := Listen("rdma", testAddr())
@@ -201,7 +204,10 @@ func TestMemoryLimitStopsGrowth(t *testing.T) {
 	client, server := pair(t)
 	before := SetMemoryLimit(MemoryInUse())
 	defer SetMemoryLimit(before)
-	go func() { _, _ = client.Write(make([]byte, 4<<20)) }()
-	readFull(t, server, 4<<20)
+	n := scale(4 << 20)
+	written := make(chan error, 1)
+	go func() { _, err := client.Write(make([]byte, n)); written <- err }()
+	readFull(t, server, n)
+	require.NoError(t, <-written)
 	require.Equal(t, DefaultReadBuffer, server.Stats().ReadBuffer)
 }

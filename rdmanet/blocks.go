@@ -18,6 +18,7 @@ type sendBlocks struct {
 	all    []*sendBlock
 	cur    *sendBlock // Write fills it from used on
 	denied int        // blocks that the system or the memory limit would not give
+	missed bool       // Write once had to do without
 }
 
 // A sendBlock is a piece of registered memory.

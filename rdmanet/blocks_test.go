@@ -50,6 +50,25 @@ func TestBlocksWithoutMemory(t *testing.T) {
 		require.NoError(t, <-sent)
 		require.True(t, bytes.Equal(append(data[:len(data):len(data)], data...), got))
 	})
+	t.Run("none for Write", func(t *testing.T) {
+		client, server := async.pair(t)
+		registers := client.ep.pd
+		client.ep.pd = &stingyPD{PD: registers}
+		require.NoError(t, errors.Join(client.SetDeadline(time.Now().Add(patience)), server.SetDeadline(time.Now().Add(patience))))
+		data := bytes.Repeat([]byte("0123456789"), 10_000)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := client.Write(data)
+			client.ep.pd = registers
+			_, again := client.Write(data)
+			sent <- errors.Join(err, again, client.CloseWrite())
+		}()
+		got, err := io.ReadAll(server)
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+		require.True(t, bytes.Equal(append(data[:len(data):len(data)], data...), got))
+		require.NotEmpty(t, client.blocks.all, "with memory again, Write has a block")
+	})
 	t.Run("none", func(t *testing.T) {
 		client, _ := pair(t)
 		client.ep.pd = &stingyPD{PD: client.ep.pd}

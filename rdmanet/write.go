@@ -91,28 +91,40 @@ func (c *Conn) sendSome(p []byte) int {
 		return 0
 	}
 	if c.ep.synchronous || g.N <= c.ep.inline {
-		if !c.postData(g, source{bytes: p, inline: true}, false) {
-			return 0
-		}
-		if c.ep.synchronous {
-			c.txStats.placed += uint64(g.N)
-		} else {
-			c.txStats.copied += uint64(g.N)
-		}
-		return g.N
+		return c.sendInline(p, g)
 	}
 	return c.sendStaged(p)
 }
 
+// sendInline sends the message that g grants with p's bytes in the requests. The
+// caller holds tx.
+func (c *Conn) sendInline(p []byte, g ring.Grant) int {
+	if !c.postData(g, source{bytes: p, inline: true}, false) {
+		return 0
+	}
+	if c.ep.synchronous {
+		c.txStats.placed += uint64(g.N)
+	} else {
+		c.txStats.copied += uint64(g.N)
+	}
+	return g.N
+}
+
 // sendStaged copies p's first bytes to registered memory and sends them from
-// there. The caller holds tx.
+// there. The caller holds tx and has seen room for at least one byte.
 func (c *Conn) sendStaged(p []byte) int {
 	b, err := c.blocks.current(c.ep, &c.sq)
 	if b == nil && err == nil && c.reap() {
 		b, err = c.blocks.current(c.ep, &c.sq)
 	}
 	if err != nil {
-		c.fail(syscall.ENOMEM, err)
+		// There is no memory to send from. What a request holds by itself keeps the
+		// stream going, slowly, until there is.
+		if !c.blocks.missed {
+			c.blocks.missed = true
+			c.ep.logger.Warn("rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
+		}
+		return c.sendInline(p, c.send.Next(min(len(p), c.chunk, c.ep.inline)))
 	}
 	if b == nil {
 		return 0
