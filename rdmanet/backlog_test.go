@@ -31,13 +31,21 @@ func TestBacklogFull(t *testing.T) {
 			return s.Requests == 2*backlog && s.Established == backlog && s.Pending == backlog
 		}, patience, time.Millisecond)
 		require.Empty(t, results)
-		for range dialers {
-			s, err := l.AcceptConn()
-			require.NoError(t, err)
-			defer s.Close()
-		}
+		require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
+		accepted := make(chan dialled, dialers)
+		go func() {
+			for range dialers {
+				s, err := l.AcceptConn()
+				accepted <- dialled{s, err}
+			}
+		}()
 		for range dialers - backlog {
 			d := <-results
+			require.NoError(t, d.err)
+			defer d.conn.Close()
+		}
+		for range dialers {
+			d := <-accepted
 			require.NoError(t, d.err)
 			defer d.conn.Close()
 		}

@@ -255,7 +255,6 @@ func checkClient(req *cm.Event) (peer cm.Handshake, err error) {
 func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn, error) {
 	ep, err := newEndpoint(id, l.sizes, l.logger)
 	if err != nil {
-		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "err", err)
 		return nil, l.refuse(id, cm.RefusedResources, err)
 	}
 	c, err := l.establish(ep, events, peer)
@@ -293,13 +292,22 @@ func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake) 
 	return c, nil
 }
 
-// refuse rejects a request and returns why.
+// refuse rejects a request and returns why. If the client cannot be told it has
+// left: some devices show that only by failing whatever is tried with its request.
 func (l *Listener) refuse(id *cm.ID, code cm.RefusalCode, why error) error {
-	l.refused.Add(1)
 	refusal := cm.NewRefusal(code, why.Error())
 	private, err := refusal.MarshalBinary()
 	if err != nil {
 		return errors.Join(why, err)
 	}
-	return errors.Join(why, id.Reject(private))
+	l.refused.Add(1) // before the client can know
+	if err := id.Reject(private); err != nil {
+		l.refused.Add(^uint64(0))
+		l.failed.Add(1)
+		return fmt.Errorf("client left before it was answered: %w", errors.Join(why, err))
+	}
+	if code == cm.RefusedResources {
+		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "err", why)
+	}
+	return why
 }
