@@ -59,8 +59,7 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	var already *net.OpError
-	if errors.As(err, &already) {
+	if _, already := err.(*net.OpError); already { // and not one somewhere inside it
 		return err
 	}
 	switch {
