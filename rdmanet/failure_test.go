@@ -4,9 +4,11 @@ import (
 	"io"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/stretchr/testify/require"
 )
 
 // failSending is what a Write may meet before a Read looks: completions of the
@@ -15,6 +17,16 @@ func failSending(c *Conn) {
 	c.tx.Lock()
 	defer c.tx.Unlock()
 	c.sendFailed(verbs.WCRemOpErr)
+}
+
+// arrived waits until all that c has sent is with the peer.
+func arrived(t *testing.T, c *Conn) {
+	t.Helper()
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	last := verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: c.ep.peerAddr, RKey: c.ep.peerRKey}
+	require.NoError(t, c.sq.post([]verbs.SendWR{last}, true))
+	require.Eventually(t, func() bool { return c.sq.reap() == nil && c.sq.idle() }, patience, time.Millisecond)
 }
 
 // TestFailureAfterArrival has a connection that fails on the sending side while
@@ -26,6 +38,7 @@ func TestFailureAfterArrival(t *testing.T) {
 			_, err := server.Write([]byte("precious"))
 			require.NoError(t, err)
 			require.NoError(t, server.Close())
+			<-server.torn // behind all that it sent
 			failSending(client)
 			b, err := io.ReadAll(client)
 			require.NoError(t, err)
@@ -39,6 +52,7 @@ func TestFailureAfterArrival(t *testing.T) {
 				_, err := server.Write([]byte("precious"))
 				require.NoError(t, err)
 			}
+			arrived(t, server)
 			failSending(client)
 			require.Len(t, readFull(t, client, 40*8), 40*8)
 			_, err := client.Read(make([]byte, 1))

@@ -173,6 +173,7 @@ func verbsLies() []lie {
 			wr.RKey ^= p.victim.RKey
 			if wr.Inline == nil {
 				wr.SGList = p.scratch(8)
+				p.mayRead()
 			}
 			require.Contains(t, want, p.status(wr))
 		}

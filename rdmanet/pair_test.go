@@ -29,8 +29,10 @@ func testAddr() string {
 	if addr := os.Getenv("RDMANET_TEST_ADDR"); addr != "" {
 		return addr
 	}
-	return "127.0.0.1:0"
+	return loopbackAddr
 }
+
+const loopbackAddr = "127.0.0.1:0"
 
 // flavour is a way to run the same test: the sizes and devices that take
 // different paths through the code.

@@ -131,7 +131,9 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 		}
 		c.tx.Unlock()
 		c.failGone()
-	case status == verbs.WCLocLenErr:
+	case status == verbs.WCLocLenErr, status == verbs.WCLocQPOpErr, status == verbs.WCRemInvReqErr:
+		// The first is what the specification says; the others are soft-RoCE's. A
+		// receive has little or no memory, so nothing of ours can be wrong with it.
 		c.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
 	default:
 		c.fail(syscall.ECONNRESET, status)

@@ -80,7 +80,7 @@ func requireHangup(t testing.TB, err error) {
 func strangersListener(t testing.TB, lc ListenConfig) (*Listener, <-chan dialled) {
 	t.Helper()
 	lc.Device = "soft0"
-	l, err := lc.listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.listen(context.Background(), "rdma", loopbackAddr)
 	require.NoError(t, err)
 	accepted := make(chan dialled, 16)
 	go func() {
@@ -226,7 +226,7 @@ func TestStrangersHundred(t *testing.T) {
 
 // TestStrangersAtClose has a listener closed while strangers hang on it.
 func TestStrangersAtClose(t *testing.T) {
-	l, err := (&ListenConfig{Device: "soft0"}).listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := (&ListenConfig{Device: "soft0"}).listen(context.Background(), "rdma", loopbackAddr)
 	require.NoError(t, err)
 	s := newStranger(t, l)
 	within(t, time.Second, "Close", func() { assert.NoError(t, l.Close()) })

@@ -121,6 +121,20 @@ func (p *wirePeer) scratch(n uint32) []verbs.SGE {
 	return []verbs.SGE{{Addr: p.mr.Addr() + wireScratch, Length: n, LKey: p.mr.LKey()}}
 }
 
+// mayRead lets the peer's QP send READs and atomics. The connection manager has set
+// how many to what the other end grants, and that is none.
+func (p *wirePeer) mayRead() {
+	p.t.Helper()
+	sqd, rts := verbs.QPAttr{State: verbs.QPSQD, MaxRdAtomic: 1}, verbs.QPAttr{State: verbs.QPRTS}
+	require.NoError(p.t, p.qp.Modify(&sqd, verbs.QPMaskState))
+	drained := func(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
+		p.t.Helper()
+		require.Eventually(p.t, func() bool { return p.qp.Modify(attr, mask) == nil }, patience, time.Millisecond)
+	}
+	drained(&sqd, verbs.QPMaskState|verbs.QPMaskMaxQPRdAtomic)
+	drained(&rts, verbs.QPMaskState)
+}
+
 // heard waits for the other end's next doorbell.
 func (p *wirePeer) heard() ring.Doorbell {
 	p.t.Helper()
