@@ -40,6 +40,7 @@ cross:
 examples:
 	go run ./examples/echo
 	go run ./examples/http
+	go run ./examples/doctor
 
 ci:
 	.ci/run

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// limited is a host with an RDMA device, these limits and the capabilities of a user.
+func limited(memlockSoft, memlockHard, nofile string) files {
+	return withRoCE.with(files{"proc/self/limits": limits(memlockSoft, memlockHard, nofile, nofile)})
+}
+
+func TestMemlock(t *testing.T) {
+	const kib = 1 << 10
+	for _, tt := range []struct {
+		name   string
+		host   host
+		need   costs
+		want   status
+		detail string
+		mend   string
+	}{
+		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; 100 connections lock 9.38 MiB, 96 KiB at each end", ""},
+		{"enough", fakeHost(limited("8388608", "8388608", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "8 MiB; 100 connections lock 6.25 MiB, 64 KiB at each end", ""},
+		{"just enough", fakeHost(limited("6553600", "6553600", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "6.25 MiB; 100 connections", ""},
+		{"too little", fakeHost(limited("65536", "unlimited", "1024"), roce()), costs{}, statusFail, "64 KiB is too little: 100 connections lock 9.38 MiB", "ulimit -l unlimited"},
+		{"too little by a byte", fakeHost(limited("6553599", "unlimited", "1024"), roce()), costs{locked: 64 * kib}, statusFail, "too little", "ulimit -l unlimited"},
+		{"too little for good", fakeHost(limited("65536", "65536", "1024"), roce()), costs{}, statusFail, "too little", "sudo prlimit --pid $$ --memlock=unlimited"},
+		{"too little in a container", fakeHost(limited("65536", "65536", "1024").with(files{".dockerenv": ""}), roce()), costs{}, statusFail, "too little", "docker run --ulimit memlock=-1 IMAGE"},
+		{"root", fakeHost(limited("65536", "65536", "1024").with(files{"proc/self/status": asRoot}), roce()), costs{}, statusOK, "CAP_IPC_LOCK", ""},
+		{"root of a user namespace", fakeHost(limited("65536", "65536", "1024").with(files{"proc/self/status": asRoot, "proc/self/uid_map": "0 1000 1"}), roce()),
+			costs{}, statusFail, "too little", "sudo prlimit --pid $$ --memlock=unlimited"},
+		{"software device", fakeHost(limited("65536", "65536", "1024")), costs{}, statusOK, "64 KiB; the software device locks no memory", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.host.checkMemlock(tt.need, 100)
+			assert.Equal(t, tt.want, c.Status)
+			assert.Contains(t, c.Detail, tt.detail)
+			assert.Equal(t, tt.mend, c.Mend)
+		})
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		files  files
+		need   costs
+		want   status
+		detail string
+		mend   string
+	}{
+		{"enough", limited("0", "0", "1024"), costs{}, statusOK, "1024; 100 connections take 500, 5 at each end", ""},
+		{"just enough", limited("0", "0", "332"), costs{descriptors: 3}, statusOK, "332; 100 connections take 300", ""},
+		{"too few", limited("0", "0", "331"), costs{descriptors: 3}, statusFail, "331 are too few: 100 connections take 300, 3 at each end", "sudo prlimit --pid $$ --nofile=65536"},
+		{"too few for root", limited("0", "0", "64").with(files{"proc/self/status": asRoot}), costs{}, statusFail, "64 are too few", "ulimit -n 65536"},
+		{"too few in a container", limited("0", "0", "64").with(files{".dockerenv": ""}), costs{}, statusFail, "64 are too few", "docker run --ulimit nofile=65536 IMAGE"},
+		{"not known", plain.without("proc/self/limits"), costs{}, statusOK, "no limit", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := fakeHost(tt.files)
+			c := h.checkDescriptors(tt.need, 100)
+			assert.Equal(t, tt.want, c.Status)
+			assert.Contains(t, c.Detail, tt.detail)
+			assert.Equal(t, tt.mend, c.Mend)
+		})
+	}
+	h := fakeHost(limited("0", "0", "1024"))
+	assert.Equal(t, "sudo prlimit --pid $$ --nofile=500032", h.checkDescriptors(costs{}, 100_000).Mend, "as many as it takes")
+}
+
+func TestLimitsAreRead(t *testing.T) {
+	h := fakeHost(limited("65536", "unlimited", "1024"))
+	assert.Equal(t, limit{65536, math.MaxUint64}, h.limit(memlock))
+	assert.Equal(t, limit{1024, 1024}, h.limit(nofile))
+	h = fakeHost(files{})
+	assert.True(t, h.limit(memlock).unlimited())
+}
+
+func TestCapabilities(t *testing.T) {
+	h := fakeHost(withRoCE.with(files{"proc/self/status": "CapPrm:\tffffffffffffffff\nCapEff:\t0000000000004000"}))
+	assert.True(t, h.mayLock())
+	assert.False(t, h.capability(capSysResource))
+	h = fakeHost(files{"proc/self/status": asRoot})
+	assert.False(t, h.mayLock(), "nothing is known about the user namespace")
+}
+
+func TestCostsKeepTheLargest(t *testing.T) {
+	assert.Equal(t, costs{5, 100}, costs{5, 0}.atLeast(costs{3, 100}))
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+// mend is the line that mends what the library reported. What each check finds out by
+// itself has its line there.
+func (h *host) mend(err error) string {
+	var library *cm.LibraryError
+	switch {
+	case errors.As(err, &library):
+		return h.install()
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return h.raise(nofile, "65536")
+	case errors.Is(err, cm.ErrNoMemory), errors.Is(err, syscall.ENOMEM):
+		if l := h.limit(memlock); !l.unlimited() && !h.mayLock() {
+			return h.raise(memlock, "unlimited")
+		}
+		return h.moreMemory()
+	case errors.Is(err, fs.ErrPermission):
+		if errors.Is(err, syscall.EPERM) && h.container() {
+			return withDevices
+		}
+		return "chmod a+rw " + devInfiniBand + "/*"
+	}
+	// The kernel may have said more than its error.
+	return "dmesg | tail"
+}
+
+// mendDevice is the line for a device that cannot be asked: that for its files, if
+// they are the reason.
+func (h *host) mendDevice(d rdmanet.Device) string {
+	for _, c := range h.checkDeviceFiles(d.Name) {
+		if failed(c) {
+			return c.Mend
+		}
+	}
+	return h.mend(d.Err)
+}

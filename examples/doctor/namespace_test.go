@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestNamespace(t *testing.T) {
+	const mode = "sys/module/ib_core/parameters/netns_mode"
+	h := roceHost()
+	assert.Contains(t, one(t, h.checkNamespace()).Detail, "shared")
+
+	h = fakeHost(withRoCE.with(files{mode: "N"}))
+	c := one(t, h.checkNamespace())
+	assert.Equal(t, statusOK, c.Status)
+	assert.Contains(t, c.Detail, "exclusive")
+
+	h = fakeHost(withRoCE.with(files{mode: "N"}).without("sys/class/infiniband"))
+	c = one(t, h.checkNamespace())
+	assert.Equal(t, check{"namespace", "", statusNote, "exclusive: rxe0 belongs to another network namespace", "rdma system set netns shared"}, c)
+
+	h = fakeHost(plain)
+	assert.Empty(t, h.checkNamespace())
+}
