@@ -3,6 +3,8 @@ package rdmanet
 import (
 	"context"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // requireOpError checks that err is a *net.OpError of op that says all of says and
@@ -119,6 +122,30 @@ func TestBadAddresses(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	})
+}
+
+// hasLoopback says whether the device under test has the loopback addresses.
+func hasLoopback() bool {
+	return slices.ContainsFunc(verbs.Drivers(), func(d verbs.Driver) bool {
+		_, err := d.Route(cm.DefaultDevice(), netip.MustParseAddrPort(loopbackAddr).Addr())
+		return err == nil
+	})
+}
+
+// TestNoLoopback dials and listens on loopback addresses, which no real device has.
+func TestNoLoopback(t *testing.T) {
+	if hasLoopback() {
+		l, err := Listen("rdma", loopbackAddr)
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		return
+	}
+	for _, at := range []string{"127.0.0.1:1", "[::1]:1", ":1"} {
+		_, err := Dial("rdma", at)
+		requireOpError(t, err, "dial", []string{"loopback"}, ErrNoRoute)
+	}
+	_, err := Listen("rdma", loopbackAddr)
+	requireOpError(t, err, "listen", []string{"loopback"}, syscall.EADDRNOTAVAIL)
 }
 
 func TestBadSizes(t *testing.T) {

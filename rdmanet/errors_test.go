@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"syscall"
 	"testing"
@@ -24,4 +25,14 @@ func TestErrnoTimeout(t *testing.T) {
 		require.ErrorAs(t, err, &ne)
 		require.Equal(t, tt.timeout, ne.Timeout(), "%v", err)
 	}
+}
+
+// TestOpErrorWrapsOthers has an error of another package's call somewhere in it.
+func TestOpErrorWrapsOthers(t *testing.T) {
+	inner := fmt.Errorf("no route: %w", &net.OpError{Op: "dial", Net: "udp", Err: syscall.ENETUNREACH})
+	var op *net.OpError
+	require.ErrorAs(t, opError(opDial, "rdma", nil, nil, inner), &op)
+	require.Equal(t, "rdma", op.Net)
+	require.ErrorIs(t, op, syscall.ENETUNREACH)
+	require.Same(t, op, opError(opDial, "rdma6", nil, nil, op), "once is enough")
 }

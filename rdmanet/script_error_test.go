@@ -114,7 +114,7 @@ func (w *world) facts(err error) errorFacts {
 
 var (
 	networkWord = regexp.MustCompile(`\b(tcp|rdma)([0-9]?)\b`)
-	addressWord = regexp.MustCompile(`([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+|\[::1?\]|):[0-9]+\b`)
+	addressWord = regexp.MustCompile(`([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+|\[[0-9a-f:]+\]|):[0-9]+\b`)
 )
 
 // plain strips what names the transport or the run.

@@ -21,8 +21,9 @@ import (
 // differences. "go LABEL verb ..." runs a step beside the script, "join LABEL"
 // waits for it and has its outcome. The verbs are in scriptVerbs.
 type script struct {
-	name  string
-	steps []step
+	name     string
+	loopback bool // it wants 127.0.0.1 itself: its name begins with "loopback: "
+	steps    []step
 }
 
 type step struct {
@@ -63,7 +64,8 @@ func loadScripts(t *testing.T, pattern string) (all []script) {
 			switch {
 			case line == "" || line[0] == '#':
 			case strings.HasPrefix(line, "== "):
-				all = append(all, script{name: base + "/" + strings.ReplaceAll(line[3:], " ", "-")})
+				name, loopback := strings.CutPrefix(line[3:], "loopback: ")
+				all = append(all, script{name: base + "/" + strings.ReplaceAll(name, " ", "-"), loopback: loopback})
 			default:
 				st := step{line: n}
 				if line[0] == '[' {

@@ -30,7 +30,7 @@ func scriptPair(w *world, _ []string) (string, error) {
 
 func suffix(word string) string { return strings.TrimPrefix(word, "any") }
 
-// address replaces "@name" by the address of a listener, ":@name" by its port;
+// address puts a word where the test is and replaces "@name" by the address of a listener, ":@name" by its port;
 // "none" is the empty string.
 func (w *world) address(word string) string {
 	if word == "none" {
@@ -38,9 +38,9 @@ func (w *world) address(word string) string {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	host, name, ok := strings.Cut(word, "@")
+	host, name, ok := strings.Cut(w.place.Replace(word), "@")
 	if !ok {
-		return word
+		return host
 	}
 	if host == "" {
 		return w.addrs[name]

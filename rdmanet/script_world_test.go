@@ -3,9 +3,14 @@ package rdmanet
 import (
 	"context"
 	"net"
+	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A transport is what a script runs over.
@@ -54,8 +59,9 @@ func (r overRDMA) listen(network, address string) (net.Listener, error) {
 
 // A world is what a run of a script has made so far.
 type world struct {
-	t  *testing.T
-	tr transport
+	t     *testing.T
+	tr    transport
+	place *strings.Replacer
 
 	mu        sync.Mutex
 	conns     map[string]net.Conn
@@ -66,10 +72,26 @@ type world struct {
 
 func newWorld(t *testing.T, tr transport) *world {
 	return &world{
-		t: t, tr: tr,
+		t: t, tr: tr, place: testPlace(t),
 		conns: map[string]net.Conn{}, listeners: map[string]net.Listener{},
 		addrs: map[string]string{}, counts: map[string]int64{},
 	}
+}
+
+// testPlace puts the addresses of the device under test where scripts have those of
+// the loopback device, which RDMA devices do without. The host must have as many.
+func testPlace(t *testing.T) *strings.Replacer {
+	at := netip.MustParseAddrPort(testAddr()).Addr()
+	if at.IsLoopback() {
+		return strings.NewReplacer()
+	}
+	const hostVar = "RDMANET_TEST_HOST"
+	name := os.Getenv(hostVar)
+	found, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip6", name)
+	require.NoError(t, err, "%s must name the device's addresses, one of them IPv6", hostVar)
+	v4 := at.String()
+	return strings.NewReplacer("localhost", name, "[::1]", "["+found[0].String()+"]",
+		"127.0.0.", v4[:strings.LastIndexByte(v4, '.')+1])
 }
 
 func (w *world) conn(name string) net.Conn {
