@@ -38,6 +38,15 @@ func TestDevice(t *testing.T) {
 	t.Run("IPv6 wildcard", func(t *testing.T) { testConnection(t, "::", addr, device) })
 	t.Run("reject", func(t *testing.T) { testReject(t, addr, device) })
 	t.Run("nobody listens", func(t *testing.T) { testNobodyListens(t, addr, device) })
+	t.Run("address in use", func(t *testing.T) {
+		// A listener on every device that finds its port taken on one has no port; it
+		// does not do without the device.
+		_, _, at := listenSoft(t, "0.0.0.0", Options{Device: device})
+		for _, wanted := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified(), local} {
+			err := newID(t, NewEventChannel(), Options{}).BindAddr(netip.AddrPortFrom(wanted, at.Port()))
+			require.ErrorIs(t, err, syscall.EADDRINUSE, "%v", wanted)
+		}
+	})
 }
 
 func TestDeviceConversation(t *testing.T) {

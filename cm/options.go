@@ -14,13 +14,20 @@ type Options struct {
 	// device, any other by the first driver that has a route; a listener is opened
 	// on every driver that serves its address.
 	Device string
-	// ReuseAddr lets two listeners share an address, where the device can.
+	// ReuseAddr lets IDs that have it bind to one address, as SO_REUSEADDR does: to
+	// connect from, for who listens must be alone there, and Listen fails with
+	// EADDRINUSE otherwise. The software device has no such sharing; its BindAddr fails
+	// with EADDRINUSE as it does without the option.
 	ReuseAddr bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4.
 	AFOnly bool
-	// TOS is the type of service, 0 for the default.
+	// TOS is the type of service, 0 for the default. It becomes the traffic class of
+	// the QPs at both ends; the dialer's counts.
 	TOS uint8
-	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for the default.
+	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for the
+	// default; accepted IDs have their listener's. The default is DefaultAckTimeout on
+	// the software device and librdmacm's guess, from the path, elsewhere; so it is
+	// with kernels before 5.1, which do not let it be chosen.
 	AckTimeout uint8
 	// AnyUser makes the software device accept, or connect to, processes of any
 	// user; by default only the own user's and root's. Other devices ignore it.

@@ -87,7 +87,7 @@ func TestPortFor(t *testing.T) {
 		{"127.0.0.1", "", "soft0", 1, 1},
 		{"10.0.5.1", "", "mlx5_0", 1, 8}, // of a VLAN
 		{"2001:db8::1", "mlx5_0", "mlx5_0", 1, 10},
-		{"2001:db8::1%eth0", "", "mlx5_0", 1, 10}, // a zone means something to link-local addresses only
+		{"2001:db8::1%eth7", "", "mlx5_0", 1, 10}, // a zone means something to link-local addresses only
 		{"fe80::1%eth0", "", "mlx5_0", 1, 1},
 		{"fe80::1%2", "", "mlx5_0", 1, 1},
 		{"fe80::1%eth0.5", "", "mlx5_0", 1, 6},

@@ -209,6 +209,11 @@ const (
 	RejectNoService = verbs.RejectNoService
 	RejectConsumer  = verbs.RejectConsumer
 
+	// DefaultAckTimeout and DefaultMinRNRTimer are the timing of a connection for which
+	// nothing else was asked: 0.27 s and 0.64 ms. See BringUpParam.
+	DefaultAckTimeout  = verbs.DefaultAckTimeout
+	DefaultMinRNRTimer = verbs.DefaultMinRNRTimer
+
 	// MaxConnectPrivateData, MaxAcceptPrivateData and MaxRejectPrivateData are the
 	// most private data that Connect, Accept and Reject carry.
 	MaxConnectPrivateData = verbs.MaxConnectPrivateData

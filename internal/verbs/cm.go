@@ -80,14 +80,18 @@ type ConnParam struct {
 
 // CMOptions are set on a CMID before it binds or resolves.
 type CMOptions struct {
-	// ReuseAddr lets two listeners share an address (RDMA_OPTION_ID_REUSEADDR).
+	// ReuseAddr lets ids that have it bind to one address until one of them listens,
+	// which must be alone there (RDMA_OPTION_ID_REUSEADDR). A device without such
+	// sharing has every bind alone.
 	ReuseAddr bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
 	AFOnly bool
-	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS).
+	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). The dialer's
+	// is that of both ends.
 	TOS uint8
 	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for
-	// the default (RDMA_OPTION_ID_ACK_TIMEOUT).
+	// the default (RDMA_OPTION_ID_ACK_TIMEOUT). Ids of requests have their
+	// listener's. A kernel that lacks the option has a timeout of its own choice.
 	AckTimeout uint8
 	// AnyUser makes the software device accept, or connect to, processes of other
 	// users; by default only the own user and root. Others ignore it.

@@ -75,6 +75,30 @@ func zoneName(scope uint32) string {
 	return strconv.FormatUint(uint64(scope), 10)
 }
 
+// zoned gives the link-local addresses of a request their zone, which the kernel leaves
+// out: the device's network interface that has the local one.
+func zoned(device string, local, remote netip.AddrPort) (netip.AddrPort, netip.AddrPort) {
+	if a := local.Addr(); !a.Is6() || !a.IsLinkLocalUnicast() || a.Zone() != "" {
+		return local, remote
+	}
+	nics := netdevsOf(device)
+	zone := func(a netip.AddrPort, nic string) netip.AddrPort {
+		if !a.Addr().IsLinkLocalUnicast() {
+			return a
+		}
+		return netip.AddrPortFrom(a.Addr().WithZone(nic), a.Port())
+	}
+	own := local.Addr()
+	interfaceAddrs(func(nic string, p netip.Prefix) bool {
+		if !nics[nic] || p.Addr() != own {
+			return false
+		}
+		local, remote = zone(local, nic), zone(remote, nic)
+		return true
+	})
+	return local, remote
+}
+
 // addrs are the addresses of a struct rdma_cm_id.
 func (c *cCMID) addrs() (local, remote netip.AddrPort) {
 	return (*sockaddr)(unsafe.Pointer(&c.srcAddr)).get(), (*sockaddr)(unsafe.Pointer(&c.dstAddr)).get()

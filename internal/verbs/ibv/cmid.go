@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -157,11 +158,18 @@ func (id *cmID) setOptions(opts verbs.CMOptions) error {
 		if !o.wants {
 			continue
 		}
-		if err := id.call("rdma_set_option "+o.name, id.ch.lib.setOption, id.handle, rdmaOptionID, o.opt, uintptr(o.value), o.size); err != nil {
+		err := id.call("rdma_set_option "+o.name, id.ch.lib.setOption, id.handle, rdmaOptionID, o.opt, uintptr(o.value), o.size)
+		if err != nil && !dispensable(o.opt, err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// dispensable says whether a connection does without an option that the kernel does
+// not know. Before 5.1 it chose the ACK timeout alone.
+func dispensable(opt uintptr, err error) bool {
+	return opt == rdmaOptionAckTimeout && (errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL))
 }
 
 func (id *cmID) Verbs() verbs.Context {

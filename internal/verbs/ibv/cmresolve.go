@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 func (id *cmID) BindAddr(addr netip.AddrPort) error {
@@ -25,9 +27,19 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 		// The kernel would bind to some device, and nobody could connect.
 		return fmt.Errorf("bind to %v: no RDMA device has a loopback address: %w", addr, syscall.EADDRNOTAVAIL)
 	}
+	// AFOnly means something for the IPv6 wildcard alone, but for the kernel an address
+	// without it is in the way of the other family's wildcard.
+	if addr.Addr() != netip.IPv6Unspecified() {
+		if err := id.setOptions(verbs.CMOptions{AFOnly: true}); err != nil {
+			return err
+		}
+	}
 	if err := id.call("rdma_bind_addr", id.ch.lib.bindAddr, id.handle, uintptr(unsafe.Pointer(&c))); err != nil {
-		if errors.Is(err, syscall.ENODEV) && !isLocal(addr.Addr()) {
+		switch own := isLocal(addr.Addr()); {
+		case errors.Is(err, syscall.ENODEV) && !own:
 			err = syscall.EADDRNOTAVAIL
+		case errors.Is(err, syscall.EADDRNOTAVAIL) && own:
+			err = syscall.EADDRINUSE // so it is for a wildcard that covers it, or that it covers
 		}
 		return fmt.Errorf("bind to %v: %w", addr, err)
 	}

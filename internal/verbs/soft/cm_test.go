@@ -285,7 +285,6 @@ func TestArgumentsOutOfRange(t *testing.T) {
 	for _, opts := range []verbs.CMOptions{{AckTimeout: 32}, {MaxHalfOpen: -1}, {HandshakeTimeout: -1}} {
 		require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).SetOptions(opts), verbs.ErrInvalid)
 	}
-	require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).SetOptions(verbs.CMOptions{ReuseAddr: true}), verbs.ErrNotSupported)
 	_, err := driver{}.CreateID("mlx5_0", func(verbs.CMEvent) {})
 	require.ErrorIs(t, err, verbs.ErrNoDevice)
 	_, err = driver{}.CreateID("", nil)

@@ -54,7 +54,7 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	}
 	_ = sock.setReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
-	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, anyUser: id.opts.AnyUser, deadline: deadline}
+	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline}
 	go d.run()
 	return nil
 }
@@ -76,6 +76,7 @@ type dial struct {
 	sock     *socket
 	own      verbs.ConnParam
 	src, dst netip.AddrPort
+	tos      uint8
 	anyUser  bool
 	deadline time.Time
 }
@@ -98,7 +99,7 @@ func (d *dial) exchange() verbs.CMEvent {
 		return *ev
 	}
 	err := d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, offer: offer})
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, offer: offer})
 	})
 	if err != nil && !errors.Is(err, unix.EPIPE) {
 		return d.failed(verbs.CMConnectError, err)

@@ -143,6 +143,7 @@ func (l *listener) bring(sock *socket, req *request) {
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
 	id.opts = l.opts
+	id.opts.TOS = req.tos // the dialer's is the connection's
 	id.local, id.remote = req.dst, req.src
 	id.sock, id.request, id.listen = sock, req, l
 	id.events.Hold()

@@ -90,8 +90,6 @@ func (id *cmID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
 
 func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 	switch {
-	case opts.ReuseAddr:
-		return fmt.Errorf("ReuseAddr: %w", verbs.ErrNotSupported)
 	case opts.AckTimeout > 31:
 		return fmt.Errorf("AckTimeout %d is more than 31: %w", opts.AckTimeout, verbs.ErrInvalid)
 	case opts.HandshakeTimeout < 0:

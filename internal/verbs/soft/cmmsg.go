@@ -15,7 +15,7 @@ import (
 // reserved bytes zero, and a message is exactly as long as its lengths say.
 //
 //	       0     1     2     3     4     5     6     7     8        12       14      16
-//	REQ    type  vers  flags resp  init  retry rnr   nPriv QPN      nOffer   0       src[24] dst[24] private offer
+//	REQ    type  vers  flags resp  init  retry rnr   nPriv QPN      nOffer tos 0     src[24] dst[24] private offer
 //	REP    type  vers  flags resp  init  0     rnr   nPriv QPN      nOffer   0       private offer
 //	REJ    type  vers  reason      nPriv 0     0     0     private
 //	RTU    type  vers
@@ -56,6 +56,7 @@ func (errVersion) Unwrap() error { return verbs.ErrProtocol }
 type connMsg struct {
 	param    verbs.ConnParam
 	src, dst netip.AddrPort // REQ only
+	tos      uint8          // REQ only
 	offer    []byte         // what the QP at the other end needs to know of this one
 }
 
@@ -77,7 +78,7 @@ func appendREP(b []byte, m *connMsg) []byte {
 
 func appendConnHead(b []byte, typ byte, m *connMsg) []byte {
 	p := &m.param
-	var flags, retry byte
+	var flags, retry, tos byte
 	if p.FlowControl {
 		flags |= flagFlowControl
 	}
@@ -85,12 +86,12 @@ func appendConnHead(b []byte, typ byte, m *connMsg) []byte {
 		flags |= flagSRQ
 	}
 	if typ == msgREQ {
-		retry = p.RetryCount
+		retry, tos = p.RetryCount, m.tos
 	}
 	b = append(b, typ, wireVersion, flags, p.ResponderResources, p.InitiatorDepth, retry, p.RNRRetryCount, byte(len(p.PrivateData)))
 	b = binary.LittleEndian.AppendUint32(b, p.QPNum)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.offer)))
-	return append(b, 0, 0)
+	return append(b, tos, 0)
 }
 
 // parseREQ parses a REQ. The offer is a part of b, the private data is not.
@@ -108,6 +109,7 @@ func parseREQ(b []byte) (m connMsg, err error) {
 	if m.src.Addr().Is4() != m.dst.Addr().Is4() {
 		return m, badMessage("REQ from one address family to the other")
 	}
+	m.tos = b[14]
 	return m, parseConn(b, reqHeadLen, verbs.MaxConnectPrivateData, &m)
 }
 
@@ -116,8 +118,8 @@ func parseREP(b []byte) (m connMsg, err error) {
 	if err := checkHead(b, msgREP, connHeadLen); err != nil {
 		return m, err
 	}
-	if b[5] != 0 {
-		return m, badMessage("REP with a retry count")
+	if b[5] != 0 || b[14] != 0 {
+		return m, badMessage("REP with what is the dialer's to say")
 	}
 	return m, parseConn(b, connHeadLen, verbs.MaxAcceptPrivateData, &m)
 }
@@ -126,7 +128,7 @@ func parseREP(b []byte) (m connMsg, err error) {
 func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
 	flags, nPriv, nOffer := b[2], int(b[7]), int(binary.LittleEndian.Uint16(b[12:]))
 	switch {
-	case flags&^(flagFlowControl|flagSRQ) != 0 || b[5] > 7 || b[6] > 7 || b[14] != 0 || b[15] != 0:
+	case flags&^(flagFlowControl|flagSRQ) != 0 || b[5] > 7 || b[6] > 7 || b[15] != 0:
 		return badMessage("connection parameters out of range")
 	case nPriv > maxPrivate:
 		return badMessage(strconv.Itoa(nPriv) + " bytes of private data")

@@ -19,6 +19,7 @@ func testREQ() connMsg {
 		},
 		src:   netip.MustParseAddrPort("127.0.0.1:40000"),
 		dst:   netip.MustParseAddrPort("127.0.0.2:80"),
+		tos:   0x68,
 		offer: []byte("offer"),
 	}
 }

@@ -85,7 +85,7 @@ func TestCreateQPRefusals(t *testing.T) {
 func TestParameters(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
-	d := resolved(t, l.LocalAddr(), verbs.CMOptions{AckTimeout: 14})
+	d := resolved(t, l.LocalAddr(), verbs.CMOptions{AckTimeout: 14, TOS: 0x20})
 	require.NoError(t, d.Connect(&verbs.ConnParam{ResponderResources: 0, InitiatorDepth: 9, RetryCount: 3, RNRRetryCount: 5}, patience))
 	a, _ := l.request()
 	a.createQP()
@@ -108,12 +108,15 @@ func TestParameters(t *testing.T) {
 	require.Equal(t, verbs.AccessRemoteWrite, attr.AccessFlags) // it takes no READs
 	require.Equal(t, verbs.GIDFromAddr(l.LocalAddr().Addr()), attr.AH.DGID)
 
+	require.EqualValues(t, 0x20, attr.AH.TrafficClass)
+
 	attr = of(a.qp)
 	require.EqualValues(t, 0, attr.MaxRdAtomic)
 	require.EqualValues(t, 4, attr.MaxDestRdAtomic)
 	require.EqualValues(t, 3, attr.RetryCnt) // the dialer's, for both
 	require.EqualValues(t, 5, attr.RNRRetry)
 	require.EqualValues(t, verbs.DefaultAckTimeout, attr.Timeout)
+	require.EqualValues(t, 0x20, attr.AH.TrafficClass) // the dialer's, for both
 	require.Equal(t, d.qp.QPN(), attr.DestQPN)
 	require.Equal(t, verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic, attr.AccessFlags)
 }

@@ -161,6 +161,8 @@ func testCMErrors(t *testing.T, s *suite) {
 		require.NoError(e.t, other.BindAddr(netip.AddrPortFrom(e.cmAddr(), 0)))
 	})
 
+	s.run(t, "Conflicts", testConflicts)
+
 	s.run(t, "State", func(e *env) {
 		id := e.newID()
 		assert.ErrorIs(e.t, id.ResolveRoute(time.Second), verbs.ErrState)
