@@ -145,10 +145,7 @@ func (h *host) checkAddresses(d rdmanet.Device) []check {
 	case d.Err != nil:
 		return nil // and that is why
 	case nic != "" && !h.exists(path.Join(sysNet, nic)):
-		if h.container() {
-			return []check{t.fail("docker run --network host IMAGE", "%s is in another network namespace than this process", nic)}
-		}
-		return []check{t.fail("sudo nsenter --net=/proc/1/ns/net go run ./examples/doctor", "%s is in another network namespace than this process", nic)}
+		return []check{t.fail(h.toTheHost(), "%s is in another network namespace than this process", nic)}
 	case d.Transport == cm.TransportSoftware:
 		return []check{t.fail("ip link set dev lo up", "this network namespace has no address, not even that of the loopback")}
 	case nic == "" && p.LinkLayer == cm.LinkLayerInfiniBand:

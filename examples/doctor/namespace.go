@@ -11,9 +11,19 @@ func (h *host) checkNamespace() []check {
 		return []check{t.ok("shared: every network namespace sees the RDMA devices, each with its own addresses")}
 	case "N":
 		if away := h.elsewhere(); away != nil {
-			return []check{t.note("rdma system set netns shared", "exclusive: %s belongs to another network namespace", strings.Join(away, ", "))}
+			return []check{t.note(h.toTheHost(), "exclusive: %s belongs to another network namespace", strings.Join(away, ", "))}
 		}
 		return []check{t.ok("exclusive: an RDMA device belongs to one network namespace")}
 	}
 	return nil // without ib_core there is nothing to share
+}
+
+// toTheHost is the line that starts a program in the network namespace of the host,
+// where the devices most likely are. To share them instead is no choice any more: the
+// kernel refuses it while there are several namespaces.
+func (h *host) toTheHost() string {
+	if h.container() {
+		return "docker run --network host IMAGE"
+	}
+	return "sudo nsenter --net=/proc/1/ns/net go run ./examples/doctor"
 }

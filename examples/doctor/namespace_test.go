@@ -18,7 +18,11 @@ func TestNamespace(t *testing.T) {
 
 	h = fakeHost(withRoCE.with(files{mode: "N"}).without("sys/class/infiniband"))
 	c = one(t, h.checkNamespace())
-	assert.Equal(t, check{"namespace", "", statusNote, "exclusive: rxe0 belongs to another network namespace", "rdma system set netns shared"}, c)
+	assert.Equal(t, check{"namespace", "", statusNote, "exclusive: rxe0 belongs to another network namespace",
+		"sudo nsenter --net=/proc/1/ns/net go run ./examples/doctor"}, c)
+
+	h = fakeHost(withRoCE.with(files{mode: "N", ".dockerenv": ""}).without("sys/class/infiniband"))
+	assert.Equal(t, "docker run --network host IMAGE", one(t, h.checkNamespace()).Mend)
 
 	h = fakeHost(plain)
 	assert.Empty(t, h.checkNamespace())
