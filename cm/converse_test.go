@@ -220,5 +220,5 @@ func testUnheard(t *testing.T, device string, local netip.Addr, lie func(remote 
 		return
 	}
 	require.ErrorIs(t, b.send(msgDone, span{}), verbs.WCRetryExcErr)
-	require.Equal(t, QPErr, b.qp.State())
+	require.Eventually(t, func() bool { return b.qp.State() == QPErr }, talkPatience, time.Millisecond)
 }
