@@ -186,40 +186,26 @@ func (d *Device) query(device verbs.Device) (err error) {
 	}
 	var errs []error
 	for n := 1; n <= attr.PhysPortCnt; n++ {
-		port, err := queryPort(ctx, uint8(n))
+		attr, gids, err := verbs.PortGIDs(ctx, uint8(n))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("port %d: %w", n, err))
 		}
-		if port.Number != 0 {
-			d.Ports = append(d.Ports, port)
+		if attr != (verbs.PortAttr{}) { // a part of the table is better than nothing
+			d.Ports = append(d.Ports, newPort(uint8(n), attr, gids))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// queryPort returns what could be found out; a Port without a number is nothing.
-func queryPort(ctx verbs.Context, number uint8) (Port, error) {
-	attr, err := ctx.QueryPort(number)
-	if err != nil {
-		return Port{}, err
-	}
+func newPort(number uint8, attr verbs.PortAttr, gids []verbs.PortGID) Port {
 	p := Port{
 		Number: number, State: attr.State, LinkLayer: attr.LinkLayer, LID: attr.LID,
 		ActiveMTU: attr.ActiveMTU.Bytes(), MaxMTU: attr.MaxMTU.Bytes(),
 	}
-	for i := range attr.GIDTblLen {
-		e, err := ctx.QueryGID(number, i)
-		switch {
-		case errors.Is(err, verbs.ErrInvalid):
-			return p, nil // the table has become shorter meanwhile
-		case err != nil:
-			return p, fmt.Errorf("GID %d: %w", i, err)
-		case e.GID.IsZero():
-			continue
-		}
-		p.GIDs = append(p.GIDs, GID{Index: i, GID: e.GID, Type: e.Type, NetDev: e.NetDev, Addr: ipOf(e)})
+	for _, g := range gids {
+		p.GIDs = append(p.GIDs, GID{Index: g.Index, GID: g.GID, Type: g.Type, NetDev: g.NetDev, Addr: ipOf(g.GIDEntry)})
 	}
-	return p, nil
+	return p
 }
 
 // ipOf is the IP address that a GID stands for: RoCE makes GIDs of addresses.

@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Timing of a reliable connection, where the application names none.
 const (
@@ -41,6 +44,9 @@ func PortGIDs(ctx Context, port uint8) (PortAttr, []PortGID, error) {
 	var gids []PortGID
 	for i := range attr.GIDTblLen {
 		g, err := ctx.QueryGID(port, i)
+		if errors.Is(err, ErrInvalid) {
+			break // the table has become shorter meanwhile
+		}
 		if err != nil {
 			return attr, gids, fmt.Errorf("GID %d of port %d: %w", i, port, err)
 		}
