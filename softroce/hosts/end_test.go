@@ -1,0 +1,51 @@
+//go:build linux
+
+package hosts
+
+import "github.com/stretchr/testify/require"
+
+// An end of a connection.
+type end struct {
+	p  *process
+	id int
+}
+
+// connect connects two processes. The first one dials.
+func connect(a, b *process, s Settings) (near, far *end) {
+	a.t.Helper()
+	return connectTo(a, b, b.listen(s), s)
+}
+
+// connectTo is connect to where the second one listens already.
+func connectTo(a, b *process, at string, s Settings) (near, far *end) {
+	a.t.Helper()
+	made := a.dial(at, s, prompt)
+	require.Zero(a.t, made.Failure, "host %d: Dial", a.h.rank)
+	near = &end{a, made.Conn}
+	made = b.accept(prompt)
+	require.Zero(a.t, made.Failure, "host %d: Accept", b.h.rank)
+	return near, &end{b, made.Conn}
+}
+
+// close closes one end, which never waits for the other.
+func (e *end) close() {
+	t := e.p.t
+	t.Helper()
+	made := call[Made](t, e.p.client, "Worker.Close", e.id, prompt)
+	require.Zero(t, made.Failure, "host %d: Close", e.p.h.rank)
+	if late := made.Took - atOnce.total(); late > 0 {
+		t.Errorf("host %d: Close took %s: missed by %.2f s", e.p.h.rank, atOnce.against(made.Took), late.Seconds())
+	}
+}
+
+// works connects two processes, sees bytes arrive both ways and closes.
+func works(a, b *process) {
+	a.t.Helper()
+	const size = 64 << 10
+	near, far := connect(a, b, Settings{})
+	out, in := pour(near, far, 3, size), pour(far, near, 4, size)
+	out.whole(prompt)
+	in.whole(prompt)
+	near.close()
+	far.close()
+}

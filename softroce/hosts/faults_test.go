@@ -1,0 +1,58 @@
+//go:build linux
+
+package hosts
+
+import (
+	"os"
+	"testing"
+)
+
+// TestFaults runs the cases one after the other: most break what the next one needs.
+// The last one leaves only one host.
+func TestFaults(t *testing.T) {
+	if os.Getenv(hostsVar) == "" {
+		if os.Getenv("RDMANET_REQUIRE_RDMA") != "" {
+			t.Fatalf("%s is not set", hostsVar)
+		}
+		t.Skip("two hosts with RDMA are needed: softroce/faults makes them and runs this")
+	}
+	runCases(t, newWorld(t), []faultCase{
+		{"Loss", testLoss},
+		{"Disorder", testDisorder},
+		{"Interrupted", testInterrupted},
+		{"BlackHole", testBlackHole},
+		{"LinkDown", testLinkDown},
+		{"DeviceDeleted", testDeviceDeleted},
+		{"ProcessStopped", testProcessStopped},
+		{"ProcessKilled", testProcessKilled},
+		{"Many", testMany},
+		{"HostKilled", testHostKilled},
+	})
+}
+
+// TestOneHost runs the cases that break no network between processes of this host,
+// on the software device. It shows that the agents and workers do what they are told.
+func TestOneHost(t *testing.T) {
+	if os.Getenv(hostsVar) != "" {
+		t.Skip("the software device has been tested where the program was built")
+	}
+	t.Setenv("RDMANET_DEVICE", "soft0")
+	runCases(t, newOneHost(t), []faultCase{
+		{"ProcessKilled", testProcessKilled},
+		{"Many", testMany},
+	})
+}
+
+type faultCase struct {
+	name string
+	run  func(t *testing.T, w *world)
+}
+
+func runCases(t *testing.T, w *world, cases []faultCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w.begin(t)
+			c.run(t, w)
+		})
+	}
+}

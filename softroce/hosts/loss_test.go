@@ -1,0 +1,49 @@
+//go:build linux
+
+package hosts
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// megabytesVar changes how much goes each way while packets are lost.
+const megabytesVar = "RDMANET_TEST_MEGABYTES"
+
+// testLoss has one packet in a hundred lost in each direction, those of the
+// connection manager included.
+func testLoss(t *testing.T, w *world) {
+	megabytes := int64(100)
+	if s := os.Getenv(megabytesVar); s != "" {
+		var err error
+		megabytes, err = strconv.ParseInt(s, 10, 64)
+		require.NoError(t, err, megabytesVar)
+	}
+	a, b := w[0].start(t), w[1].start(t)
+	before := [2]int{w[0].lost(t), w[1].lost(t)}
+	for _, h := range w {
+		h.netem(t, "loss 1%")
+	}
+	// A ring of the default size has less in flight, and stalls more often.
+	for _, c := range []struct {
+		ring int
+		size int64
+	}{{1 << 20, megabytes << 20}, {0, megabytes << 20 / 25}} {
+		near, far := connect(a, b, Settings{ReadBuffer: c.ring})
+		began := time.Now()
+		out, in := pour(near, far, 1, c.size), pour(far, near, 2, c.size)
+		out.whole(5 * time.Minute)
+		in.whole(5 * time.Minute)
+		took := time.Since(began).Seconds()
+		t.Logf("%d bytes each way at once in %.1f s: %.1f MB/s each way", c.size, took, float64(c.size)/1e6/took)
+		near.close()
+		far.close()
+	}
+	for rank, h := range w {
+		require.Greater(t, h.lost(t), before[rank], "host %d lost nothing", rank)
+	}
+}

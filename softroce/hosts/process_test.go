@@ -1,0 +1,107 @@
+//go:build linux
+
+package hosts
+
+import (
+	"net"
+	"net/rpc"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A process is a Worker on one of the hosts, as a test sees it.
+type process struct {
+	*running
+	t *testing.T
+}
+
+type running struct {
+	h      *host
+	pid    int
+	client *rpc.Client
+	killed bool
+	ended  bool
+}
+
+func (h *host) start(t *testing.T) *process {
+	t.Helper()
+	s := call[Started](t, h.agent, "Agent.Start", 0, prompt)
+	conn, err := net.DialTimeout("tcp", s.Addr, prompt)
+	require.NoError(t, err)
+	p := &process{t: t, running: &running{h: h, pid: s.PID, client: rpc.NewClient(conn)}}
+	t.Cleanup(p.end)
+	return p
+}
+
+// in is the process in a subtest, which fails where it does.
+func (p *process) in(t *testing.T) *process { return &process{t: t, running: p.running} }
+
+// end ends the process, which must not have to be forced, and has nothing open then.
+func (p *process) end() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	defer p.client.Close()
+	if p.h.dead {
+		return
+	}
+	if !p.killed {
+		leaked, err := tryCall[string](p.client, "Worker.Finish", prompt/2, prompt)
+		if err != nil {
+			p.t.Errorf("host %d: Close hangs: %v", p.h.rank, err)
+		}
+		if leaked != "" {
+			p.t.Errorf("host %d: leaked:\n%s", p.h.rank, leaked)
+		}
+	}
+	how, err := tryCall[string](p.h.agent, "Agent.End", p.pid, prompt)
+	if err != nil {
+		p.t.Errorf("host %d: the process does not end: %v", p.h.rank, err)
+		p.signal(syscall.SIGKILL)
+	}
+	if how != "" && !p.killed {
+		p.t.Errorf("host %d: the process ended with %s", p.h.rank, how)
+	}
+}
+
+// signal sends the process a signal. Who is killed has nothing to tell any more.
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	p.killed = p.killed || sig == syscall.SIGKILL
+	call[int](p.t, p.h.agent, "Agent.Signal", Signal{p.pid, sig}, prompt)
+}
+
+// listen begins to listen, in place of the listener before.
+func (p *process) listen(s Settings) (at string) {
+	p.t.Helper()
+	return call[string](p.t, p.client, "Worker.Listen", s, prompt)
+}
+
+func (p *process) dial(at string, s Settings, limit time.Duration) Made {
+	p.t.Helper()
+	return call[Made](p.t, p.client, "Worker.Dial", Dial{at, limit, s}, 2*limit+prompt)
+}
+
+// cannotDial sees a dial fail in time: with the timeout at the latest.
+func (p *process) cannotDial(at string, timeout, slack time.Duration, err string) {
+	t := p.t
+	t.Helper()
+	made, l := p.dial(at, Settings{}, timeout), limit{timeout, slack}
+	if late := made.Took - l.total(); late > 0 {
+		t.Errorf("host %d: Dial failed after %s: missed by %.2f s: %v", p.h.rank, l.against(made.Took), late.Seconds(), made.Failure)
+	} else {
+		t.Logf("host %d: Dial failed after %s: %v", p.h.rank, l.against(made.Took), made.Failure)
+	}
+	if made.Failure.Op != "dial" || !made.Failure.is(err) {
+		t.Errorf("host %d: Dial: not %s: %+v", p.h.rank, err, made.Failure)
+	}
+}
+
+func (p *process) accept(limit time.Duration) Made {
+	p.t.Helper()
+	return call[Made](p.t, p.client, "Worker.Accept", limit, 2*limit+prompt)
+}
