@@ -2,13 +2,19 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 )
 
 // TestMain fails the run if goroutines or descriptors are left when all tests are done.
@@ -18,9 +24,14 @@ func TestMain(m *testing.M) {
 	}
 	openDevices()
 	files, goroutines := openFiles(), ourGoroutines()
+	objects, err := verbstest.KernelObjects()
+	if err != nil && !(errors.Is(err, exec.ErrNotFound) && os.Getenv("RDMANET_REQUIRE_RDMA") == "") {
+		fmt.Fprintln(os.Stderr, "leaks cannot be found:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if code == 0 {
-		code = checkLeaks(files, goroutines)
+		code = checkLeaks(files, goroutines, objects)
 	}
 	os.Exit(code)
 }
@@ -45,11 +56,15 @@ func openDevices() {
 	}
 }
 
-// checkLeaks waits for a while for what is being torn down in the background.
-func checkLeaks(files map[string]string, goroutines map[string]string) int {
+// checkLeaks waits for a while for what is being torn down in the background. It
+// compares the kernel's RDMA objects unless objects is nil.
+func checkLeaks(files, goroutines map[string]string, objects map[string]int) int {
 	var leaked string
 	for range 100 {
 		leaked = leakedFiles(files) + leakedGoroutines(goroutines)
+		if leaked == "" && objects != nil {
+			leaked = leakedObjects(objects)
+		}
 		if leaked == "" && MemoryInUse() == 0 {
 			return 0
 		}
@@ -83,6 +98,18 @@ func leakedGoroutines(before map[string]string) string {
 	return leaked.String()
 }
 
+// leakedObjects are those that the kernel holds for this process.
+func leakedObjects(before map[string]int) string {
+	now, err := verbstest.KernelObjects()
+	if err != nil {
+		return err.Error()
+	}
+	if maps.Equal(before, now) {
+		return ""
+	}
+	return fmt.Sprintf("RDMA objects of the kernel: %v, before the tests %v\n", now, before)
+}
+
 func openFiles() map[string]string {
 	files := map[string]string{}
 	entries, _ := os.ReadDir("/proc/self/fd")
@@ -95,10 +122,13 @@ func openFiles() map[string]string {
 	return files
 }
 
+// leakable are the descriptors that connections have; the tests open others.
+var leakable = regexp.MustCompile("memfd|socket|eventfd|infiniband")
+
 func leakedFiles(before map[string]string) string {
 	var leaked strings.Builder
 	for fd, target := range openFiles() {
-		if before[fd] == target || !strings.Contains(target, "memfd") && !strings.Contains(target, "socket") && !strings.Contains(target, "eventfd") {
+		if before[fd] == target || !leakable.MatchString(target) {
 			continue
 		}
 		fmt.Fprintf(&leaked, "descriptor %s: %s\n", fd, target)

@@ -38,7 +38,7 @@ func serveRemote() int {
 	for _, c := range r.conns {
 		_ = c.Close()
 	}
-	return checkLeaks(before, goroutines)
+	return checkLeaks(before, goroutines, nil)
 }
 
 // flavourNamed finds the flavour that another process means.

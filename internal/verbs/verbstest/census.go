@@ -1,8 +1,10 @@
 package verbstest
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sort"
@@ -16,6 +18,7 @@ type census struct {
 	goroutines int
 	fds        map[string]int // by what they are
 	maps       int            // -1 where they cannot be counted
+	objects    map[string]int // of the kernel; nil where they cannot be counted
 }
 
 func takeCensus() census {
@@ -29,6 +32,16 @@ func takeCensus() census {
 		}
 	}
 	return c
+}
+
+// kernelObjects is KernelObjects, or nil where there is no tool to ask.
+func kernelObjects(t *testing.T) map[string]int {
+	t.Helper()
+	objects, err := KernelObjects()
+	if err != nil && !errors.Is(err, exec.ErrNotFound) {
+		t.Fatal(err)
+	}
+	return objects
 }
 
 // openFDs counts open descriptors by kind, where the system tells.
@@ -61,6 +74,10 @@ func (c census) requireNoMore(t *testing.T, within time.Duration) {
 		now := takeCensus()
 		more := now.more(c)
 		if len(more) == 0 {
+			now.objects = kernelObjects(t)
+			more = now.more(c)
+		}
+		if len(more) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -79,6 +96,11 @@ func (c census) more(then census) []string {
 	for kind, n := range c.fds {
 		if n > then.fds[kind] {
 			list = append(list, fmt.Sprintf("%d descriptors of %s (%d before)", n, kind, then.fds[kind]))
+		}
+	}
+	for kind, n := range c.objects {
+		if n > then.objects[kind] {
+			list = append(list, fmt.Sprintf("%d RDMA objects of kind %s in the kernel (%d before)", n, kind, then.objects[kind]))
 		}
 	}
 	if c.maps > then.maps {

@@ -81,7 +81,10 @@ func Run(t *testing.T, cfg Config) {
 	s := &suite{cfg: cfg}
 	s.warmUp(t)
 	var before census
-	t.Run("Census", func(*testing.T) { before = takeCensus() })
+	t.Run("Census", func(t *testing.T) {
+		before = takeCensus()
+		before.objects = kernelObjects(t)
+	})
 	for _, subject := range subjects {
 		t.Run(subject.name, func(t *testing.T) { subject.run(t, s) })
 	}
