@@ -87,7 +87,7 @@ func TestCloseDuring(t *testing.T) {
 							if !errors.Is(err, ErrReservation) {
 								require.ErrorIs(t, err, net.ErrClosed)
 							}
-						case <-time.After(10 * time.Second):
+						case <-time.After(2 * patience):
 							t.Fatal("still inside")
 						}
 					}
@@ -166,7 +166,7 @@ func TestCloseListenerDuring(t *testing.T) {
 				runtime.Gosched()
 			}
 			require.NoError(t, l.Close())
-			within(t, 20*time.Second, "Accept or Dial", wg.Wait)
+			within(t, 4*patience, "Accept or Dial", wg.Wait)
 		}
 	})
 }

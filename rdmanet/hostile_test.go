@@ -52,7 +52,7 @@ func requireEnd(t testing.TB, c *Conn, want error) {
 func requireLastWord(t testing.TB, c *Conn, want error) {
 	t.Helper()
 	var err error
-	within(t, time.Second, "the last call", func() { err = lastWord(c) })
+	within(t, soon, "the last call", func() { err = lastWord(c) })
 	var op *net.OpError
 	require.ErrorAs(t, err, &op)
 	require.ErrorIs(t, err, want)
@@ -237,7 +237,7 @@ func TestHostileVanish(t *testing.T) {
 				select {
 				case err := <-done:
 					require.ErrorIs(t, err, syscall.ECONNRESET)
-				case <-time.After(time.Second):
+				case <-time.After(soon):
 					t.Fatal("the reader did not notice")
 				}
 				requireEnd(t, victim, syscall.ECONNRESET)
@@ -254,7 +254,7 @@ func TestHostileVanish(t *testing.T) {
 				select {
 				case err := <-done:
 					require.ErrorIs(t, err, syscall.ECONNRESET)
-				case <-time.After(time.Second):
+				case <-time.After(soon):
 					t.Fatal("the writer did not notice")
 				}
 				requireEnd(t, victim, syscall.ECONNRESET)

@@ -24,18 +24,18 @@ func TestHostileFlood(t *testing.T) {
 				go func() { flooded <- flood(p, kind, stop) }()
 				for range 5 {
 					require.NoError(t, victim.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
-					within(t, time.Second, "Read", func() {
+					within(t, soon, "Read", func() {
 						_, err := victim.Read(make([]byte, 1))
 						assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 					})
-					within(t, time.Second, "Write", func() {
+					within(t, soon, "Write", func() {
 						_, err := victim.Write([]byte("hello"))
 						assert.NoError(t, err)
 					})
 				}
 				received := victim.Stats().DoorbellsReceived
 				require.Greater(t, received, uint64(2*wireDepth), "this was no flood")
-				within(t, time.Second, "Close", func() { requireClosed(t, victim) })
+				within(t, soon, "Close", func() { requireClosed(t, victim) })
 				close(stop)
 				require.NoError(t, <-flooded)
 			})

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,7 +31,7 @@ func TestHostileRing(t *testing.T) {
 						return b
 					}})
 					buf, err := make([]byte, 64<<10), error(nil)
-					within(t, time.Second, "Write", func() {
+					within(t, soon, "Write", func() {
 						for range 64 {
 							if _, err = victim.Write(buf); err != nil {
 								return

@@ -41,7 +41,7 @@ func TestHostileNoCredit(t *testing.T) {
 			_, err := victim.Write([]byte{1})
 			done <- err
 		}()
-		within(t, time.Second, "Close", func() { requireClosed(t, victim) })
+		within(t, soon, "Close", func() { requireClosed(t, victim) })
 		require.ErrorIs(t, <-done, net.ErrClosed)
 	})
 }

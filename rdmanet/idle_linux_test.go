@@ -73,7 +73,7 @@ func TestIdleUsesNoCPU(t *testing.T) {
 			}
 		}
 		return true
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 2*patience, 10*time.Millisecond)
 	time.Sleep(50 * time.Millisecond) // what the making of so much has left behind, as the collector
 	parks := func() (n uint64) {
 		for i := range clients {
@@ -155,7 +155,7 @@ func TestWakeups(t *testing.T) {
 	const rounds = 50
 	for i := range rounds {
 		// The reader has gone to sleep before each write.
-		require.Eventually(t, func() bool { return server.Stats().Parks > uint64(i) }, 5*time.Second, 100*time.Microsecond)
+		require.Eventually(t, func() bool { return server.Stats().Parks > uint64(i) }, patience, 100*time.Microsecond)
 		time.Sleep(100 * time.Microsecond) // from the count of the park to the park itself
 		_, err := client.Write([]byte("x"))
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ func requireReset(t testing.TB, what string, done <-chan error) {
 		var op *net.OpError
 		require.ErrorAs(t, err, &op)
 		require.False(t, op.Timeout())
-	case <-time.After(time.Second):
+	case <-time.After(soon):
 		t.Fatalf("%s did not return within a second of the kill", what)
 	}
 }
@@ -151,7 +151,7 @@ func TestTwoProcessKillListener(t *testing.T) {
 				var errno syscall.Errno
 				require.ErrorAs(t, d.err, &errno)
 				require.Contains(t, []syscall.Errno{syscall.ECONNRESET, syscall.ECONNREFUSED}, errno, "%v", d.err)
-			case <-time.After(time.Second):
+			case <-time.After(soon):
 				t.Fatal("a dialer waits for a listener that is dead")
 			}
 		}

@@ -62,7 +62,7 @@ func TestLostWakeupPingPong(t *testing.T) {
 		t.Run(fmt.Sprintf("%d in flight", balls), func(t *testing.T) {
 			eachFlavour(t, func(t *testing.T, fl flavour) {
 				client, server := fl.pair(t)
-				within(t, time.Minute, "a game of ping-pong", func() {
+				within(t, lasting, "a game of ping-pong", func() {
 					var ends sync.WaitGroup
 					for i, c := range []*Conn{client, server} {
 						serves := (balls + 1 - i) / 2 // from both ends, where there are several
@@ -106,7 +106,7 @@ func TestLostWakeupFull(t *testing.T) {
 	size := scale(8 << 20)
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)
-		within(t, time.Minute, "a stream", func() {
+		within(t, lasting, "a stream", func() {
 			var all sync.WaitGroup
 			for i, c := range []*Conn{client, server} {
 				seed := uint64(2 * i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -33,6 +34,25 @@ func testAddr() string {
 }
 
 const loopbackAddr = "127.0.0.1:0"
+
+// slowVar says how many times slower than a common host this one may be, as one that
+// is emulated.
+const slowVar = "RDMANET_TEST_SLOW"
+
+// How long things may take: those that are promised within a second, those that happen
+// at once, and those that last.
+var (
+	soon     = slowly(time.Second)
+	patience = slowly(5 * time.Second)
+	lasting  = slowly(time.Minute)
+)
+
+func slowly(d time.Duration) time.Duration {
+	if n, err := strconv.Atoi(os.Getenv(slowVar)); err == nil {
+		return time.Duration(n) * d
+	}
+	return d
+}
 
 // flavour is a way to run the same test: the sizes and devices that take
 // different paths through the code.

@@ -22,7 +22,7 @@ func memoryFalls(t *testing.T, n int64, collect bool) {
 			runtime.GC()
 		}
 		return MemoryInUse() <= n
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 }
 
 // settled waits until what earlier tests closed is gone, so that memory can be counted.
@@ -35,7 +35,7 @@ func settled(t *testing.T) int64 {
 // torn waits until the verbs objects of c are destroyed.
 func torn(t *testing.T, c *Conn) {
 	t.Helper()
-	within(t, 5*time.Second, "the teardown", func() { <-c.torn })
+	within(t, patience, "the teardown", func() { <-c.torn })
 }
 
 // TestPeekOutlivesClose reads what was peeked at after a Close.

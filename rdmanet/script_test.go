@@ -84,7 +84,7 @@ func loadScripts(t *testing.T, pattern string) (all []script) {
 }
 
 // stepLimit is longer than any step may take.
-const stepLimit = 20 * time.Second
+var stepLimit = 4 * patience
 
 // run runs a script and returns the outcome of each step.
 func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {

@@ -30,6 +30,7 @@ var scriptVerbs = map[string]verb{
 	"closewrite": func(w *world, a []string) (string, error) { return "", w.tcpLike(a[0]).CloseWrite() },
 	"close":      scriptClose,
 	"pause":      scriptPause,
+	"arrived":    scriptArrived,
 }
 
 // tcpLike is what a *net.TCPConn has beyond a net.Conn.
@@ -182,6 +183,15 @@ func scriptClose(w *world, a []string) (string, error) {
 		return "", c.Close()
 	}
 	return "", w.listener(a[0]).Close()
+}
+
+// scriptArrived waits until what a connection has sent is with the peer. TCP's of one
+// host is there when Write returns.
+func scriptArrived(w *world, a []string) (string, error) {
+	if c, ok := w.conn(a[0]).(*Conn); ok {
+		arrived(w.t, c)
+	}
+	return "", nil
 }
 
 // scriptPause lets time pass where the passing of time is what is tested.

@@ -58,7 +58,7 @@ func TestTwoProcessStopAndClose(t *testing.T) {
 			r.signal(syscall.SIGSTOP, "T")
 			_, err := c.Write([]byte("while you slept"))
 			require.NoError(t, err)
-			within(t, time.Second, "Close", func() { requireClosed(t, c) })
+			within(t, soon, "Close", func() { requireClosed(t, c) })
 			r.signal(syscall.SIGCONT, "SR")
 			got, err := io.ReadAll(end)
 			require.NoError(t, err)

@@ -32,7 +32,7 @@ func TestStress(t *testing.T) {
 				mu.Unlock()
 			}
 		}
-		within(t, limit+30*time.Second, "the connections", func() {
+		within(t, limit+lasting, "the connections", func() {
 			var all sync.WaitGroup
 			for seed := range conns {
 				all.Go(func() {

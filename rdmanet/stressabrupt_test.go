@@ -25,7 +25,7 @@ func TestStressAbrupt(t *testing.T) {
 		fl.dialer.Logger = slog.New(slog.DiscardHandler)
 		fl.listen.Logger = fl.dialer.Logger
 		until := time.Now().Add(limit)
-		within(t, limit+30*time.Second, "the connections", func() {
+		within(t, limit+lasting, "the connections", func() {
 			var all sync.WaitGroup
 			for seed := range 8 {
 				all.Go(func() {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -117,7 +116,7 @@ func TestTwoProcessLostWakeup(t *testing.T) {
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
 		r := startRemote(t)
 		c, end := r.dial(fl)
-		within(t, time.Minute, "both games", func() {
+		within(t, lasting, "both games", func() {
 			for balls := range 3 {
 				theirs := begin[RemoteError](r, "Play", RemotePlay{end.ID, balls, rounds})
 				assert.NoError(t, play(sleeper{c}, 1, rounds, uint64(balls)))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,9 +25,6 @@ const (
 	wireScratch = wireBells + wireDepth*doorbellLen
 	wireMemory  = wireScratch + 4096
 )
-
-// patience is how long anything may take that happens at once.
-const patience = 5 * time.Second
 
 // A wirePeer speaks the protocol of docs/PROTOCOL.md by itself, through cm and
 // verbs: it keeps none of the rules that a Conn keeps.
