@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
 // asProgram makes the test binary be the program, so that the tests start it as
@@ -27,6 +29,14 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// device is the RDMA device that the programs should find.
+func device() string {
+	if name := os.Getenv("RDMANET_DEVICE"); name != "" {
+		return name
+	}
+	return "soft0"
 }
 
 var networks = []string{"rdma", "tcp", "unix"}
@@ -56,13 +66,9 @@ func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
 // startServer starts a server and returns where it listens.
 func startServer(t *testing.T, network string) (cmd *exec.Cmd, address string) {
 	t.Helper()
-	address = "127.0.0.1:0"
-	if network == "unix" {
-		dir, err := os.MkdirTemp("", "echo")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-		address = dir + "/s"
-	}
+	address, remove, err := endpoint.Config{Network: network}.Local()
+	require.NoError(t, err)
+	t.Cleanup(remove)
 	cmd = program(t, "-network", network, "-listen", address)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -94,7 +100,7 @@ func TestAlone(t *testing.T) {
 			assert.Contains(t, errs, "1 MiB stream ...\n", "progress in plain lines where there is no terminal")
 			assert.NotContains(t, errs, "\r")
 			if network == "rdma" {
-				assert.Contains(t, out, "device soft0")
+				assert.Contains(t, out, "device "+device())
 				assert.Contains(t, out, "doorbells")
 			}
 		})
@@ -192,11 +198,13 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
+	here, _, err := endpoint.Config{Network: "rdma"}.Local()
+	require.NoError(t, err)
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"-dial", "127.0.0.1:1"}, "refused"},
+		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused"},
 		{[]string{"-network", "tcp", "-dial", "127.0.0.1:1"}, "refused"},
 		{[]string{"-network", "unix", "-dial", "/does/not/exist"}, "no such file"},
 		{[]string{"-dial", "127.0.0.1"}, "missing port"},

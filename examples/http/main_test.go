@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
 // asProgram makes the test binary be the program, so that the tests start it as
@@ -27,6 +29,14 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// device is the RDMA device that the programs should find.
+func device() string {
+	if name := os.Getenv("RDMANET_DEVICE"); name != "" {
+		return name
+	}
+	return "soft0"
 }
 
 func program(t *testing.T, args ...string) *exec.Cmd {
@@ -59,14 +69,16 @@ func TestAlone(t *testing.T) {
 				assert.Contains(t, out, want)
 			}
 			if network == "rdma" {
-				assert.Contains(t, out, "device soft0")
+				assert.Contains(t, out, "device "+device())
 			}
 		})
 	}
 }
 
 func TestTwoEnds(t *testing.T) {
-	server := program(t, "-listen", "127.0.0.1:0")
+	here, _, err := endpoint.Config{Network: "rdma"}.Local()
+	require.NoError(t, err)
+	server := program(t, "-listen", here)
 	stdout, err := server.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
@@ -111,6 +123,8 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, err)
 	nobody := l.Addr().String()
 	require.NoError(t, l.Close())
+	here, _, err := endpoint.Config{Network: "rdma"}.Local()
+	require.NoError(t, err)
 	for _, c := range []struct {
 		args   []string
 		want   string
@@ -118,7 +132,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{[]string{"-network", "tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", exitFailed},
 		{[]string{"-network", "tcp", "-dial", nobody}, "refused", exitFailed},
-		{[]string{"-dial", nobody}, "refused", exitFailed},
+		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused", exitFailed},
 		{[]string{"-device", "nosuch0"}, "nosuch0", exitFailed},
 		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense", exitFailed},
 		{[]string{"-size", "0"}, "not between", exitUsage},

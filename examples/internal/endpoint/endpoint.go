@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,19 +59,45 @@ func (c Config) Dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // Local returns an address of this host that a server can listen on, and a
-// function that removes what was made for it.
+// function that removes what was made for it. An RDMA device that is named, by Device
+// or by RDMANET_DEVICE, need not have a loopback address: then it is its first.
 func (c Config) Local() (address string, remove func(), err error) {
-	switch {
-	case c.Network == "unix":
+	if c.Network == "unix" {
 		dir, err := os.MkdirTemp("", "rdmanet")
 		if err != nil {
 			return "", nil, fmt.Errorf("make a directory for the socket: %w", err)
 		}
 		return filepath.Join(dir, "socket"), func() { _ = os.RemoveAll(dir) }, nil
-	case strings.HasSuffix(c.Network, "6"):
-		return "[::1]:0", func() {}, nil
 	}
-	return "127.0.0.1:0", func() {}, nil
+	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if strings.HasSuffix(c.Network, "6") {
+		at = netip.IPv6Loopback()
+	}
+	if c.rdma() {
+		at = c.onDevice(at)
+	}
+	return netip.AddrPortFrom(at, 0).String(), func() {}, nil
+}
+
+// onDevice is at, or if the named device does not have it an address of the same
+// family that it has. What is wrong with the device is for Listen to say.
+func (c Config) onDevice(at netip.Addr) netip.Addr {
+	name := c.Device
+	if name == "" {
+		name = os.Getenv("RDMANET_DEVICE")
+	}
+	devices, _ := rdmanet.Devices()
+	for _, d := range devices {
+		if d.Name != name || slices.Contains(d.Addrs, at) {
+			continue
+		}
+		for _, a := range d.Addrs {
+			if a.Is4() == at.Is4() {
+				return a
+			}
+		}
+	}
+	return at
 }
 
 func (c Config) rdma() bool {

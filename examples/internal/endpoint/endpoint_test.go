@@ -3,12 +3,16 @@ package endpoint
 import (
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 func TestCheck(t *testing.T) {
@@ -74,9 +78,32 @@ func TestLocalRemovesTheSocket(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, l.Close())
 
-	address, _, err = Config{Network: "rdma6"}.Local()
+}
+
+func TestLocalAddress(t *testing.T) {
+	at := map[string]string{"4": "127.0.0.1:0", "6": "[::1]:0"}
+	devices, err := rdmanet.Devices()
 	require.NoError(t, err)
-	assert.Equal(t, "[::1]:0", address)
+	for _, d := range devices {
+		t.Setenv("RDMANET_DEVICE", d.Name)
+		for family, loopback := range at {
+			address, _, err := Config{Network: "tcp" + family}.Local()
+			require.NoError(t, err)
+			assert.Equal(t, loopback, address)
+			local := netip.MustParseAddrPort(loopback).Addr()
+			has := func(a netip.Addr) bool { return a.Is4() == local.Is4() }
+			if slices.Contains(d.Addrs, local) || !slices.ContainsFunc(d.Addrs, has) {
+				has = func(a netip.Addr) bool { return a == local }
+			}
+			address, _, err = Config{Network: "rdma" + family}.Local()
+			require.NoError(t, err)
+			assert.True(t, has(netip.MustParseAddrPort(address).Addr()), "%s on %s", address, d.Name)
+		}
+	}
+	t.Setenv("RDMANET_DEVICE", "nosuch9")
+	address, _, err := Config{Network: "rdma4"}.Local()
+	require.NoError(t, err)
+	assert.Equal(t, at["4"], address)
 }
 
 func TestCloseWriteNeedsAConnectionThatCan(t *testing.T) {
