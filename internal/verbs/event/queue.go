@@ -17,7 +17,8 @@ type Queue struct {
 	idle    sync.Cond // on mu: running became false
 	sink    verbs.CMSink
 	queue   []queued
-	running bool // some goroutine delivers
+	running bool // some goroutine delivers, or the queue is held
+	held    bool
 	closed  bool
 }
 
@@ -86,7 +87,7 @@ func (q *Queue) Deliver() {
 // Hold keeps events back until Release is called. The queue must be idle.
 func (q *Queue) Hold() {
 	q.mu.Lock()
-	q.running = true
+	q.running, q.held = true, true
 	q.mu.Unlock()
 }
 
@@ -103,6 +104,7 @@ func (q *Queue) claim() bool {
 // Release delivers until nothing is queued; its caller has held the queue.
 func (q *Queue) Release() {
 	q.mu.Lock()
+	q.held = false
 	for len(q.queue) > 0 && !q.closed {
 		e := q.queue[0]
 		q.queue[0] = queued{}
@@ -122,13 +124,13 @@ func (q *Queue) Release() {
 
 // Close drops what is queued, returns it, and waits for a running sink, unless the
 // caller is inside a sink itself: of this id it would wait for ever, of another the
-// two could wait for each other.
+// two could wait for each other. A queue that is held has no running sink.
 func (q *Queue) Close() []verbs.CMEvent {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.queue
 	q.queue = nil
-	if q.running && !insideSink() {
+	if q.running && !q.held && !insideSink() {
 		for q.running {
 			q.idle.Wait()
 		}

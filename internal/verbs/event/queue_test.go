@@ -113,6 +113,17 @@ func TestQueueHold(t *testing.T) {
 	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, got)
 }
 
+// Who closes a held queue need not release it, and may be the one who would.
+func TestQueueCloseHeld(t *testing.T) {
+	var q Queue
+	q.Init(func(verbs.CMEvent) { t.Error("delivered") })
+	q.Hold()
+	q.Push(verbs.CMEvent{Type: verbs.CMDeviceRemoval})
+	require.Len(t, q.Close(), 1)
+	q.Release()
+	require.Empty(t, q.Close())
+}
+
 // What a sink causes follows what it is told, and comes after what is queued already.
 func TestQueueOrderInsideSink(t *testing.T) {
 	var q Queue

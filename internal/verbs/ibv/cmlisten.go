@@ -49,14 +49,17 @@ func (id *cmID) ListenStats() verbs.CMListenStats {
 	return verbs.CMListenStats{Requests: id.listen.requests}
 }
 
-// onRequest makes an id of a request.
+// onRequest makes an id of a request. Its events are held back until the sink has
+// seen the request: it is the listener's until then, and a device that was removed
+// meanwhile would be taken for the listener's own.
 func (id *cmID) onRequest(ev *cmEvent) {
 	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param}
+	child.local, child.remote = ev.local, ev.remote
 	child.events.Init(id.events.Sink())
+	child.events.Hold()
 	id.ch.register(child)
 	// The next event is read only after this.
 	at[cCMID](ev.request).context = child.key
-	child.local, child.remote = ev.local, ev.remote
 	if err := child.inherit(id, ev.verbs); err != nil || !id.queueRequest(child) {
 		child.listener = nil
 		_ = child.Close() // refuses it: it came by another device, or there are too many
@@ -68,14 +71,20 @@ func (id *cmID) onRequest(ev *cmEvent) {
 // inherit gives a request its device, and those of the listener's options that the
 // kernel does not hand down.
 func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
+	listener.mu.Lock()
+	opts := listener.opts
+	listener.mu.Unlock()
+	id.mu.Lock() // the device may be lost just now
+	defer id.mu.Unlock()
 	if err := id.adopt(ctx); err != nil {
 		return err
 	}
+	if id.ctx == nil {
+		return fmt.Errorf("%w: a request that came by none", verbs.ErrNoDevice)
+	}
 	id.local, id.remote = zoned(id.ctx.dev.name, id.local, id.remote)
-	listener.mu.Lock()
-	id.opts = listener.opts
-	listener.mu.Unlock()
-	return id.setOptions(verbs.CMOptions{AckTimeout: id.opts.AckTimeout})
+	id.opts = opts
+	return id.setOptions(verbs.CMOptions{AckTimeout: opts.AckTimeout})
 }
 
 // queueRequest queues a request or has it wait for its turn.
@@ -99,7 +108,12 @@ func (id *cmID) queueRequest(child *cmID) bool {
 
 // announce queues a request for the sink. mu is held.
 func (id *cmID) announce(ev verbs.CMEvent) bool {
-	if !id.events.Push(ev) {
+	child := ev.ID.(*cmID)
+	if !id.events.PushThen(ev, func(delivered bool) {
+		if delivered {
+			child.events.Release()
+		}
+	}) {
 		return false
 	}
 	id.listen.unanswered++

@@ -151,10 +151,11 @@ func (l *listener) bring(sock *socket, req *request) {
 	l.count(&l.stats.Requests)
 	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(req.param)}
 	l.id.events.PushThen(ev, func(delivered bool) {
-		id.events.Release()
 		if !delivered {
 			id.Close()
+			return
 		}
+		id.events.Release()
 	})
 	l.id.events.Deliver()
 }
