@@ -29,6 +29,45 @@ func arrived(t *testing.T, c *Conn) {
 	require.Eventually(t, func() bool { return c.sq.reap() == nil && c.sq.idle() }, patience, time.Millisecond)
 }
 
+// aloof is a QP that takes no receives any more, as those of some devices do in ERR.
+type aloof struct{ verbs.QP }
+
+func (aloof) PostRecv([]verbs.RecvWR) (int, error) { return 0, verbs.ErrInvalid }
+
+// TestRefusedReceives has the peer leave, and the device then refuse to take the
+// receives of what had arrived again: no byte of it is lost.
+func TestRefusedReceives(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(*Conn) error
+		end   error
+	}{
+		"in good order":  {(*Conn).Close, io.EOF},
+		"without a word": {func(c *Conn) error { c.ep.abort(); return nil }, syscall.ECONNRESET},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFlavour(t, func(t *testing.T, fl flavour) {
+				client, server := fl.pair(t)
+				for range 40 { // more than one poll takes
+					_, err := server.Write([]byte("precious"))
+					require.NoError(t, err)
+				}
+				arrived(t, server)
+				require.NoError(t, c.leave(server))
+				require.Eventually(t, func() bool { return client.has(flagGone) }, patience, time.Millisecond)
+				client.rx.Lock()
+				client.ep.qp = aloof{client.ep.qp}
+				client.rx.Unlock()
+				require.Len(t, readFull(t, client, 40*8), 40*8)
+				_, err := client.Read(make([]byte, 1))
+				require.ErrorIs(t, err, c.end)
+				if c.end != io.EOF {
+					require.ErrorIs(t, err, ErrPeerGone)
+				}
+			})
+		})
+	}
+}
+
 // TestFailureAfterArrival has a connection that fails on the sending side while
 // arrivals lie in the CQ: they come first, and an orderly end stays one.
 func TestFailureAfterArrival(t *testing.T) {

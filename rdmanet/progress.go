@@ -48,11 +48,10 @@ func (c *Conn) poll() (busy bool) {
 		}
 		if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
 			if err := c.ep.repost(c.wc[:n]); err != nil {
-				c.deaf = true
-				c.fail(syscall.ECONNABORTED, err)
-				return false
+				c.repostFailed(err)
+			} else {
+				c.recv.Reposted(uint32(n))
 			}
-			c.recv.Reposted(uint32(n))
 		}
 		if n < len(c.wc) {
 			return false
@@ -137,6 +136,17 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 		c.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
 	default:
 		c.fail(syscall.ECONNRESET, status)
+	}
+}
+
+// repostFailed handles receives that the device does not take. A QP that the peer's
+// leaving has taken to ERR may refuse them, against the specification; what the peer
+// sent before is in the CQ and still belongs to the reader.
+func (c *Conn) repostFailed(err error) {
+	if c.ep.qp.State() == verbs.QPRTS {
+		c.fail(syscall.ECONNABORTED, err)
+	} else {
+		c.failGone()
 	}
 }
 
