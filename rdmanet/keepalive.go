@@ -143,7 +143,7 @@ func (c *Conn) lookAfter(round uint64) {
 		return // set anew, or nothing is left to look after
 	}
 	heard, err := c.heard()
-	if err != nil {
+	if err != nil || c.has(flagGone) {
 		c.giveUp()
 		return
 	}
@@ -190,8 +190,8 @@ func (c *Conn) ask() {
 	c.txStats.keepAlives++
 }
 
-// giveUp fails a connection whose requests fail, unless the peer has said goodbye
-// or why: a reader that sleeps may hear of it from nobody else.
+// giveUp fails a connection whose requests fail or whose peer has left, unless the
+// peer has said goodbye or why: a reader that sleeps may hear of it from nobody else.
 func (c *Conn) giveUp() {
 	c.rx.Lock()
 	c.progress()

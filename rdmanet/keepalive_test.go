@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -219,4 +220,21 @@ func TestKeepAliveHearsFailures(t *testing.T) {
 			require.ErrorIs(t, err, want)
 		})
 	}
+}
+
+// TestKeepAliveHearsOfLeaving has the peer leave on a device that does not flush
+// receives: the reader is told that, and not that a heartbeat was not answered.
+func TestKeepAliveHearsOfLeaving(t *testing.T) {
+	client, _ := pair(t)
+	overNetwork(client)
+	client.rx.Lock()
+	client.ep.recvCQ = silentCQ{client.ep.recvCQ}
+	client.rx.Unlock()
+	client.event(&cm.Event{Type: cm.Disconnected})
+	require.NoError(t, client.SetKeepAliveConfig(quick))
+	within(t, patience, "Read", func() {
+		_, err := client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorIs(t, err, ErrPeerGone)
+	})
 }
