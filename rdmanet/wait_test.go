@@ -76,3 +76,39 @@ func TestReadOwesCredit(t *testing.T) {
 		})
 	}
 }
+
+// lateCQ completes a request with an error between the arming and the last look.
+type lateCQ struct {
+	verbs.CQ
+	armed, told bool
+}
+
+func (q *lateCQ) ReqNotify(solicitedOnly bool) error {
+	q.armed = true
+	return q.CQ.ReqNotify(solicitedOnly)
+}
+
+func (q *lateCQ) Poll(wcs []verbs.WC) (int, error) {
+	if !q.armed || q.told {
+		return 0, nil
+	}
+	q.told = true
+	wcs[0] = verbs.WC{Status: verbs.WCWRFlushErr}
+	return 1, nil
+}
+
+// TestWriteHearsFailure has a request fail when the writer has armed the CQ already, so
+// that no event will come of it, and no receive be flushed.
+func TestWriteHearsFailure(t *testing.T) {
+	client, _ := pair(t)
+	cq := &lateCQ{CQ: client.ep.sendCQ}
+	client.ep.sendCQ = cq
+	client.tx.Lock()
+	client.sq.cq = cq
+	client.sq.posted = client.sq.completed + client.sq.cap
+	client.tx.Unlock()
+	within(t, patience, "Write", func() {
+		_, err := client.Write([]byte("x"))
+		require.ErrorIs(t, err, ErrPeerGone)
+	})
+}

@@ -237,7 +237,7 @@ func (c *Conn) tryWrite() bool {
 	}
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	return c.send.Free() > 0 && c.send.Slots() > 0 && c.room() && c.blockReady()
+	return c.send.Free() > 0 && c.send.Slots() > 0 && c.room() && c.blockReady() || c.has(flagGone)
 }
 
 // blockReady says whether the writer gets the block it needs, if it needs one. The
