@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -57,6 +58,9 @@ func (c *Conn) wait(d direction) error {
 			return os.ErrDeadlineExceeded
 		}
 		return nil // it was moved meanwhile
+	case errors.Is(err, ErrNoDevice): // the channel may know before the connection manager
+		c.fail(syscall.ENODEV, err)
+		return nil
 	}
 	return err
 }
