@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,4 +112,20 @@ func TestWriteHearsFailure(t *testing.T) {
 		_, err := client.Write([]byte("x"))
 		require.ErrorIs(t, err, ErrPeerGone)
 	})
+}
+
+// goneChannel is that of a device that was removed.
+type goneChannel struct{ verbs.CompChannel }
+
+func (goneChannel) WaitRead(func() bool) error { return verbs.ErrNoDevice }
+
+// TestWaitOnRemovedDevice has the channel tell before the connection manager does.
+func TestWaitOnRemovedDevice(t *testing.T) {
+	client, _ := pair(t)
+	client.ep.channel = goneChannel{client.ep.channel}
+	for _, call := range []func([]byte) (int, error){client.Read, client.Write} {
+		_, err := call(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ENODEV)
+		require.ErrorIs(t, err, ErrNoDevice)
+	}
 }
