@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -68,6 +69,25 @@ func TestBlocksWithoutMemory(t *testing.T) {
 		require.NoError(t, <-sent)
 		require.True(t, bytes.Equal(append(data[:len(data):len(data)], data...), got))
 		require.NotEmpty(t, client.blocks.all, "with memory again, Write has a block")
+	})
+	t.Run("none for ReadFrom", func(t *testing.T) {
+		eachFlavour(t, func(t *testing.T, fl flavour) {
+			client, server := fl.pair(t)
+			client.ep.pd = &stingyPD{PD: client.ep.pd}
+			data := bytes.Repeat([]byte("0123456789"), 10_000)
+			sent := make(chan error, 1)
+			go func() {
+				n, err := client.ReadFrom(bytes.NewReader(data))
+				if n != int64(len(data)) {
+					err = errors.Join(err, fmt.Errorf("%d of %d bytes", n, len(data)))
+				}
+				sent <- errors.Join(err, client.CloseWrite())
+			}()
+			got, err := io.ReadAll(server)
+			require.NoError(t, err)
+			require.NoError(t, <-sent)
+			require.True(t, bytes.Equal(data, got))
+		})
 	})
 	t.Run("none", func(t *testing.T) {
 		client, _ := pair(t)

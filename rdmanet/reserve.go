@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+
+	pool "github.com/libp2p/go-buffer-pool"
 )
 
 // MaxReserve is the most that Reserve gives at once.
@@ -46,10 +48,10 @@ func (c *Conn) giveBlock(b *sendBlock) {
 }
 
 // ReadFrom sends all that it reads from r until io.EOF. r reads straight into
-// registered memory, from which the device sends. It returns how many bytes were
-// sent. Other writes of the Conn may come between two reads from r. Nothing is read
-// from r while nothing can be sent. Errors, also those of r, come in a
-// *net.OpError of "readfrom".
+// registered memory, from which the device sends, as long as there is any. It
+// returns how many bytes were sent. Other writes of the Conn may come between two
+// reads from r. Nothing is read from r while nothing can be sent. Errors, also those
+// of r, come in a *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	if !c.life.incref() {
 		return 0, c.copyError(opReadFrom, c.opError(opWrite, net.ErrClosed))
@@ -74,7 +76,10 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 	}
 	b, err := c.takeBlock()
 	c.exit(c.life.unlock(dirWrite))
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNoMemory):
+		return c.readFromScratch(r)
+	case err != nil:
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
 	defer c.giveBlock(b)
@@ -94,6 +99,25 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 	}
 	return n, rerr
 }
+
+// readFromScratch is readFrom where there is no memory to send from: Write does
+// without, slowly.
+func (c *Conn) readFromScratch(r io.Reader) (int, error) {
+	buf := pool.Get(scratchSize)
+	defer pool.Put(buf)
+	n, rerr := r.Read(buf)
+	if n < 0 || n > len(buf) {
+		return 0, errInvalidRead
+	}
+	if n > 0 {
+		if sent, err := c.Write(buf[:n]); err != nil {
+			return sent, err
+		}
+	}
+	return n, rerr
+}
+
+const scratchSize = 16 << 10
 
 // Reserve returns n bytes, at most MaxReserve, of registered memory for the caller
 // to fill; Commit sends them. It waits if all such memory is being sent. The
