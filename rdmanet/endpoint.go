@@ -180,6 +180,9 @@ func (e *endpoint) wait(d direction, try func() bool) error {
 	return e.channel.WaitWrite(try)
 }
 
+// up says that the QP is connected.
+func (e *endpoint) up() bool { return e.qp.State() == verbs.QPRTS }
+
 // abort tears the connection down without a word to the peer's application.
 func (e *endpoint) abort() {
 	if err := e.id.Disconnect(); err != nil {

@@ -29,10 +29,36 @@ func arrived(t *testing.T, c *Conn) {
 	require.Eventually(t, func() bool { return c.sq.reap() == nil && c.sq.idle() }, patience, time.Millisecond)
 }
 
-// aloof is a QP that takes no receives any more, as those of some devices do in ERR.
+// aloof is a QP that takes nothing any more, as those of some devices do in ERR.
 type aloof struct{ verbs.QP }
 
 func (aloof) PostRecv([]verbs.RecvWR) (int, error) { return 0, verbs.ErrInvalid }
+func (aloof) PostSend([]verbs.SendWR) (int, error) { return 0, verbs.ErrInvalid }
+
+// TestRefusedRequests has the peer leave, and the device then refuse requests: that is
+// no reason of its own.
+func TestRefusedRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(*Conn) error
+		want  error
+	}{
+		"in good order":  {(*Conn).Close, syscall.EPIPE},
+		"without a word": {func(c *Conn) error { c.ep.abort(); return nil }, ErrPeerGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := pair(t)
+			require.NoError(t, c.leave(server))
+			require.Eventually(t, func() bool { return client.ep.qp.State() == verbs.QPErr }, patience, time.Millisecond)
+			client.tx.Lock()
+			client.sq.qp = aloof{client.sq.qp}
+			client.tx.Unlock()
+			client.flags.And(^uint32(flagGone)) // the device may know before the connection manager
+			_, err := client.Write([]byte("x"))
+			require.ErrorIs(t, err, c.want)
+			require.NotErrorIs(t, err, verbs.ErrInvalid)
+		})
+	}
+}
 
 // TestRefusedReceives has the peer leave, and the device then refuse to take the
 // receives of what had arrived again: no byte of it is lost.

@@ -184,7 +184,7 @@ func (c *Conn) ask() {
 		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
 	}
 	if err := c.sq.post(wrs, true); err != nil {
-		c.sendFailed(err)
+		c.postFailed(err)
 		return
 	}
 	c.txStats.keepAlives++

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -64,10 +65,19 @@ func (c *Conn) ring(wrs []verbs.SendWR, imm uint32, signal bool) bool {
 		wrs[i].Inline = nil // keep nothing of the application's
 	}
 	if err != nil {
-		c.sendFailed(err)
+		c.postFailed(err)
 		return false
 	}
 	return true
+}
+
+// postFailed handles requests that the device does not take. In ERR, where the peer's
+// leaving takes the QP, some devices refuse them, against the specification.
+func (c *Conn) postFailed(err error) {
+	if !c.ep.up() {
+		err = fmt.Errorf("%w: %w", verbs.ErrState, err)
+	}
+	c.sendFailed(err)
 }
 
 // postControl posts a message without data, with payload for the credit block if

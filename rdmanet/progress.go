@@ -139,11 +139,10 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 	}
 }
 
-// repostFailed handles receives that the device does not take. A QP that the peer's
-// leaving has taken to ERR may refuse them, against the specification; what the peer
-// sent before is in the CQ and still belongs to the reader.
+// repostFailed is postFailed for receives. What the peer sent before it left is in the
+// CQ and still belongs to the reader.
 func (c *Conn) repostFailed(err error) {
-	if c.ep.qp.State() == verbs.QPRTS {
+	if c.ep.up() {
 		c.fail(syscall.ECONNABORTED, err)
 	} else {
 		c.failGone()
