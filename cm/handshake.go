@@ -29,8 +29,12 @@ const handshakeMagic = "RDMN"
 // that the other end does not know are ignored.
 type Features uint32
 
-// FeatureWriteImm says that the device has RDMA_WRITE_WITH_IMM.
-const FeatureWriteImm Features = 1 << 0
+const (
+	// FeatureWriteImm says that the device has RDMA_WRITE_WITH_IMM.
+	FeatureWriteImm Features = 1 << 0
+	// FeatureRekey says that this end takes a new rkey with the growth of a ring.
+	FeatureRekey Features = 1 << 1
+)
 
 // A Handshake is what the two ends of a connection tell each other in the private
 // data of Connect and of Accept: where the other may write, how much, and how

@@ -77,6 +77,10 @@ func TestDocumentedCredit(t *testing.T) {
 	b := make([]byte, ring.CreditLen)
 	c.Put(b)
 	require.Equal(t, docBytes(t, "credit"), b)
+
+	b = append(b, make([]byte, ring.KeyedCreditLen-ring.CreditLen)...)
+	ring.Key{Size: 16384, RKey: 0x3f4e5d07}.Put(b)
+	require.Equal(t, docBytes(t, "keyed credit"), b)
 }
 
 func TestDocumentedImmediates(t *testing.T) {
@@ -120,6 +124,7 @@ func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 1, Version)
 	require.EqualValues(t, 1, MinVersion)
 	require.EqualValues(t, 1, FeatureWriteImm)
+	require.EqualValues(t, 2, FeatureRekey)
 	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown}
 	for i, c := range codes {
 		require.EqualValues(t, i+1, c)

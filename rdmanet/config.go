@@ -8,11 +8,13 @@ import (
 )
 
 // Sizes of the receive ring and its queue. A connection begins with a ring of
-// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer.
+// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer within a
+// host and DefaultMaxNetworkReadBuffer over a network, where more is on its way.
 const (
-	DefaultReadBuffer    = 16 << 10
-	DefaultMaxReadBuffer = 256 << 10
-	DefaultRecvDepth     = 256
+	DefaultReadBuffer           = 16 << 10
+	DefaultMaxReadBuffer        = 256 << 10
+	DefaultMaxNetworkReadBuffer = 1 << 20
+	DefaultRecvDepth            = 256
 
 	MinReadBuffer = ring.MinSize
 	MaxReadBuffer = ring.MaxSize
@@ -24,6 +26,7 @@ const (
 type sizes struct {
 	ring    uint32 // receive ring at first
 	maxRing uint32 // and at most
+	netRing uint32 // and at most over a network
 	depth   uint32 // receive work requests posted
 
 	// asynchronous treats the device as one that looks at the source after the
@@ -34,13 +37,14 @@ type sizes struct {
 // newSizes applies the defaults for zeros and checks the rest; rings are rounded
 // up to a power of two. A ring that is given alone is not grown.
 func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
+	network := maxReadBuffer
 	switch {
 	case readBuffer == 0 && maxReadBuffer == 0:
-		readBuffer, maxReadBuffer = DefaultReadBuffer, DefaultMaxReadBuffer
+		readBuffer, maxReadBuffer, network = DefaultReadBuffer, DefaultMaxReadBuffer, DefaultMaxNetworkReadBuffer
 	case readBuffer == 0:
 		readBuffer = min(DefaultReadBuffer, maxReadBuffer)
 	case maxReadBuffer == 0:
-		maxReadBuffer = readBuffer
+		maxReadBuffer, network = readBuffer, readBuffer
 	}
 	if depth == 0 {
 		depth = DefaultRecvDepth
@@ -57,7 +61,7 @@ func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
 	if depth < MinRecvDepth || depth > MaxRecvDepth {
 		return sizes{}, fmt.Errorf("RecvDepth %d is out of bounds: choose %d to %d", depth, MinRecvDepth, MaxRecvDepth)
 	}
-	return sizes{ring: roundUp(readBuffer), maxRing: roundUp(maxReadBuffer), depth: uint32(depth)}, nil
+	return sizes{ring: roundUp(readBuffer), maxRing: roundUp(maxReadBuffer), netRing: roundUp(network), depth: uint32(depth)}, nil
 }
 
 func checkRing(name string, n int) error {

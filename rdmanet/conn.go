@@ -60,7 +60,7 @@ type Conn struct {
 	wantBlock bool // the writer waits for a block, not only for room
 	wrs       [3]verbs.SendWR
 	sge       [2]verbs.SGE
-	control   [ring.CreditLen]byte
+	control   [ring.KeyedCreditLen]byte
 	imm       [4]byte
 	txStats   txStats
 

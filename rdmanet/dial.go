@@ -52,8 +52,8 @@ type Dialer struct {
 
 	// ReadBuffer is the size of the receive ring in bytes at first, MaxReadBuffer
 	// what it may grow to: MinReadBuffer to MaxReadBuffer, rounded up to a power of
-	// two. Zeros mean DefaultReadBuffer and DefaultMaxReadBuffer; with only one of
-	// them given, ReadBuffer is also the bound, or the bound limits ReadBuffer.
+	// two. Zeros mean the defaults; with only one of them given, ReadBuffer is also
+	// the bound, or the bound limits ReadBuffer.
 	ReadBuffer    int
 	MaxReadBuffer int
 

@@ -1,15 +1,11 @@
 package rdmanet
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -20,15 +16,11 @@ import (
 const sendDepth = 128
 
 // minInline is the inline data that control messages need.
-const minInline = ring.CreditLen
+const minInline = ring.KeyedCreditLen
 
 // maxInline is asked for on devices that look at the source after the post:
 // more costs memory in every work request and gains nothing (see BENCHMARKS.md).
 const maxInline = 192
-
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
-func swapBytes(x uint64) uint64 { return bits.ReverseBytes64(x) }
 
 // An endpoint is the verbs half of a Conn: a PD of its own with one MR, the
 // receive ring, so that a leaked key opens nothing else.
@@ -44,18 +36,21 @@ type endpoint struct {
 	pinned  *pinnedMemory
 	memory  verbs.Memory // credit block and ring
 	mr      verbs.MR
-	data    []byte // the ring in memory, as large as it may grow
+	grown   verbs.MR // mr of the larger ring, until the peer has changed over; or nil
+	data    []byte   // the ring in memory, as large as it may grow
 
 	maxRing     uint32
 	inline      int  // the largest inline data
 	sameHost    bool // the device reaches this host only, and knows of a peer's death
 	synchronous bool // the device is done with the source when PostSend returns
+	rekeys      bool // both ends know of growth with a new rkey
 	writeImm    bool // doorbells ride on the WRITE; otherwise a SEND follows it
 
 	sends sendDoorbells // only without writeImm
 
 	peerAddr uint64
 	peerRKey uint32
+	nextRKey uint32 // of the peer's ring once its growth is taken up
 }
 
 // newEndpoint makes the verbs objects of a connection on the device of id, with
@@ -75,9 +70,8 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
-	if !e.synchronous {
-		// Registered memory is pinned: what is not in use is not registered.
-		e.maxRing = s.ring
+	if !e.sameHost {
+		e.maxRing = s.netRing
 	}
 	defer func() {
 		if err != nil {
@@ -92,7 +86,11 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 	if e.pd, err = ctx.AllocPD(); err != nil {
 		return nil, err
 	}
-	if e.mr, err = e.pd.RegMR(e.memory.Bytes()[:ring.DataOffset+int(e.maxRing)], verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+	registered := s.ring
+	if e.synchronous {
+		registered = e.maxRing // it costs nothing until it is backed
+	}
+	if e.mr, err = e.registerRing(registered); err != nil {
 		return nil, err
 	}
 	if e.channel, err = ctx.CreateCompChannel(); err != nil {
@@ -129,15 +127,10 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 	return e, e.postAll(int(s.depth))
 }
 
-// commitRing backs a receive ring of size bytes with memory.
-func (e *endpoint) commitRing(size uint32) error {
-	return e.pinned.commit(e.memory, ring.DataOffset+int(size))
-}
-
 // handshake is what this end tells the other.
 func (e *endpoint) handshake(s sizes) cm.Handshake {
 	h := cm.Handshake{
-		Version: cm.Version, MinVersion: cm.MinVersion,
+		Version: cm.Version, MinVersion: cm.MinVersion, Features: cm.FeatureRekey,
 		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: s.ring, MaxSize: e.maxRing,
 		Nonce: rand.Uint64(),
 	}
@@ -153,6 +146,7 @@ func (e *endpoint) meet(peer cm.Handshake) error {
 		return err
 	}
 	e.peerAddr, e.peerRKey = peer.Addr, peer.RKey
+	e.rekeys = peer.Features&cm.FeatureRekey != 0
 	return nil
 }
 
@@ -205,8 +199,10 @@ func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
 	if e.channel != nil {
 		errs = append(errs, e.channel.Close())
 	}
-	if e.mr != nil {
-		errs = append(errs, e.mr.Close())
+	for _, mr := range []verbs.MR{e.grown, e.mr} {
+		if mr != nil {
+			errs = append(errs, mr.Close())
+		}
 	}
 	if blocks != nil {
 		errs = append(errs, blocks.close()...)
@@ -223,15 +219,4 @@ func (e *endpoint) destroy(blocks *sendBlocks) {
 	if err := errors.Join(e.destroyVerbs(blocks), e.id.Close(), e.pinned.release()); err != nil {
 		e.logger.Warn("rdmanet: destroying a connection's RDMA objects", "device", e.device, "err", err)
 	}
-}
-
-// creditWords reads the credit block, which the peer writes.
-func (e *endpoint) creditWords() (w0, w1 uint64) {
-	p := unsafe.Pointer(unsafe.SliceData(e.memory.Bytes()[ring.CreditOffset:]))
-	w0 = atomic.LoadUint64((*uint64)(p))
-	w1 = atomic.LoadUint64((*uint64)(unsafe.Add(p, 8)))
-	if !littleEndian {
-		w0, w1 = swapBytes(w0), swapBytes(w1)
-	}
-	return w0, w1
 }

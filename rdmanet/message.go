@@ -26,6 +26,9 @@ const maxMessageWRs = 3
 // postData posts the message that g grants. The caller holds tx and has made sure
 // of the room.
 func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
+	if g.Grown {
+		c.ep.takeUp()
+	}
 	at := uint32(0)
 	for i := range g.Spans {
 		wr := &c.wrs[i]

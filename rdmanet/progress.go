@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"encoding/binary"
 	"fmt"
 	"syscall"
 
@@ -91,6 +90,9 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 			return false
 		}
 		c.rxStats.messages++
+		if bell.Grown {
+			c.ep.changeOver()
+		}
 		if inUse := c.recv.ReceivedBytes() - c.reported; inUse >= uint64(c.recv.Size()/8*7) {
 			c.wantGrow = true
 		}
@@ -157,43 +159,6 @@ func (c *Conn) violation(err error) {
 	go c.ep.abort()
 }
 
-// takeCredit applies what the peer wrote into the credit block.
-func (c *Conn) takeCredit() error {
-	w0, w1 := c.ep.creditWords()
-	c.tx.Lock()
-	err := c.send.Update(ring.CreditFromWords(w0, w1))
-	if err == nil {
-		c.chunk = chunkFor(c.send.Size())
-		c.flushPending()
-	}
-	c.tx.Unlock()
-	return err
-}
-
-// chunkFor is the largest data message for a ring: a quarter, so that the reader
-// copies out one part while the writer fills the next.
-func chunkFor(size uint32) int { return int(size / 4) }
-
-// returnCredit tells the peer what was consumed and which receives were posted.
-// Without a slot it is not lost: it stays due. The caller holds rx.
-func (c *Conn) returnCredit() {
-	if c.wantGrow && !c.recv.Growing() {
-		c.wantGrow = false
-		c.grow(c.recv.Size() * 2)
-	}
-	credit := c.recv.Credit()
-	c.tx.Lock()
-	w0, w1 := credit.Words()
-	binary.LittleEndian.PutUint64(c.control[0:], w0)
-	binary.LittleEndian.PutUint64(c.control[8:], w1)
-	if c.postControl(ring.KindCredit, c.control[:]) {
-		c.recv.CreditSent(credit)
-		c.reported = credit.Consumed
-		c.txStats.creditsSent++
-	}
-	c.tx.Unlock()
-}
-
 // owing says that a credit or the end of the stream is due and has not gone although
 // completions of requests are to come, which may make room for it: the peer may be
 // asleep waiting for it, so nobody else will wake this end.
@@ -205,20 +170,4 @@ func (c *Conn) owing() bool {
 	defer c.tx.Unlock()
 	c.flushPending()
 	return (credit || c.pending != 0) && !c.sq.idle()
-}
-
-// grow enlarges the receive ring if its bound, the memory limit and the system
-// allow; otherwise the ring stays as it is. The caller holds rx.
-func (c *Conn) grow(size uint32) {
-	if size > c.ep.maxRing || size <= c.recv.Size() || c.recv.Growing() {
-		return
-	}
-	if err := c.ep.commitRing(size); err != nil {
-		c.ep.maxRing = c.recv.Size()
-		c.ep.logger.Warn("rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
-		return
-	}
-	if err := c.recv.Grow(size); err != nil {
-		c.ep.maxRing = c.recv.Size()
-	}
 }

@@ -41,6 +41,8 @@ const (
 	CreditOffset = 0
 	// CreditLen is the length of a Credit on the wire.
 	CreditLen = 16
+	// KeyedCreditLen is the length of a Credit with a Key behind it.
+	KeyedCreditLen = CreditLen + 8
 	// DataOffset is where the ring's first byte lies.
 	DataOffset = 256
 )

@@ -1,0 +1,65 @@
+package rdmanet
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// takeCredit applies what the peer wrote into the credit block.
+func (c *Conn) takeCredit() error {
+	credit := ring.CreditFromWords(c.ep.creditWord(0), c.ep.creditWord(1))
+	c.tx.Lock()
+	if credit.Size != c.send.Size() && !c.ep.takeKey(credit.Size) {
+		credit.Size = c.send.Size()
+	}
+	err := c.send.Update(credit)
+	if err == nil {
+		c.chunk = chunkFor(c.send.Size())
+		c.flushPending()
+	}
+	c.tx.Unlock()
+	return err
+}
+
+// chunkFor is the largest data message for a ring: a quarter, so that the reader
+// copies out one part while the writer fills the next.
+func chunkFor(size uint32) int { return int(size / 4) }
+
+// returnCredit tells the peer what was consumed and which receives were posted.
+// Without a slot it is not lost: it stays due. The caller holds rx.
+func (c *Conn) returnCredit() {
+	if c.wantGrow && !c.recv.Growing() {
+		c.wantGrow = false
+		c.grow(c.recv.Size() * 2)
+	}
+	credit := c.recv.Credit()
+	block := c.control[:ring.CreditLen]
+	c.tx.Lock()
+	credit.Put(block)
+	if c.ep.rekeys {
+		block = c.control[:]
+		ring.Key{Size: credit.Size, RKey: c.ep.ringKey()}.Put(block)
+	}
+	if c.postControl(ring.KindCredit, block) {
+		c.recv.CreditSent(credit)
+		c.reported = credit.Consumed
+		c.txStats.creditsSent++
+	}
+	c.tx.Unlock()
+}
+
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// creditWord reads a word of the credit block, which the peer writes.
+func (e *endpoint) creditWord(i int) uint64 {
+	p := unsafe.Pointer(&e.memory.Bytes()[ring.CreditOffset+8*i])
+	w := atomic.LoadUint64((*uint64)(p))
+	if !littleEndian {
+		w = bits.ReverseBytes64(w)
+	}
+	return w
+}

@@ -1,0 +1,89 @@
+package rdmanet
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// Growth of the receive ring (docs/PROTOCOL.md, section 10). The address never
+// changes. Where the device is done with the source when the post returns, memory that
+// is registered costs nothing until it is backed, and the key never changes either. On other
+// devices registered memory is pinned: the larger ring is registered when it is
+// granted, under a key of its own, and the smaller one goes when the peer has
+// changed over to it.
+
+// grow enlarges the receive ring if its bound, the memory limit and the system
+// allow; otherwise the ring stays as it is. The caller holds rx.
+func (c *Conn) grow(size uint32) {
+	if size > c.ep.maxRing || size <= c.recv.Size() || c.recv.Growing() {
+		return
+	}
+	if err := c.ep.enlarge(size); err != nil {
+		c.ep.maxRing = c.recv.Size()
+		c.ep.logger.Warn("rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
+		return
+	}
+	if err := c.recv.Grow(size); err != nil {
+		c.ep.maxRing = c.recv.Size()
+	}
+}
+
+// registerRing registers the credit block and a ring of size bytes.
+func (e *endpoint) registerRing(size uint32) (verbs.MR, error) {
+	return e.pd.RegMR(e.memory.Bytes()[:ring.DataOffset+int(size)], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+}
+
+// enlarge makes ready for a receive ring of size bytes.
+func (e *endpoint) enlarge(size uint32) error {
+	if !e.synchronous && !e.rekeys {
+		return fmt.Errorf("%w: the peer knows of no growth with a new rkey", verbs.ErrNotSupported)
+	}
+	if err := e.pinned.commit(e.memory, ring.DataOffset+int(size)); err != nil || e.synchronous {
+		return err
+	}
+	mr, err := e.registerRing(size)
+	if err == nil {
+		e.grown = mr
+	}
+	return err
+}
+
+// ringKey is the key of the ring as granted.
+func (e *endpoint) ringKey() uint32 {
+	if e.grown != nil {
+		return e.grown.RKey()
+	}
+	return e.mr.RKey()
+}
+
+// changeOver drops the key of the smaller ring. All that the peer sent under it has
+// been executed, since it sent what told of the change later.
+func (e *endpoint) changeOver() {
+	if e.grown == nil {
+		return
+	}
+	if err := e.mr.Close(); err != nil {
+		e.logger.Warn("rdmanet: deregistering a receive ring that has grown", "device", e.device, "err", err)
+	}
+	e.mr, e.grown = e.grown, nil
+}
+
+// takeKey takes in the key of the peer's ring of a new size. False: the key has not
+// come yet, so the doorbell of the credit that grants the size has not either.
+func (e *endpoint) takeKey(size uint32) bool {
+	if !e.rekeys {
+		e.nextRKey = e.peerRKey
+		return true
+	}
+	key := ring.KeyFromWord(e.creditWord(2))
+	if key.Size != size {
+		return false
+	}
+	e.nextRKey = key.RKey
+	return true
+}
+
+// takeUp changes over to the larger ring of the peer.
+func (e *endpoint) takeUp() { e.peerRKey = e.nextRKey }

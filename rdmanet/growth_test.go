@@ -1,0 +1,140 @@
+package rdmanet
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// pinnedFlavour is a connection on a device that pins what is registered.
+func pinnedFlavour() flavour {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		return flavour{}
+	}
+	return flavour{dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}}
+}
+
+// transfer writes data to one end and compares what comes out of the other.
+func transfer(t testing.TB, from, to *Conn, data []byte) {
+	t.Helper()
+	written := make(chan error, 1)
+	go func() {
+		_, err := from.Write(data)
+		written <- err
+	}()
+	require.True(t, bytes.Equal(data, readFull(t, to, len(data))))
+	require.NoError(t, <-written)
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}
+
+// TestGrowthByUse has rings grow because they are full, in both directions at once.
+func TestGrowthByUse(t *testing.T) {
+	client, server := pinnedFlavour().pair(t)
+	data := randomBytes(4 * DefaultMaxNetworkReadBuffer)
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		transfer(t, server, client, data)
+	}()
+	transfer(t, client, server, data)
+	<-back
+	for _, c := range []*Conn{client, server} {
+		require.Greater(t, c.Stats().WriteBuffer, 2*DefaultReadBuffer)
+	}
+}
+
+// TestGrowthRegisters has a ring grow as far as it may: it is registered once more, and
+// the key of the smaller ring opens nothing any more.
+func TestGrowthRegisters(t *testing.T) {
+	client, server := pinnedFlavour().pair(t)
+	first := server.ep.mr.RKey()
+	require.Equal(t, DefaultReadBuffer, client.Stats().WriteBuffer)
+	require.NoError(t, server.SetReadBuffer(MaxReadBuffer))
+	require.NotNil(t, server.ep.grown, "the peer has not changed over")
+	transfer(t, client, server, randomBytes(4*DefaultReadBuffer))
+	require.EqualValues(t, server.ep.maxRing, client.Stats().WriteBuffer)
+	require.Nil(t, server.ep.grown, "the peer has changed over")
+	require.NotEqual(t, first, server.ep.mr.RKey())
+	require.Equal(t, server.ep.mr.RKey(), client.ep.peerRKey)
+
+	client.tx.Lock()
+	_, err := client.ep.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte{0},
+		RemoteAddr: client.ep.peerAddr + ring.DataOffset, RKey: first,
+	}})
+	client.tx.Unlock()
+	require.NoError(t, err)
+	within(t, patience, "the end", func() {
+		_, err := io.Copy(io.Discard, server)
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+}
+
+// TestGrowthWithoutKeys has a peer that takes no new key: the ring stays as it is.
+func TestGrowthWithoutKeys(t *testing.T) {
+	client, server := pinnedFlavour().pair(t)
+	server.ep.rekeys, client.ep.rekeys = false, false
+	transfer(t, client, server, randomBytes(8*DefaultReadBuffer))
+	require.Equal(t, DefaultReadBuffer, client.Stats().WriteBuffer)
+	require.Equal(t, DefaultReadBuffer, server.Stats().ReadBuffer)
+}
+
+// TestGrowthHalfRead reads the credit block while the peer writes the one that grants
+// a growth: the size counts when its key is there.
+func TestGrowthHalfRead(t *testing.T) {
+	client, _ := pinnedFlavour().pair(t)
+	const size = 2 * DefaultReadBuffer
+	block := client.ep.memory.Bytes()[ring.CreditOffset:]
+	ring.Credit{Reposted: DefaultRecvDepth, Size: size}.Put(block)
+	client.rx.Lock()
+	defer client.rx.Unlock()
+	require.NoError(t, client.takeCredit())
+	require.EqualValues(t, DefaultReadBuffer, client.send.Size(), "a size without its key")
+	ring.Key{Size: size, RKey: 42}.Put(block)
+	require.NoError(t, client.takeCredit())
+	require.EqualValues(t, size, client.send.Size())
+	require.EqualValues(t, 42, client.ep.nextRKey)
+	require.NotEqualValues(t, 42, client.ep.peerRKey, "the key is for the grown ring")
+}
+
+// TestHostileKey has a peer grant a growth under a key that opens nothing: whoever
+// believes it loses this connection.
+func TestHostileKey(t *testing.T) {
+	for _, victims := range wireVictims {
+		t.Run(victims.name, func(t *testing.T) {
+			p, victim := victims.connect(t, flavour{}, wireConfig{hello: func(h cm.Handshake) []byte {
+				h.Features |= cm.FeatureRekey
+				b, err := h.MarshalBinary()
+				require.NoError(t, err)
+				return b
+			}})
+			block := make([]byte, ring.KeyedCreditLen)
+			ring.Credit{Reposted: wireDepth, Size: 2 * wireRing}.Put(block)
+			ring.Key{Size: 2 * wireRing, RKey: p.mr.RKey() ^ 0xff}.Put(block)
+			p.place(ring.CreditOffset, block)
+			p.kind(ring.KindCredit)
+			within(t, patience, "Write", func() {
+				var err error
+				for err == nil {
+					_, err = victim.Write(make([]byte, wireRing))
+				}
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+			})
+			requireClosed(t, victim)
+		})
+	}
+}
