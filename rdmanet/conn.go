@@ -45,6 +45,7 @@ type Conn struct {
 	rx        sync.Mutex
 	recv      *ring.Receiver
 	reported  uint64 // bytes consumed, as the peer was last told
+	reaped    int    // receives that wait to be posted again
 	wantGrow  bool   // the peer filled the ring; a larger one would help
 	wc        [16]verbs.WC
 	rxStats   rxStats

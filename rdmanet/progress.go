@@ -46,10 +46,8 @@ func (c *Conn) poll() (busy bool) {
 			}
 		}
 		if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
-			if err := c.ep.repost(c.wc[:n]); err != nil {
+			if err := c.repost(c.wc[:n]); err != nil {
 				c.repostFailed(err)
-			} else {
-				c.recv.Reposted(uint32(n))
 			}
 		}
 		if n < len(c.wc) {

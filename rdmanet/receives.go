@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
 )
 
 // blankRecvs are receives without memory: a WRITE_WITH_IMM needs no more. They
@@ -26,16 +27,25 @@ func (e *endpoint) postAll(n int) error {
 	return nil
 }
 
-// repost posts the receives of completions again.
-func (e *endpoint) repost(wcs []verbs.WC) error {
-	if len(wcs) == 0 {
+// repost posts the receives of completions again, ring.MaxHeld or more at once: that
+// costs hardly more than one. The caller holds rx.
+func (c *Conn) repost(wcs []verbs.WC) error {
+	if !c.ep.writeImm {
+		if err := c.ep.sends.repost(c.ep.qp, wcs); err != nil {
+			return err
+		}
+		c.recv.Reposted(uint32(len(wcs)))
 		return nil
 	}
-	if !e.writeImm {
-		return e.sends.repost(e.qp, wcs)
+	if c.reaped += len(wcs); c.reaped < ring.MaxHeld {
+		return nil
 	}
-	_, err := e.qp.PostRecv(blankRecvs[:len(wcs)])
-	return err
+	if _, err := c.ep.qp.PostRecv(blankRecvs[:c.reaped]); err != nil {
+		return err
+	}
+	c.recv.Reposted(uint32(c.reaped))
+	c.reaped = 0
+	return nil
 }
 
 // sendDoorbells are the receive buffers of a device without WRITE_WITH_IMM, where

@@ -62,6 +62,10 @@ const (
 	// take, so that a credit or the end of the stream always finds one. See
 	// Sender.ControlSlots for what may draw on it.
 	ControlReserve = 16
+
+	// MaxHeld is the number of receives that are posted again together at the latest:
+	// the owner of a ring may save posts by holding fewer back.
+	MaxHeld = 16
 )
 
 // validSize reports whether a ring may have n bytes.

@@ -44,6 +44,7 @@ type end struct {
 	placed int       // how many of them are in memory already
 	done   []message // completed, not reaped
 	recvs  int       // receive WRs posted and not used
+	held   int       // reaped and not posted again
 
 	// The model's own books; bytes and messages count from the origin.
 	origin   struct{ bytes, messages uint64 }
@@ -180,7 +181,7 @@ func (e *end) control(msg message) {
 func (e *end) sendCredit() {
 	t, c := e.m.t, e.rx.Credit()
 	require.Equal(t, e.peer.origin.bytes+e.read, c.Consumed)
-	require.Equal(t, uint32(e.peer.origin.messages+e.reaped)+e.rx.depth, c.Reposted,
+	require.Equal(t, uint32(e.peer.origin.messages+e.reaped)-uint32(e.held)+e.rx.depth, c.Reposted,
 		"receives are posted again when reaped, read or not")
 	require.Equal(t, e.rx.Size(), c.Size)
 	b := make([]byte, CreditLen)

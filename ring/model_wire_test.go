@@ -48,7 +48,7 @@ func (e *end) arrive(n int) {
 	}
 }
 
-// reap takes n completions and posts their receives again.
+// reap takes n completions and posts their receives again, a few together.
 func (e *end) reap(n int) {
 	t := e.m.t
 	n = min(n, len(e.done))
@@ -67,10 +67,13 @@ func (e *end) reap(n int) {
 		}
 	}
 	e.done = e.done[n:]
-	e.recvs += n
 	e.reaped += uint64(n)
-	e.rx.Reposted(uint32(n))
-	require.Equal(t, int(e.rx.depth), e.recvs+len(e.done), "what was reaped is posted again")
+	if e.held += n; e.held >= MaxHeld || e.m.c.intn(4) == 0 {
+		e.recvs += e.held
+		e.rx.Reposted(uint32(e.held))
+		e.held = 0
+	}
+	require.Equal(t, int(e.rx.depth), e.recvs+len(e.done)+e.held, "what was reaped is posted again")
 	require.EqualValues(t, e.peer.origin.bytes+e.read, e.rx.ConsumedBytes())
 	e.settleCredit()
 }

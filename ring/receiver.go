@@ -15,8 +15,9 @@ package ring
 //     to half the ring. Size is the one in use, not the one granted: a sender
 //     whose bytes wrap cannot use a growth yet.
 //   - Slots: all but ControlReserve of depth receives are taken, and receives are
-//     posted again when reaped, whether or not the application reads. So reposted -
-//     reported >= depth - ControlReserve >= depth/4, since depth >= MinDepth.
+//     posted again when reaped, whether or not the application reads, all but
+//     MaxHeld-1 of them. So reposted - reported >= depth - ControlReserve - MaxHeld >=
+//     depth/4, since depth >= MinDepth.
 //
 // # Why a credit always finds a slot
 //
@@ -138,7 +139,8 @@ func (r *Receiver) overread(n int) error {
 }
 
 // Reposted records that n receive WRs were reaped and posted again. It is to be
-// called when messages of any kind are reaped, not when their bytes are read.
+// called when messages of any kind are reaped, or MaxHeld of them, not when their
+// bytes are read.
 func (r *Receiver) Reposted(n uint32) { r.posted += n }
 
 // CreditDue reports whether a credit has to be sent: when there is a control slot,
