@@ -39,6 +39,7 @@ type Conn struct {
 	deadline  [2]atomic.Int64
 	keepAlive keepAlive
 	waiter    [2]waiter
+	busyPoll  atomic.Int64 // of SetBusyPoll
 
 	busy atomic.Bool // progress was cut short: poll again before sleeping
 

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"math"
 	"net"
+	"time"
 )
 
 // set runs f if the connection is open.
@@ -30,6 +31,15 @@ func (c *Conn) SetLinger(sec int) error {
 
 // SetNoDelay is accepted and changes nothing: a Write is never delayed.
 func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
+
+// SetBusyPoll sets how long a Read or Write that has to wait polls the device before
+// it sleeps, as SO_BUSY_POLL does for a socket: it saves the wake-up and takes a
+// processor meanwhile. With 0, the default, it polls for some 50 microseconds as long
+// as that pays; below 0 it never does. No more goroutines poll than there are
+// processors, and none where there is one.
+func (c *Conn) SetBusyPoll(d time.Duration) error {
+	return c.set(func() { c.busyPoll.Store(int64(d)) })
+}
 
 // SetReadBuffer lets the receive ring grow to bytes, within the MaxReadBuffer the
 // connection was made with, and asks for that size now. As with TCP the system

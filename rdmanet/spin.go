@@ -64,10 +64,15 @@ func init() { lookAtProcs() }
 
 func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 
-// spin polls, for a while if the budget allows, and says whether the wait is over.
+// spin polls, for as long as SetBusyPoll says or for a while if the budget allows, and
+// says whether the wait is over.
 func (w *waiter) spin(c *Conn, d direction) bool {
-	if !w.budget.on {
+	limit := time.Duration(c.busyPoll.Load())
+	if limit < 0 || limit == 0 && !w.budget.on {
 		return w.try()
+	}
+	if limit == 0 {
+		limit = maxSpin
 	}
 	defer spinning.Add(-1)
 	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
@@ -81,7 +86,7 @@ func (w *waiter) spin(c *Conn, d direction) bool {
 				return true
 			}
 		}
-		if c.expired(d) || time.Since(began) > maxSpin {
+		if c.expired(d) || time.Since(began) > limit {
 			w.budget.miss()
 			return false
 		}

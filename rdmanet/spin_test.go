@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"net"
 	"runtime"
 	"testing"
 	"time"
@@ -39,6 +40,35 @@ func TestSpinBudget(t *testing.T) {
 	b.miss()
 	b.parked(trip)
 	require.True(t, b.on, "a hit forgives")
+}
+
+// TestSetBusyPoll: the setting overrules what polling has paid so far.
+func TestSetBusyPoll(t *testing.T) {
+	c, _ := pair(t)
+	parallel := runtime.GOMAXPROCS(0) > 1 // with one processor nobody polls
+	var polls int
+	var until time.Time // what is waited for has come
+	w := &waiter{budget: newSpinBudget()}
+	w.try = func() bool { polls++; return !until.IsZero() && time.Now().After(until) }
+	spin := func() bool { polls = 0; return w.spin(c, dirRead) }
+
+	w.budget.miss()
+	require.False(t, spin())
+	require.Equal(t, 1, polls)
+	require.NoError(t, c.SetBusyPoll(patience))
+	until = time.Now().Add(2 * maxSpin)
+	require.Equal(t, parallel, spin())
+	until = time.Time{}
+	w.budget.parked(0)
+	require.True(t, w.budget.on)
+	require.NoError(t, c.SetBusyPoll(-1))
+	require.False(t, spin())
+	require.Equal(t, 1, polls)
+	require.NoError(t, c.SetBusyPoll(0))
+	require.False(t, spin())
+	require.Equal(t, parallel, polls > 1)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, c.SetBusyPoll(0), net.ErrClosed)
 }
 
 // TestSpinEnds: a wait that polls gives up in time, and at its deadline.
