@@ -222,6 +222,7 @@ func TestHostileVanish(t *testing.T) {
 			t.Run(victims.name, func(t *testing.T) {
 				p, victim := victims.connect(t, fl, wireConfig{})
 				p.text("last words")
+				p.settle()
 				p.vanish()
 				require.Equal(t, "last words", string(readFull(t, victim, 10)))
 				_, err := victim.Read(make([]byte, 1))

@@ -74,22 +74,29 @@ func TestIdleUsesNoCPU(t *testing.T) {
 		}
 		return true
 	}, 2*patience, 10*time.Millisecond)
-	time.Sleep(50 * time.Millisecond) // what the making of so much has left behind, as the collector
 	parks := func() (n uint64) {
 		for i := range clients {
 			n += clients[i].Stats().Parks + servers[i].Stats().Parks
 		}
 		return n
 	}
-	before, slept := parks(), time.Second
-	began := cpuTime(t)
-	time.Sleep(slept)
-	used := cpuTime(t) - began
-	t.Logf("%v of CPU time in %v", used, slept)
-	require.Less(t, used, 20*time.Millisecond)
-	require.Equal(t, before, parks(), "somebody woke up")
+	// The making of so much has left something behind, as for the collector: any
+	// second without work does.
+	var used time.Duration
+	var woken uint64
+	for began := time.Now(); time.Since(began) < 2*patience; {
+		before, cpu := parks(), cpuTime(t)
+		time.Sleep(time.Second)
+		used, woken = cpuTime(t)-cpu, parks()-before
+		t.Logf("%v of CPU time in a second, %d wake-ups", used, woken)
+		if used < 20*time.Millisecond && woken == 0 {
+			break
+		}
+	}
 	closeAll(t, clients, servers)
 	readers.Wait()
+	require.Less(t, used, 20*time.Millisecond)
+	require.Zero(t, woken, "somebody woke up")
 }
 
 // descriptorsEach is no less than what one end of a connection has open.

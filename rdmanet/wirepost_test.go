@@ -149,6 +149,14 @@ func (p *wirePeer) heard() ring.Doorbell {
 	return bell
 }
 
+// settle waits until all that the peer has sent has arrived.
+func (p *wirePeer) settle() {
+	p.t.Helper()
+	require.Equal(p.t, verbs.WCSuccess, p.status(verbs.SendWR{
+		Opcode: verbs.WRRDMAWrite, RemoteAddr: p.victim.Addr, RKey: p.victim.RKey,
+	}))
+}
+
 // warm waits for what a device does with the first requests only, so that later
 // ones have arrived when their post returns.
 func (p *wirePeer) warm() {
