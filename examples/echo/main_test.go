@@ -91,7 +91,11 @@ func startServer(t *testing.T, network string) (cmd *exec.Cmd, address string) {
 func TestAlone(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			out, errs, status := finish(t, program(t, "-network", network, "-count", "200", "-stats"))
+			count := "200"
+			if testing.Short() {
+				count = "10"
+			}
+			out, errs, status := finish(t, program(t, "-network", network, "-count", count, "-stats"))
 			require.Zero(t, status, errs)
 			for _, want := range []string{"server  process", "client  process", "device ", "p50", "p90", "p99", "max",
 				"64 B", "4 KiB", "64 KiB", "1 MiB", "every byte compared"} {
