@@ -16,6 +16,9 @@ const defaultDrain = 10 * time.Second
 // that nobody read, or SetLinger(0) was called, the connection is reset instead,
 // as TCP's is. Close does not wait for the peer but as SetLinger says. A second
 // Close fails with net.ErrClosed.
+//
+// Unlike TCP's, what has not arrived yet is this process's to deliver: over a network
+// a program that ends right after Close loses it, unless SetLinger has Close wait.
 func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)

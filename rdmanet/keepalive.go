@@ -105,7 +105,11 @@ func (c *Conn) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepA
 	k := &c.keepAlive
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.config = change(k.config)
+	config := change(k.config)
+	if config == k.config && k.timer != nil {
+		return // a program that sets it over and over must not put the heartbeat off
+	}
+	k.config = config
 	k.stop()
 	// A process of this host cannot be lost without the device knowing.
 	if k.config.Enable && !c.ep.sameHost && !c.life.closed() {

@@ -169,6 +169,31 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+// TestKeepAliveSetAgain has a program set the keepalive more often than it beats.
+func TestKeepAliveSetAgain(t *testing.T) {
+	client, _ := pair(t)
+	overNetwork(client)
+	hole := throughBlackHole(client)
+	hole.on.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		done <- err
+	}()
+	timeout := time.After(patience)
+	for {
+		require.NoError(t, client.SetKeepAliveConfig(quick))
+		select {
+		case err := <-done:
+			require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			return
+		case <-timeout:
+			t.Fatal("the black hole was not noticed")
+		case <-time.After(quick.Idle / 10):
+		}
+	}
+}
+
 // TestKeepAliveOnThisHost sends nothing: the device knows of a dead process.
 func TestKeepAliveOnThisHost(t *testing.T) {
 	client, _ := pair(t)

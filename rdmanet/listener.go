@@ -124,7 +124,7 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 // os.ErrDeadlineExceeded; the zero time means never.
 func (l *Listener) SetDeadline(t time.Time) error {
 	if l.ctx.Err() != nil {
-		return l.opError(opSet, net.ErrClosed)
+		return l.opError(opSet, l.endError())
 	}
 	l.deadline.set(t)
 	return nil
@@ -167,7 +167,7 @@ func (l *Listener) Stats() ListenerStats {
 func (l *Listener) event(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
 		if ev.Err != nil {
-			l.logger.Warn("rdmanet: listener", "addr", l.addr, "event", ev.Type, "err", ev.Err)
+			l.logger.Warn("rdmanet: listener", "addr", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 		}
 		if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
 			l.close(newConnError(syscall.ENODEV, ev.Err)) // no client can come any more

@@ -83,8 +83,9 @@ func postError(fn string, r int32) error {
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	q.recvMu.Lock()
 	n, err := q.postRecvs(wrs)
+	failed := n > 0 && (q.known() == verbs.QPErr || q.failed.Load())
 	q.recvMu.Unlock()
-	if n > 0 && (q.known() == verbs.QPErr || q.failed.Load()) {
+	if failed {
 		q.flush()
 	}
 	return n, err
