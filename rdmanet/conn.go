@@ -63,7 +63,7 @@ type Conn struct {
 	wrs       [3]verbs.SendWR
 	sge       [2]verbs.SGE
 	control   [ring.KeyedCreditLen]byte
-	imm       [4]byte
+	bell      [sentLen]byte
 	txStats   txStats
 
 	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock

@@ -9,11 +9,14 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// takeCredit applies what the peer wrote into the credit block.
-func (c *Conn) takeCredit() error {
-	credit := ring.CreditFromWords(c.ep.creditWord(0), c.ep.creditWord(1))
+// creditWords are the words of a credit with its key.
+type creditWords [ring.KeyedCreditLen / 8]uint64
+
+// takeCredit applies a credit of the peer.
+func (c *Conn) takeCredit(words creditWords) error {
+	credit := ring.CreditFromWords(words[0], words[1])
 	c.tx.Lock()
-	if credit.Size != c.send.Size() && !c.ep.takeKey(credit.Size) {
+	if credit.Size != c.send.Size() && !c.ep.takeKey(credit.Size, ring.KeyFromWord(words[2])) {
 		credit.Size = c.send.Size()
 	}
 	err := c.send.Update(credit)
@@ -37,11 +40,10 @@ func (c *Conn) returnCredit() {
 		c.grow(c.recv.Size() * 2)
 	}
 	credit := c.recv.Credit()
-	block := c.control[:ring.CreditLen]
 	c.tx.Lock()
+	block := c.control[:c.ep.creditLen()]
 	credit.Put(block)
 	if c.ep.rekeys {
-		block = c.control[:]
 		ring.Key{Size: credit.Size, RKey: c.ep.ringKey()}.Put(block)
 	}
 	if c.postControl(ring.KindCredit, block) {
@@ -50,6 +52,29 @@ func (c *Conn) returnCredit() {
 		c.txStats.creditsSent++
 	}
 	c.tx.Unlock()
+}
+
+// creditLen is the length of a credit on the wire.
+func (e *endpoint) creditLen() int {
+	if e.rekeys {
+		return ring.KeyedCreditLen
+	}
+	return ring.CreditLen
+}
+
+// creditWords reads the credit that was sent or, where doorbells ride on
+// WRITE_WITH_IMM, the credit block, which the peer writes.
+func (e *endpoint) creditWords(sent []byte) (words creditWords) {
+	if e.writeImm {
+		for i := range words {
+			words[i] = e.creditWord(i)
+		}
+		return words
+	}
+	for i := range len(sent) / 8 {
+		words[i] = binary.LittleEndian.Uint64(sent[8*i:])
+	}
+	return words
 }
 
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1

@@ -16,7 +16,7 @@ import (
 const sendDepth = 128
 
 // minInline is the inline data that control messages need.
-const minInline = ring.KeyedCreditLen
+const minInline = sentLen
 
 // maxInline is asked for on devices that look at the source after the post:
 // more costs memory in every work request and gains nothing (see BENCHMARKS.md).

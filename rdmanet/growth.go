@@ -72,12 +72,11 @@ func (e *endpoint) changeOver() {
 
 // takeKey takes in the key of the peer's ring of a new size. False: the key has not
 // come yet, so the doorbell of the credit that grants the size has not either.
-func (e *endpoint) takeKey(size uint32) bool {
+func (e *endpoint) takeKey(size uint32, key ring.Key) bool {
 	if !e.rekeys {
 		e.nextRKey = e.peerRKey
 		return true
 	}
-	key := ring.KeyFromWord(e.creditWord(2))
 	if key.Size != size {
 		return false
 	}

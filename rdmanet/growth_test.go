@@ -102,10 +102,10 @@ func TestGrowthHalfRead(t *testing.T) {
 	ring.Credit{Reposted: DefaultRecvDepth, Size: size}.Put(block)
 	client.rx.Lock()
 	defer client.rx.Unlock()
-	require.NoError(t, client.takeCredit())
+	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
 	require.EqualValues(t, DefaultReadBuffer, client.send.Size(), "a size without its key")
 	ring.Key{Size: size, RKey: 42}.Put(block)
-	require.NoError(t, client.takeCredit())
+	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
 	require.EqualValues(t, size, client.send.Size())
 	require.EqualValues(t, 42, client.ep.nextRKey)
 	require.NotEqualValues(t, 42, client.ep.peerRKey, "the key is for the grown ring")
@@ -125,8 +125,7 @@ func TestHostileKey(t *testing.T) {
 			block := make([]byte, ring.KeyedCreditLen)
 			ring.Credit{Reposted: wireDepth, Size: 2 * wireRing}.Put(block)
 			ring.Key{Size: 2 * wireRing, RKey: p.mr.RKey() ^ 0xff}.Put(block)
-			p.place(ring.CreditOffset, block)
-			p.kind(ring.KindCredit)
+			p.creditBytes(block)
 			within(t, patience, "Write", func() {
 				var err error
 				for err == nil {

@@ -61,6 +61,7 @@ func flood(p *wirePeer, kind ring.Kind, stop chan struct{}) error {
 				<-stop
 				return nil // the victim has closed
 			}
+			p.taken(&wc[i])
 			_, postErr := p.qp.PostRecv([]verbs.RecvWR{p.recvWR(wc[i].WRID)})
 			err = errors.Join(err, postErr)
 			own.Reposted++
@@ -71,10 +72,7 @@ func flood(p *wirePeer, kind ring.Kind, stop chan struct{}) error {
 				var block [ring.CreditLen]byte
 				own.Put(block[:])
 				told = own.Reposted
-				wrs = []verbs.SendWR{{
-					Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: block[:],
-					RemoteAddr: p.victim.Addr, RKey: p.victim.RKey,
-				}, p.bellWR(uint32(ring.KindCredit) << 28)}
+				wrs = p.creditWRs(block[:])
 			}
 			wrs[len(wrs)-1].Flags |= verbs.SendSignaled
 			_, postErr := p.qp.PostSend(wrs)

@@ -144,6 +144,10 @@ func creditLies() []lie {
 			p.credit(honest)
 		}},
 		lie{name: "credit that was never written", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
+			if !p.writeImm {
+				p.send([]byte{byte(ring.KindCredit) << 4, 0, 0, 0})
+				return
+			}
 			p.kind(ring.KindCredit)
 		}},
 	)
@@ -188,6 +192,15 @@ func verbsLies() []lie {
 		}},
 		{name: "SEND that is no doorbell", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
 			p.send([]byte{byte(ring.KindKeepAlive) << 4, 0, 0})
+		}},
+		{name: "SEND with something behind a doorbell", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
+			p.send(append([]byte{byte(ring.KindKeepAlive) << 4, 0, 0, 0}, make([]byte, ring.CreditLen)...))
+		}},
+		{name: "SEND of a credit and a bit more", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
+			p.send(append([]byte{byte(ring.KindCredit) << 4, 0, 0, 0}, make([]byte, ring.CreditLen+1)...))
+		}},
+		{name: "SEND longer than all", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
+			p.send(make([]byte, sentLen+1))
 		}},
 		{name: "SEND longer than a doorbell", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
 			p.send([]byte{0x20, 0, 0, 0, 0})

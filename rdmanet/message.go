@@ -48,19 +48,21 @@ func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
 	c.send.Sent(g)
 	c.txStats.messages++
 	c.txStats.bytes += uint64(g.N)
-	return c.ring(c.wrs[:g.Spans], g.Doorbell().Imm(), signal)
+	return c.ring(c.wrs[:g.Spans], g.Doorbell().Imm(), nil, signal)
 }
 
-// ring posts wrs, all RDMA WRITEs, with the doorbell on or after the last.
-func (c *Conn) ring(wrs []verbs.SendWR, imm uint32, signal bool) bool {
-	last := &wrs[len(wrs)-1]
+// ring posts wrs, all RDMA WRITEs, with the doorbell on the last or, with a credit if
+// there is one, in a SEND after it.
+func (c *Conn) ring(wrs []verbs.SendWR, imm uint32, credit []byte, signal bool) bool {
 	if c.ep.writeImm {
+		last := &wrs[len(wrs)-1]
 		last.Opcode, last.ImmData = verbs.WRRDMAWriteWithImm, imm
 		last.Flags |= verbs.SendSolicited
 	} else {
 		wrs = c.wrs[:len(wrs)+1]
-		binary.BigEndian.PutUint32(c.imm[:], imm)
-		wrs[len(wrs)-1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: c.imm[:]}
+		binary.BigEndian.PutUint32(c.bell[:], imm)
+		n := doorbellLen + copy(c.bell[doorbellLen:], credit)
+		wrs[len(wrs)-1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: c.bell[:n]}
 	}
 	c.txStats.doorbells++
 	err := c.sq.post(wrs, signal)
@@ -83,9 +85,9 @@ func (c *Conn) postFailed(err error) {
 	c.sendFailed(err)
 }
 
-// postControl posts a message without data, with payload for the credit block if
-// there is any. False: there is no slot or no room now. The caller holds tx.
-func (c *Conn) postControl(kind ring.Kind, payload []byte) bool {
+// postControl posts a message without data, with a credit if there is one. False:
+// there is no slot or no room now. The caller holds tx.
+func (c *Conn) postControl(kind ring.Kind, credit []byte) bool {
 	if c.send.ControlSlots() == 0 {
 		return false
 	}
@@ -96,17 +98,21 @@ func (c *Conn) postControl(kind ring.Kind, payload []byte) bool {
 		return false
 	}
 	c.send.SentControl()
+	// The last message is signalled, so that its completion tells that all have gone.
+	imm, signal := ring.Doorbell{Kind: kind}.Imm(), kind != ring.KindCredit
+	if !c.ep.writeImm {
+		return c.ring(c.wrs[:0], imm, credit, signal)
+	}
 	wr := &c.wrs[0]
 	*wr = verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: payload,
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: credit,
 		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
 	}
-	if payload == nil {
+	if credit == nil {
 		// A WRITE of nothing still needs an address that the key covers.
 		wr.Flags, wr.Inline = 0, nil
 	}
-	// The last message is signalled, so that its completion tells that all have gone.
-	return c.ring(c.wrs[:1], ring.Doorbell{Kind: kind}.Imm(), kind != ring.KindCredit)
+	return c.ring(c.wrs[:1], imm, nil, signal)
 }
 
 // end queues the message that ends the stream and posts it as soon as there is

@@ -63,10 +63,10 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 		c.receiveFailed(wc.Status)
 		return false
 	}
-	imm := wc.ImmData
+	imm, sent := wc.ImmData, []byte(nil)
 	if wc.Opcode == verbs.WCRecv {
 		var err error
-		if imm, err = c.ep.sentImm(wc); err != nil {
+		if imm, sent, err = c.ep.sent(wc); err != nil {
 			c.violation(err)
 			return false
 		}
@@ -96,7 +96,7 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 		}
 	case ring.KindCredit:
 		c.rxStats.creditsReceived++
-		if err := c.takeCredit(); err != nil {
+		if err := c.takeCredit(c.ep.creditWords(sent)); err != nil {
 			c.violation(err)
 			return false
 		}

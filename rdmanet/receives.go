@@ -50,7 +50,8 @@ func (c *Conn) repost(wcs []verbs.WC) error {
 
 // sendDoorbells are the receive buffers of a device without WRITE_WITH_IMM, where
 // the immediate arrives as a SEND of its four bytes, big-endian (RFC 5040 knows no
-// immediate).
+// immediate), and a credit in the same SEND: two WRITEs to one credit block may be
+// placed in any order there (RFC 5040, section 5.5).
 type sendDoorbells struct {
 	memory verbs.Memory
 	mr     verbs.MR
@@ -58,20 +59,23 @@ type sendDoorbells struct {
 	batch  []verbs.RecvWR
 }
 
-const doorbellLen = 4
+const (
+	doorbellLen = 4
+	sentLen     = doorbellLen + ring.KeyedCreditLen // the longest SEND
+)
 
 func (s *sendDoorbells) init(e *endpoint, ctx verbs.Context, depth int) (err error) {
-	if s.memory, err = e.pinned.alloc(ctx, depth*doorbellLen, depth*doorbellLen); err != nil {
+	if s.memory, err = e.pinned.alloc(ctx, depth*sentLen, depth*sentLen); err != nil {
 		return err
 	}
-	if s.mr, err = e.pd.RegMR(s.memory.Bytes()[:depth*doorbellLen], verbs.AccessLocalWrite); err != nil {
+	if s.mr, err = e.pd.RegMR(s.memory.Bytes()[:depth*sentLen], verbs.AccessLocalWrite); err != nil {
 		return err
 	}
 	s.wrs = make([]verbs.RecvWR, depth)
 	s.batch = make([]verbs.RecvWR, 0, len(Conn{}.wc))
 	sges := make([]verbs.SGE, depth)
 	for i := range s.wrs {
-		sges[i] = verbs.SGE{Addr: s.mr.Addr() + uint64(i*doorbellLen), Length: doorbellLen, LKey: s.mr.LKey()}
+		sges[i] = verbs.SGE{Addr: s.mr.Addr() + uint64(i*sentLen), Length: sentLen, LKey: s.mr.LKey()}
 		s.wrs[i] = verbs.RecvWR{WRID: uint64(i), SGList: sges[i : i+1]}
 	}
 	return nil
@@ -98,13 +102,20 @@ func (s *sendDoorbells) destroy() error {
 	return s.mr.Close()
 }
 
-// sentImm is the immediate that arrived as a SEND.
-func (e *endpoint) sentImm(wc *verbs.WC) (uint32, error) {
+// sent is what arrived as a SEND: the immediate, and a credit if there is one. It is
+// good until the receive is posted again.
+func (e *endpoint) sent(wc *verbs.WC) (imm uint32, credit []byte, err error) {
 	if e.writeImm {
-		return 0, fmt.Errorf("%w: a SEND arrived where doorbells ride on WRITE_WITH_IMM", ErrProtocol)
+		return 0, nil, fmt.Errorf("%w: a SEND arrived where doorbells ride on WRITE_WITH_IMM", ErrProtocol)
 	}
-	if wc.ByteLen != doorbellLen {
-		return 0, fmt.Errorf("%w: a doorbell of %d bytes, %d expected", ErrProtocol, wc.ByteLen, doorbellLen)
+	n := int(wc.ByteLen)
+	if n != doorbellLen && n != doorbellLen+e.creditLen() {
+		return 0, nil, fmt.Errorf("%w: a SEND of %d bytes, a doorbell has %d, a credit %d", ErrProtocol, n, doorbellLen, doorbellLen+e.creditLen())
 	}
-	return binary.BigEndian.Uint32(e.sends.memory.Bytes()[wc.WRID*doorbellLen:]), nil
+	b := e.sends.memory.Bytes()[wc.WRID*sentLen:][:n]
+	imm = binary.BigEndian.Uint32(b)
+	if isCredit := ring.Kind(imm>>28) == ring.KindCredit; isCredit != (n > doorbellLen) {
+		return 0, nil, fmt.Errorf("%w: a SEND of %d bytes with the doorbell %#08x", ErrProtocol, n, imm)
+	}
+	return imm, b[doorbellLen:], nil
 }

@@ -22,7 +22,7 @@ const (
 	// After the ring its memory has the buffers of doorbells that come as SENDs,
 	// and some that nobody else writes to.
 	wireBells   = ring.DataOffset + wireMaxRing
-	wireScratch = wireBells + wireDepth*doorbellLen
+	wireScratch = wireBells + wireDepth*sentLen
 	wireMemory  = wireScratch + 4096
 )
 
@@ -46,6 +46,7 @@ type wirePeer struct {
 
 	victim cm.Handshake // what the other end said
 	warmed uint32       // doorbells that warm has rung
+	sent   ring.Credit  // that came last, where credits are sent
 }
 
 // A wireConfig says how a wirePeer shakes hands.
@@ -114,7 +115,7 @@ func (p *wirePeer) postRecv(i uint64) {
 func (p *wirePeer) recvWR(i uint64) verbs.RecvWR {
 	wr := verbs.RecvWR{WRID: i}
 	if !p.writeImm {
-		wr.SGList = []verbs.SGE{{Addr: p.mr.Addr() + wireBells + i*doorbellLen, Length: doorbellLen, LKey: p.mr.LKey()}}
+		wr.SGList = []verbs.SGE{{Addr: p.mr.Addr() + wireBells + i*sentLen, Length: sentLen, LKey: p.mr.LKey()}}
 	}
 	return wr
 }

@@ -79,14 +79,33 @@ func (p *wirePeer) credit(c ring.Credit) {
 	p.t.Helper()
 	var b [ring.CreditLen]byte
 	c.Put(b[:])
-	p.write(ring.CreditOffset, b[:])
-	p.kind(ring.KindCredit)
+	p.creditBytes(b[:])
+}
+
+// creditBytes is credit with bytes that nobody has looked at.
+func (p *wirePeer) creditBytes(b []byte) {
+	p.t.Helper()
+	p.post(p.creditWRs(b)...)
+}
+
+func (p *wirePeer) creditWRs(b []byte) []verbs.SendWR {
+	imm := ring.Doorbell{Kind: ring.KindCredit}.Imm()
+	if !p.writeImm {
+		return []verbs.SendWR{sendWR(append(binary.BigEndian.AppendUint32(nil, imm), b...))}
+	}
+	return []verbs.SendWR{{
+		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: b,
+		RemoteAddr: p.victim.Addr + ring.CreditOffset, RKey: p.victim.RKey,
+	}, p.bellWR(imm)}
 }
 
 // credited is what the other end has told last of the peer's own bytes.
 func (p *wirePeer) credited() ring.Credit {
 	block := unsafe.Pointer(unsafe.SliceData(p.memory.Bytes()))
 	c := ring.CreditFromWords(atomic.LoadUint64((*uint64)(block)), atomic.LoadUint64((*uint64)(unsafe.Add(block, 8))))
+	if !p.writeImm {
+		c = p.sent
+	}
 	if c.Size == 0 { // never written
 		return ring.Credit{Reposted: p.victim.Depth, Size: p.victim.Size}
 	}
@@ -140,13 +159,24 @@ func (p *wirePeer) heard() ring.Doorbell {
 	p.t.Helper()
 	wc := p.next(p.recvCQ)
 	require.Equal(p.t, verbs.WCSuccess, wc.Status)
-	imm := wc.ImmData
-	if !p.writeImm {
-		imm = binary.BigEndian.Uint32(p.memory.Bytes()[wireBells+wc.WRID*doorbellLen:])
-	}
-	bell, err := ring.ParseDoorbell(imm)
+	bell, err := ring.ParseDoorbell(p.taken(&wc))
 	require.NoError(p.t, err)
 	return bell
+}
+
+// taken is the immediate that a receive brought. It keeps a credit that was sent.
+func (p *wirePeer) taken(wc *verbs.WC) (imm uint32) {
+	p.t.Helper()
+	if p.writeImm {
+		return wc.ImmData
+	}
+	b := p.memory.Bytes()[wireBells+wc.WRID*sentLen:][:wc.ByteLen]
+	if len(b) > doorbellLen {
+		c, err := ring.ParseCredit(b[doorbellLen:])
+		require.NoError(p.t, err)
+		p.sent = c
+	}
+	return binary.BigEndian.Uint32(b)
 }
 
 // settle waits until all that the peer has sent has arrived.
