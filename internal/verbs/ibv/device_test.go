@@ -264,7 +264,8 @@ func TestMemlock(t *testing.T) {
 }
 
 // limitLockedMemory lowers the limit and drops the capability that overrides it,
-// from the thread that the test is locked to.
+// from the thread that the test is locked to. The thread ends with the test: even with
+// the capability back, the kernel would refuse it the files that others have opened.
 func limitLockedMemory(t *testing.T, n uint64) {
 	t.Helper()
 	var was unix.Rlimit
@@ -279,7 +280,6 @@ func limitLockedMemory(t *testing.T, n uint64) {
 	require.NoError(t, unix.Capset(&header, &fewer[0]))
 	t.Cleanup(func() {
 		assert.NoError(t, unix.Capset(&header, &caps[0]))
-		runtime.UnlockOSThread()
 		assert.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was))
 	})
 }
