@@ -45,7 +45,7 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		}
 		id.state = cmAddrResolved
 	case verbs.CMAddrError:
-		if id.state != cmResolvingAddr {
+		if id.state != cmResolvingAddr || id.askAgain(ev) {
 			return false
 		}
 		id.state = cmIdle

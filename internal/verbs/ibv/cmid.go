@@ -64,6 +64,7 @@ type cmID struct {
 	local  netip.AddrPort
 	remote netip.AddrPort
 	timer  *time.Timer // bounds Connect
+	query  query       // of ResolveAddr
 
 	asked    verbs.ConnParam // of a request
 	listener *cmID           // of a request until it is answered

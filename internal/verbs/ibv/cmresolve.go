@@ -58,12 +58,11 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 			src = netip.AddrPortFrom(r.Src, 0)
 		}
 	}
-	var to sockaddr
-	if err := to.put(dst); err != nil {
+	q := query{until: time.Now().Add(timeout), wait: firstWait}
+	if err := q.to.put(dst); err != nil {
 		return err
 	}
 	from := new(sockaddr)
-	var fromArg uintptr
 	if src.IsValid() {
 		if err := from.put(src); err != nil {
 			return err
@@ -75,17 +74,46 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 		return err
 	}
 	if src.IsValid() && !id.bound {
-		fromArg = uintptr(unsafe.Pointer(from))
+		q.from = from
 	}
 	was := id.state
 	id.state = cmResolvingAddr
 	id.remote = dst
-	err := id.call("rdma_resolve_addr", id.ch.lib.resolveAddr, id.handle, fromArg, uintptr(unsafe.Pointer(&to)), milliseconds(timeout))
-	if err != nil {
+	id.query = q
+	if err := id.ask(); err != nil {
 		id.state = was
 		return fmt.Errorf("resolve %v: %w", dst, err)
 	}
 	return nil
+}
+
+// A query is for the device and the hardware address of a destination. The kernel
+// waits for news of the neighbour, but misses the news that comes before it waits, and
+// looks again only when its time is up. So it is given little time, and asked again.
+type query struct {
+	from  *sockaddr // nil: the kernel's choice
+	to    sockaddr
+	until time.Time
+	wait  time.Duration // the next one
+}
+
+const (
+	firstWait = 25 * time.Millisecond
+	lastWait  = time.Second
+)
+
+// ask is rdma_resolve_addr. mu is held.
+func (id *cmID) ask() error {
+	q := &id.query
+	wait := min(q.wait, time.Until(q.until))
+	q.wait = min(2*q.wait, lastWait)
+	return id.call("rdma_resolve_addr", id.ch.lib.resolveAddr, id.handle, uintptr(unsafe.Pointer(q.from)), uintptr(unsafe.Pointer(&q.to)), milliseconds(wait))
+}
+
+// askAgain does so if the kernel's time was up and ours is not. mu is held.
+func (id *cmID) askAgain(ev *cmEvent) bool {
+	timedOut := errors.Is(statusError(ev, syscall.EHOSTUNREACH), syscall.ETIMEDOUT)
+	return timedOut && time.Now().Before(id.query.until) && id.ask() == nil
 }
 
 func (id *cmID) ResolveRoute(timeout time.Duration) error {
