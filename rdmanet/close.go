@@ -63,12 +63,13 @@ func (c *Conn) exit(last bool) {
 	if !last {
 		return
 	}
-	if c.drained() {
+	if c.ep.sameHost && c.drained() {
 		c.teardown()
 		return
 	}
 	// The requests read memory that teardown takes away, and the peer has not got
-	// their bytes yet.
+	// their bytes yet. And a device may wait for a network that does not move: only
+	// the software device's teardown is quick in any case.
 	go func() {
 		c.drain()
 		c.teardown()

@@ -28,8 +28,8 @@ type cmChannel struct {
 	handle uintptr // struct rdma_event_channel
 
 	// calls is held while the library looks at an id's QP behind our back:
-	// rdma_get_cm_event brings up a QP that rdma_destroy_qp must not free
-	// meanwhile. It is the innermost lock.
+	// rdma_get_cm_event brings up a QP that must not be freed meanwhile. It is the
+	// innermost lock.
 	calls sync.Mutex
 
 	mu       sync.Mutex

@@ -53,18 +53,20 @@ func (id *cmID) makeQP(q *qp, in *cQPInitAttrEx) (uintptr, error) {
 	return at[cCMID](id.handle).qp, nil
 }
 
-// destroyQP is rdma_destroy_qp, or ibv_destroy_qp if the id is gone.
+// destroyQP is rdma_destroy_qp in two steps, of which the second is done without a
+// lock: soft-RoCE waits until the network has taken what the QP sent, or, of a
+// neighbour that does not answer, has given it up. That may be long, and all other
+// ids would wait with it.
 func (id *cmID) destroyQP(q *qp) error {
 	id.mu.Lock()
-	defer id.mu.Unlock()
 	id.qp = nil
-	id.ch.calls.Lock()
-	defer id.ch.calls.Unlock()
-	if id.handle == 0 {
-		return returned("ibv_destroy_qp", callInt(id.ch.verbs.destroyQP, q.handle))
+	if id.handle != 0 {
+		id.ch.calls.Lock()
+		at[cCMID](id.handle).qp = 0
+		id.ch.calls.Unlock()
 	}
-	call(id.ch.lib.destroyQP, id.handle)
-	return nil
+	id.mu.Unlock()
+	return returned("ibv_destroy_qp", callInt(id.ch.verbs.destroyQP, q.handle))
 }
 
 // fill writes the parameters as C has them. The private data stays Go's.

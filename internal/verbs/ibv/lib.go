@@ -49,7 +49,7 @@ type librdmacm struct {
 	createID, destroyID                     uintptr
 	bindAddr, listen                        uintptr
 	resolveAddr, resolveRoute               uintptr
-	createQP, createQPEx, destroyQP         uintptr
+	createQP, createQPEx                    uintptr
 	connect, accept, reject, disconnect     uintptr
 	establish                               uintptr // 0 before rdma-core 24
 	getCMEvent, ackCMEvent                  uintptr
@@ -122,7 +122,6 @@ var loadCM = sync.OnceValues(func() (*librdmacm, error) {
 		{"rdma_resolve_route", &l.resolveRoute, false},
 		{"rdma_create_qp", &l.createQP, false},
 		{"rdma_create_qp_ex", &l.createQPEx, true},
-		{"rdma_destroy_qp", &l.destroyQP, false},
 		{"rdma_connect", &l.connect, false},
 		{"rdma_accept", &l.accept, false},
 		{"rdma_reject", &l.reject, false},
