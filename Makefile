@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test test-softroce race fuzz bench lint cross examples ci
+.PHONY: all test test-softroce bench-softroce race fuzz bench lint cross examples ci
 
 all: lint test
 
@@ -30,6 +30,12 @@ bench:
 	for i in $$(seq $(COUNT)); do \
 		./bench.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime 0.3s | tee -a bench.out || exit 1; \
 	done
+
+# This library beside perftest, rsockets and kernel TCP, in such a machine: one table of
+# ratios. OUT=DIR keeps what the programs printed.
+ROUNDS ?= 5
+bench-softroce:
+	softroce/bench -r $(ROUNDS) $(if $(OUT),-o $(OUT))
 
 lint:
 	.ci/run format tidy vet staticcheck

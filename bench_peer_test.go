@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
@@ -27,6 +29,14 @@ const haveRDMA = runtime.GOOS == "linux" && (runtime.GOARCH == "amd64" || runtim
 
 // peerMarker in the environment makes the test binary the other process.
 const peerMarker = "RDMANET_BENCH_PEER"
+
+// Settings that put the ends on the two ends of a link: the address on which the
+// other end listens instead of 127.0.0.1, and the RDMA device of the other process
+// where that is not the one of this process.
+const (
+	hostSetting   = "RDMANET_BENCH_HOST"
+	deviceSetting = "RDMANET_BENCH_PEER_DEVICE"
+)
 
 // readSize is how much the other end takes at a time from a stream.
 const readSize = 64 << 10
@@ -62,13 +72,14 @@ func dial(ctx context.Context, transport, address string) (net.Conn, error) {
 }
 
 func listen(transport, dir, name string) (net.Listener, error) {
+	address := net.JoinHostPort(cmp.Or(os.Getenv(hostSetting), "127.0.0.1"), "0")
 	switch transport {
 	case "rdma":
-		return rdmanet.Listen(transport, "127.0.0.1:0")
+		return rdmanet.Listen(transport, address)
 	case "unix":
 		return net.Listen(transport, filepath.Join(dir, name))
 	}
-	return net.Listen(transport, "127.0.0.1:0")
+	return net.Listen(transport, address)
 }
 
 // openSite starts to serve in this process, for as long as the process lives.
@@ -129,12 +140,14 @@ func serveJob(conn net.Conn) error {
 		return err
 	}
 	j := parseJob(head[:])
-	if j.kind != jobEchoAtOnce {
+	if j.kind != jobEchoAtOnce && j.kind != jobPoll {
 		if _, err := conn.Write([]byte{'r'}); err != nil {
 			return err
 		}
 	}
 	switch j.kind {
+	case jobPoll:
+		return poll(conn)
 	case jobStream:
 		buf := make([]byte, readSize)
 		for left := j.size * j.count; left > 0; {
@@ -159,6 +172,14 @@ func serveJob(conn net.Conn) error {
 		return nil
 	}
 	return fmt.Errorf("unknown job %d", j.kind)
+}
+
+// poll has a connection of ours poll for longer than any answer takes.
+func poll(conn net.Conn) error {
+	if c, ok := conn.(*rdmanet.Conn); ok {
+		return c.SetBusyPoll(20 * time.Millisecond)
+	}
+	return fmt.Errorf("a %T cannot poll", conn)
 }
 
 var (
@@ -198,6 +219,9 @@ func siteFor(m meter, procs string) site {
 func startPeer() (s site, err error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), peerMarker+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	if device := os.Getenv(deviceSetting); device != "" {
+		cmd.Env = append(cmd.Env, "RDMANET_DEVICE="+device)
+	}
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// parsePerftestRate finds the throughput that ib_write_bw prints, in bytes a second. Its
+// MB are 2^20 bytes. For small messages it prints their rate with more digits.
+func parsePerftestRate(output string, size int) (float64, error) {
+	const bytes, iterations, peak, average, rate = 0, 1, 2, 3, 4
+	line, err := lineOf(output, rate+1, bytes, strconv.Itoa(size))
+	if err != nil {
+		return 0, err
+	}
+	if size <= 4<<10 {
+		return scaled(line[rate], float64(size)*1e6)
+	}
+	return scaled(line[average], 1<<20)
+}
+
+// parsePerftestTrip finds the median round trip of ib_send_lat, in seconds. It prints
+// the half of it in microseconds.
+func parsePerftestTrip(output string) (float64, error) {
+	const bytes, iterations, least, most, typical = 0, 1, 2, 3, 4
+	line, err := lineOf(output, typical+1, bytes, "64")
+	if err != nil {
+		return 0, err
+	}
+	return scaled(line[typical], 2e-6)
+}
+
+// parseRstream finds how long rstream took for each message, in seconds.
+func parseRstream(output string) (float64, error) {
+	const name, bytes, messages, iterations, total, took, rate, each = 0, 1, 2, 3, 4, 5, 6, 7
+	line, err := lineOf(output, each+1, name, "custom")
+	if err != nil {
+		return 0, err
+	}
+	return scaled(line[each], 1e-6)
+}
+
+// parseBenchmark finds a metric of a benchmark of Go.
+func parseBenchmark(output, unit string) (float64, error) {
+	for line := range strings.Lines(output) {
+		if !strings.HasPrefix(line, "Benchmark") {
+			continue
+		}
+		fields := strings.Fields(line)
+		for i, f := range fields {
+			if f == unit && i > 0 {
+				return scaled(fields[i-1], 1)
+			}
+		}
+	}
+	return 0, fmt.Errorf("no %s in %q", unit, output)
+}
+
+// lineOf returns the words of the last line that has at least n, the one at index being
+// word.
+func lineOf(output string, n, index int, word string) (found []string, err error) {
+	for line := range strings.Lines(output) {
+		if words := strings.Fields(line); len(words) >= n && words[index] == word {
+			found = words
+		}
+	}
+	if found == nil {
+		err = fmt.Errorf("no result in %q", output)
+	}
+	return found, err
+}
+
+// scaled is a positive number times scale.
+func scaled(number string, scale float64) (float64, error) {
+	v, err := strconv.ParseFloat(number, 64)
+	if err == nil && !(v > 0) {
+		err = fmt.Errorf("the result is %s", number)
+	}
+	return v * scale, err
+}
