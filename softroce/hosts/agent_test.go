@@ -26,6 +26,7 @@ const agentPort = 7411
 // net/rpc, each on a goroutine of its own.
 type Agent struct {
 	data, control netip.Addr
+	stalls        stalls
 
 	mu      sync.Mutex
 	workers map[int]*child // by process ID
@@ -58,14 +59,27 @@ func serveAgent() error {
 		return err
 	}
 	defer l.Close()
-	if err := l.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := l.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		return err
 	}
 	conn, err := l.Accept()
 	if err != nil {
 		return fmt.Errorf("host 0 does not come: %w", err)
 	}
-	return serve(conn, newAgent(data[1], control[1]))
+	return newAgent(data[1], control[1]).serve(conn)
+}
+
+func (a *Agent) serve(conn net.Conn) error {
+	gone := make(chan struct{})
+	defer close(gone)
+	go a.stalls.watch(gone)
+	return serve(conn, a)
+}
+
+// Stalled is for how long the host has stood still since it has an agent.
+func (a *Agent) Stalled(_ int, d *time.Duration) error {
+	*d = time.Duration(a.stalls.total.Load())
+	return nil
 }
 
 // A Started is a process that waits for a call at Addr.
@@ -164,11 +178,11 @@ func (a *Agent) Run(line string, out *string) error {
 	return nil
 }
 
-// Resources lists the RDMA objects that processes of the host have: the kernel has
-// its own.
-func (a *Agent) Resources(_ int, left *string) error {
+// Resources lists the RDMA objects of a process, or of all processes if pid is 0.
+// The kernel has some of its own.
+func (a *Agent) Resources(pid int, left *string) error {
 	var list strings.Builder
-	for _, kind := range []string{"qp", "cq", "mr", "pd", "cm_id", "ctx"} {
+	for _, kind := range []string{"qp", "cq", "mr", "pd", "srq", "cm_id"} {
 		out, err := exec.Command("rdma", "-j", "resource", "show", kind).Output()
 		if err != nil {
 			return fmt.Errorf("rdma resource show %s: %w", kind, err)
@@ -178,7 +192,7 @@ func (a *Agent) Resources(_ int, left *string) error {
 			return fmt.Errorf("rdma resource show %s: %w: %q", kind, err, out)
 		}
 		for _, o := range objects {
-			if _, ok := o["pid"]; ok {
+			if owner, ok := o["pid"].(float64); ok && (pid == 0 || pid == int(owner)) {
 				fmt.Fprintf(&list, "%s %v\n", kind, o)
 			}
 		}

@@ -26,7 +26,7 @@ func testBlackHole(t *testing.T, w *world) {
 			for _, h := range c.mute {
 				h.netem(t, "loss 100%")
 			}
-			since := time.Now()
+			since := w.stopwatch(t)
 			// What is not acknowledged tells without a keepalive, too.
 			unasked := []*moving{near.begin(Flow{Send: true}), far.begin(Flow{Send: true})}
 			for rank := range w {

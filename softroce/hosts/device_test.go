@@ -5,7 +5,6 @@ package hosts
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +22,7 @@ func testDeviceDeleted(t *testing.T, w *world) {
 			})
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withQuick)
-			since := time.Now()
+			since := w.stopwatch(t)
 			// It waits until no process has the device open; librdmacm closes it when
 			// the process ends.
 			deleted := make(chan error, 1)

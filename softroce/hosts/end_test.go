@@ -31,9 +31,14 @@ func connectTo(a, b *process, at string, s Settings) (near, far *end) {
 func (e *end) close() {
 	t := e.p.t
 	t.Helper()
-	made := call[Made](t, e.p.client, "Worker.Close", e.id, prompt)
+	since := e.p.h.w.stopwatch(t)
+	made, err := tryCall[Made](e.p.client, "Worker.Close", e.id, prompt)
+	if err != nil {
+		e.p.describe()
+		t.Fatalf("host %d: Close: %v", e.p.h.rank, err)
+	}
 	require.Zero(t, made.Failure, "host %d: Close", e.p.h.rank)
-	if late := made.Took - atOnce.total(); late > 0 {
+	if late := since.late(made.Took, atOnce); late > 0 {
 		t.Errorf("host %d: Close took %s: missed by %.2f s", e.p.h.rank, atOnce.against(made.Took), late.Seconds())
 	}
 }

@@ -19,6 +19,7 @@ func TestFaults(t *testing.T) {
 	runCases(t, newWorld(t), []faultCase{
 		{"Loss", testLoss},
 		{"Disorder", testDisorder},
+		{"Neighbour", testNeighbour},
 		{"Interrupted", testInterrupted},
 		{"BlackHole", testBlackHole},
 		{"LinkDown", testLinkDown},

@@ -18,7 +18,7 @@ func testProcessKilled(t *testing.T, w *world) {
 		t.Run(name, func(t *testing.T) {
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withoutKeepAlive)
-			since := time.Now()
+			since := w.stopwatch(t)
 			p[victim].signal(syscall.SIGKILL)
 			sc.cut(1-victim, since, atOnce, "ECONNRESET")
 			sc.close(1 - victim)
@@ -42,7 +42,7 @@ func testProcessStopped(t *testing.T, w *world) {
 			m.lasts(until)
 		}
 	}
-	a.cannotDial(scenes[0].at, 500*time.Millisecond, slack, "deadline")
+	a.cannotDial(scenes[1].at, 500*time.Millisecond, slack, "deadline")
 	stats := call[rdmanet.ConnStats](t, a.client, "Worker.Stats", scenes[0].ends[0][0].id, prompt)
 	require.NotZero(t, stats.KeepAlivesSent, "nobody asked the stopped process's device")
 	b.signal(syscall.SIGCONT)
@@ -61,7 +61,7 @@ func testProcessStopped(t *testing.T, w *world) {
 func testHostKilled(t *testing.T, w *world) {
 	a, b := w[0].start(t), w[1].start(t)
 	asked, asItIs := play(a, b, withQuick), play(a, b, Settings{})
-	since := time.Now()
+	since := w.stopwatch(t)
 	// There is nobody left to answer.
 	_, _ = tryCall[int](w[1].agent, "Agent.Crash", 0, time.Second)
 	w[1].dead = true
@@ -69,5 +69,5 @@ func testHostKilled(t *testing.T, w *world) {
 	asItIs.cut(0, since, bySilence, "ETIMEDOUT")
 	asked.close(0)
 	asItIs.close(0)
-	a.cannotDial(asked.at, 500*time.Millisecond, slack, "deadline")
+	a.cannotDial(asItIs.at, 500*time.Millisecond, slack, "deadline")
 }

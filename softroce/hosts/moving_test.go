@@ -102,24 +102,24 @@ func (m *moving) lasts(until time.Time) {
 	}
 }
 
-// cut waits until the flow has failed because of what was done since, in time, with
-// an error that programs can tell.
-func (m *moving) cut(since time.Time, l limit, errs ...string) {
+// cut waits until the flow has failed because of what was done when the stopwatch
+// began, in time, with an error that programs can tell.
+func (m *moving) cut(since *stopwatch, l limit, errs ...string) {
 	t := m.e.p.t
 	t.Helper()
 	who := m.String()
 	// Beyond the limit only to say how much too late it came.
-	late := max(time.Until(since.Add(l.total()+prompt)), prompt/10)
-	end, err := tryCall[FlowEnd](m.e.p.client, "Worker.Await", m.id, late)
-	took := max(time.Since(since)-end.Ago, 0)
-	switch {
-	case err != nil:
-		t.Errorf("%s still waits after %.2f s: missed its limit of %v by more than %.2f s", who, time.Since(since).Seconds(), l.total(), (time.Since(since) - l.total()).Seconds())
+	patience := max(time.Until(since.began.Add(l.total()+prompt)), prompt/10)
+	end, err := tryCall[FlowEnd](m.e.p.client, "Worker.Await", m.id, patience)
+	if err != nil {
+		waited := time.Since(since.began)
+		t.Errorf("%s still waits after %.2f s: missed its limit of %v by more than %.2f s", who, waited.Seconds(), l.total(), (waited - l.total()).Seconds())
 		return
-	case took > l.total():
-		t.Errorf("%s failed after %s: missed by %.2f s: %v", who, l.against(took), (took - l.total()).Seconds(), end.Failure)
-	default:
-		t.Logf("%s failed after %s: %v", who, l.against(took), end.Failure)
+	}
+	took := max(time.Since(since.began)-end.Ago, 0)
+	t.Logf("%s failed after %s: %v", who, l.against(took), end.Failure)
+	if late := since.late(took, l); late > 0 {
+		t.Errorf("%s missed its limit by %.2f s", who, late.Seconds())
 	}
 	if end.Wrong != "" {
 		t.Errorf("%s: %s", who, end.Wrong)

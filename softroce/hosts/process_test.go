@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"fmt"
 	"net"
 	"net/rpc"
 	"syscall"
@@ -53,9 +54,14 @@ func (p *process) end() {
 		leaked, err := tryCall[string](p.client, "Worker.Finish", prompt/2, prompt)
 		if err != nil {
 			p.t.Errorf("host %d: Close hangs: %v", p.h.rank, err)
+			p.describe()
+			p.signal(syscall.SIGQUIT) // prints the stacks of its goroutines
 		}
 		if leaked != "" {
 			p.t.Errorf("host %d: leaked:\n%s", p.h.rank, leaked)
+		}
+		if !p.h.software {
+			p.h.leaves(p.t, p.pid)
 		}
 	}
 	how, err := tryCall[string](p.h.agent, "Agent.End", p.pid, prompt)
@@ -66,6 +72,13 @@ func (p *process) end() {
 	if how != "" && !p.killed {
 		p.t.Errorf("host %d: the process ended with %s", p.h.rank, how)
 	}
+}
+
+// describe tells where in the kernel the threads of a process wait that hangs.
+func (p *process) describe() {
+	p.t.Helper()
+	out, err := tryCall[string](p.h.agent, "Agent.Run", fmt.Sprintf("grep -rh --include=stack . /proc/%d/task", p.pid), prompt)
+	p.t.Logf("host %d: threads in the kernel: %v\n%s", p.h.rank, err, out)
 }
 
 // signal sends the process a signal. Who is killed has nothing to tell any more.
@@ -90,11 +103,11 @@ func (p *process) dial(at string, s Settings, limit time.Duration) Made {
 func (p *process) cannotDial(at string, timeout, slack time.Duration, err string) {
 	t := p.t
 	t.Helper()
-	made, l := p.dial(at, Settings{}, timeout), limit{timeout, slack}
-	if late := made.Took - l.total(); late > 0 {
-		t.Errorf("host %d: Dial failed after %s: missed by %.2f s: %v", p.h.rank, l.against(made.Took), late.Seconds(), made.Failure)
-	} else {
-		t.Logf("host %d: Dial failed after %s: %v", p.h.rank, l.against(made.Took), made.Failure)
+	since, l := p.h.w.stopwatch(t), limit{timeout, slack}
+	made := p.dial(at, Settings{}, timeout)
+	t.Logf("host %d: Dial failed after %s: %v", p.h.rank, l.against(made.Took), made.Failure)
+	if late := since.late(made.Took, l); late > 0 {
+		t.Errorf("host %d: Dial missed its limit by %.2f s", p.h.rank, late.Seconds())
 	}
 	if made.Failure.Op != "dial" || !made.Failure.is(err) {
 		t.Errorf("host %d: Dial: not %s: %+v", p.h.rank, err, made.Failure)

@@ -2,9 +2,7 @@
 
 package hosts
 
-import (
-	"time"
-)
+import ()
 
 // A scene is what goes on when something fails: a connection on which both hosts
 // write and read as fast as they can, and one on which both only wait to read.
@@ -35,7 +33,7 @@ func (sc *scene) on(rank int) []*moving {
 }
 
 // cut waits until all calls of a host have failed.
-func (sc *scene) cut(rank int, since time.Time, l limit, errs ...string) {
+func (sc *scene) cut(rank int, since *stopwatch, l limit, errs ...string) {
 	sc.waits[rank].e.p.t.Helper()
 	for _, m := range sc.on(rank) {
 		m.cut(since, l, errs...)

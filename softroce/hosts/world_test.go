@@ -18,6 +18,7 @@ import (
 type world [2]*host
 
 type host struct {
+	w        *world
 	rank     int
 	agent    *rpc.Client
 	software bool // it has no RDMA device but the software device
@@ -31,16 +32,17 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	control, err := addresses(controlVar)
 	require.NoError(t, err)
-	w := &world{ownHost(t, 0, data[0], control[0]), {rank: 1}}
+	w := new(world)
+	w[0], w[1] = w.ownHost(t, 0, data[0], control[0]), &host{w: w, rank: 1}
 	// Host 1 may still be booting.
 	var conn net.Conn
 	require.Eventually(t, func() bool {
 		conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(control[1], agentPort).String(), time.Second)
 		return err == nil
-	}, time.Minute, 100*time.Millisecond)
+	}, 2*time.Minute, 100*time.Millisecond)
 	w[1].hasAgent(t, conn)
 	for _, h := range w {
-		h.shape(t, "add", noFault)
+		h.shape(t, "replace", noFault)
 	}
 	return w
 }
@@ -49,18 +51,19 @@ func newWorld(t *testing.T) *world {
 func newOneHost(t *testing.T) *world {
 	t.Helper()
 	local := netip.MustParseAddr("127.0.0.1")
-	w := &world{ownHost(t, 0, local, local), ownHost(t, 1, local, local)}
-	for _, h := range w {
-		h.software = true
+	w := new(world)
+	for rank := range w {
+		w[rank] = w.ownHost(t, rank, local, local)
+		w[rank].software = true
 	}
 	return w
 }
 
 // ownHost is a host whose agent is in this process.
-func ownHost(t *testing.T, rank int, data, control netip.Addr) *host {
+func (w *world) ownHost(t *testing.T, rank int, data, control netip.Addr) *host {
 	near, far := net.Pipe()
-	go func() { _ = serve(far, newAgent(data, control)) }()
-	h := &host{rank: rank}
+	go func() { _ = newAgent(data, control).serve(far) }()
+	h := &host{w: w, rank: rank}
 	h.hasAgent(t, near)
 	return h
 }
@@ -77,29 +80,36 @@ func (h *host) run(t testing.TB, line string) string {
 	return call[string](t, h.agent, "Agent.Run", line, prompt)
 }
 
-// begin sets a case up: its faults are undone when it ends, its processes must end
-// in order and leave nothing behind on either host.
+// begin sets a case up: it must leave nothing behind on either host.
 func (w *world) begin(t *testing.T) {
 	t.Cleanup(func() {
 		for _, h := range w {
 			if h.dead || h.software {
 				continue
 			}
+			h.leaves(t, 0)
 			if t.Failed() {
 				h.describe(t)
 			}
-			var left string
-			for end := time.Now().Add(prompt); ; {
-				left = call[string](t, h.agent, "Agent.Resources", 0, prompt)
-				if left == "" || time.Now().After(end) {
-					break
-				}
-			}
-			if left != "" {
-				t.Errorf("host %d: RDMA objects are left behind:\n%s", h.rank, left)
-			}
 		}
 	})
+}
+
+// leaves sees that a process, or all of them if pid is 0, have no RDMA objects. What
+// the kernel does when a process is killed may take a moment.
+func (h *host) leaves(t *testing.T, pid int) {
+	t.Helper()
+	var left string
+	for end := time.Now().Add(prompt / 3); ; {
+		left = call[string](t, h.agent, "Agent.Resources", pid, prompt)
+		if left == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("host %d: RDMA objects are left behind:\n%s", h.rank, left)
+			return
+		}
+	}
 }
 
 // describe tells what a failed case leaves the host in.
