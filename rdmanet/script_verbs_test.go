@@ -194,8 +194,9 @@ func scriptArrived(w *world, a []string) (string, error) {
 	return "", nil
 }
 
-// scriptPause lets time pass where the passing of time is what is tested.
+// scriptPause lets time pass where the passing of time is what is tested, or for a
+// call to get to where it waits.
 func scriptPause(_ *world, a []string) (string, error) {
-	time.Sleep(duration(a[0]))
+	time.Sleep(slowly(duration(a[0])))
 	return "", nil
 }
