@@ -10,6 +10,7 @@ test:
 # Real verbs, in virtual machines with the kernel's soft-RoCE. It says what to install.
 test-softroce:
 	softroce/test
+	softroce/faults
 
 race:
 	.ci/run race race-repeated
