@@ -9,13 +9,10 @@ import (
 	"io"
 	"log"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,10 +38,11 @@ const (
 // readSize is how much the other end takes at a time from a stream.
 const readSize = 64 << 10
 
-// site is the other end: where it does jobs and where it serves pages, by
-// transport.
+// site is the other end: where it does jobs and where it serves pages, without TLS
+// and with it, by transport. Certificate is what vouches for the last, in DER.
 type site struct {
-	Jobs, Pages map[string]string
+	Jobs, Pages, TLSPages map[string]string
+	Certificate           []byte
 }
 
 func (s site) dial(m meter, transport string) net.Conn {
@@ -53,15 +51,6 @@ func (s site) dial(m meter, transport string) net.Conn {
 		m.Fatal(err)
 	}
 	return conn
-}
-
-func (s site) roundTripper(m meter, transport string) *http.Transport {
-	return &http.Transport{
-		DisableCompression: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dial(ctx, transport, s.Pages[transport])
-		},
-	}
 }
 
 func dial(ctx context.Context, transport, address string) (net.Conn, error) {
@@ -85,37 +74,34 @@ func listen(transport, dir, name string) (net.Listener, error) {
 // openSite starts to serve in this process, for as long as the process lives.
 // Unix sockets lie in dir.
 func openSite(dir string) (site, error) {
-	s := site{map[string]string{}, map[string]string{}}
+	s := site{Jobs: map[string]string{}, Pages: map[string]string{}, TLSPages: map[string]string{}}
+	cert, err := newCertificate()
+	if err != nil {
+		return s, err
+	}
+	s.Certificate = cert.Certificate[0]
 	for _, transport := range transports {
 		if transport == "rdma" && !haveRDMA {
 			continue
 		}
-		jobs, err := listen(transport, dir, "jobs")
-		if err != nil {
-			return s, err
+		for _, service := range []struct {
+			name      string
+			addresses map[string]string
+			serve     func(net.Listener)
+		}{
+			{"jobs", s.Jobs, serveJobs},
+			{"pages", s.Pages, func(l net.Listener) { log.Fatal(pageServer(cert).Serve(l)) }},
+			{"tlspages", s.TLSPages, func(l net.Listener) { log.Fatal(pageServer(cert).ServeTLS(l, "", "")) }},
+		} {
+			l, err := listen(transport, dir, service.name)
+			if err != nil {
+				return s, err
+			}
+			service.addresses[transport] = l.Addr().String()
+			go service.serve(l)
 		}
-		pages, err := listen(transport, dir, "pages")
-		if err != nil {
-			return s, err
-		}
-		s.Jobs[transport], s.Pages[transport] = jobs.Addr().String(), pages.Addr().String()
-		go serveJobs(jobs)
-		go func() { log.Fatal((&http.Server{Handler: http.HandlerFunc(servePage)}).Serve(pages)) }()
 	}
 	return s, nil
-}
-
-var page = make([]byte, 1<<20)
-
-// servePage answers /N with N bytes.
-func servePage(w http.ResponseWriter, r *http.Request) {
-	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
-	if err != nil || n > len(page) {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(n))
-	_, _ = w.Write(page[:n])
 }
 
 func serveJobs(l net.Listener) {

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -60,10 +59,6 @@ func BenchmarkEchoPolled(b *testing.B) { runAll(b, polledCases()) }
 // BenchmarkEchoIdle leaves both ends alone for a while before each message, so
 // that both are asleep. Its ns/op is the mean round trip without the pause.
 func BenchmarkEchoIdle(b *testing.B) { runAll(b, idleCases()) }
-
-// BenchmarkHTTP fetches a page from an http.Server over one kept-alive
-// connection, one request at a time.
-func BenchmarkHTTP(b *testing.B) { runAll(b, httpCases()) }
 
 // BenchmarkDial connects, echoes 64 bytes and closes.
 func BenchmarkDial(b *testing.B) { runAll(b, dialCases()) }
@@ -301,40 +296,6 @@ func idleCases() []benchCase {
 		m.ReportMetric(float64(roundTrips.Sum())/float64(n), "ns/op")
 		reportRoundTrips(m)
 	})
-}
-
-func httpCases() (cases []benchCase) {
-	for _, size := range []int{1 << 10, 1 << 20} {
-		cases = append(cases, everywhere("size="+sizeName(size)+"/", size, func(m meter, n int, at site, transport string) {
-			client := &http.Client{Transport: at.roundTripper(m, transport)}
-			defer client.CloseIdleConnections()
-			url := fmt.Sprintf("http://bench.test/%d", size)
-			get := func() {
-				resp, err := client.Get(url)
-				if err != nil {
-					m.Fatal(err)
-				}
-				got, err := io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-				if err != nil || got != int64(size) {
-					m.Fatalf("%d of %d bytes: %v", got, size, err)
-				}
-			}
-			for range min(n, 16) {
-				get()
-			}
-			roundTrips.Reset()
-			m.ResetTimer()
-			for range n {
-				start := time.Now()
-				get()
-				roundTrips.Record(time.Since(start))
-			}
-			m.StopTimer()
-			reportRoundTrips(m)
-		})...)
-	}
-	return cases
 }
 
 func dialCases() []benchCase {

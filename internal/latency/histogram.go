@@ -40,6 +40,16 @@ func (h *Histogram) Record(d time.Duration) {
 	}
 }
 
+// Merge adds all that other has recorded.
+func (h *Histogram) Merge(other *Histogram) {
+	for i, n := range other.counts {
+		h.counts[i] += n
+	}
+	h.n += other.n
+	h.sum += other.sum
+	h.max = max(h.max, other.max)
+}
+
 // Reset empties the histogram.
 func (h *Histogram) Reset() { *h = Histogram{} }
 

@@ -62,3 +62,20 @@ func TestRecordAllocatesNothing(t *testing.T) {
 	h := new(Histogram)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { h.Record(123 * time.Microsecond) }))
 }
+
+func TestMerge(t *testing.T) {
+	var one, other, both Histogram
+	for i := range 1000 {
+		d := time.Duration(i*i) * time.Nanosecond
+		both.Record(d)
+		if i%3 == 0 {
+			one.Record(d)
+		} else {
+			other.Record(d)
+		}
+	}
+	one.Merge(&other)
+	assert.Equal(t, both, one)
+	one.Merge(new(Histogram))
+	assert.Equal(t, both, one)
+}

@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/latency"
+)
+
+// BenchmarkHTTP fetches pages from an http.Server. Each client has one kept-alive
+// connection and one request on its way at a time. proto=http1 is HTTP/1.1, https1 the
+// same over TLS, http2 is HTTP/2 over TLS, h2c without it.
+func BenchmarkHTTP(b *testing.B) { runAll(b, httpCases()) }
+
+// protocol is a way to speak HTTP.
+type protocol struct {
+	name        string
+	two, secure bool
+}
+
+var protocols = []protocol{
+	{"http1", false, false},
+	{"https1", false, true},
+	{"http2", true, true},
+	{"h2c", true, false},
+}
+
+func (p protocol) scheme() string {
+	if p.secure {
+		return "https"
+	}
+	return "http"
+}
+
+// httpHost is the name of every page server.
+const httpHost = "bench.test"
+
+func httpCases() (cases []benchCase) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		for _, clients := range []int{1, 8, 64} {
+			for _, p := range protocols {
+				prefix := fmt.Sprintf("size=%s/clients=%d/proto=%s/", sizeName(size), clients, p.name)
+				cases = append(cases, everywhere(prefix, size, func(m meter, n int, at site, transport string) {
+					fetch(m, n, at, transport, p, clients, size)
+				})...)
+			}
+		}
+	}
+	return cases
+}
+
+// fetch has clients fetch n pages together.
+func fetch(m meter, n int, at site, transport string, p protocol, clients, size int) {
+	url := fmt.Sprintf("%s://%s/%d", p.scheme(), httpHost, size)
+	all := make([]*http.Client, min(clients, n))
+	trips := make([]latency.Histogram, len(all))
+	var failed atomic.Pointer[error]
+	together := func(f func(i int) error) {
+		var wg sync.WaitGroup
+		for i := range all {
+			wg.Go(func() {
+				if err := f(i); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := failed.Load(); err != nil {
+			m.Fatal(*err)
+		}
+	}
+	for i := range all {
+		t, err := at.roundTripper(transport, p)
+		if err != nil {
+			m.Fatal(err)
+		}
+		all[i] = &http.Client{Transport: t}
+		defer t.CloseIdleConnections()
+	}
+	together(func(i int) error { // connections are made before the clock runs
+		for range min(n, 4) {
+			if err := get(all[i], url, p, size); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var left atomic.Int64
+	left.Store(int64(n))
+	m.ResetTimer()
+	together(func(i int) error {
+		for left.Add(-1) >= 0 {
+			start := time.Now()
+			if err := get(all[i], url, p, size); err != nil {
+				return err
+			}
+			trips[i].Record(time.Since(start))
+		}
+		return nil
+	})
+	m.StopTimer()
+	roundTrips.Reset()
+	for i := range trips {
+		roundTrips.Merge(&trips[i])
+	}
+	reportRoundTrips(m)
+}
+
+func get(client *http.Client, url string, p protocol, size int) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	got, err := io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	switch {
+	case err != nil || got != int64(size):
+		return fmt.Errorf("%d of %d bytes: %v", got, size, err)
+	case (resp.ProtoMajor == 2) != p.two || (resp.TLS != nil) != p.secure:
+		return fmt.Errorf("%s was asked for and %s came, TLS %t", p.name, resp.Proto, resp.TLS != nil)
+	}
+	return nil
+}
+
+func (s site) roundTripper(transport string, p protocol) (*http.Transport, error) {
+	cert, err := x509.ParseCertificate(s.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	address := s.Pages[transport]
+	if p.secure {
+		address = s.TLSPages[transport]
+	}
+	t := &http.Transport{
+		DisableCompression: true,
+		TLSClientConfig:    &tls.Config{RootCAs: roots},
+		Protocols:          new(http.Protocols),
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, transport, address)
+		},
+	}
+	switch {
+	case !p.two:
+		t.Protocols.SetHTTP1(true)
+	case p.secure:
+		t.ForceAttemptHTTP2 = true
+		t.Protocols.SetHTTP2(true)
+	default:
+		t.Protocols.SetUnencryptedHTTP2(true)
+	}
+	return t, nil
+}
+
+// pageServer serves every protocol.
+func pageServer(cert tls.Certificate) *http.Server {
+	s := &http.Server{
+		Handler:   http.HandlerFunc(servePage),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
+		Protocols: new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+var page = make([]byte, 1<<20)
+
+// servePage answers /N with N bytes.
+func servePage(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+	if err != nil || n > len(page) {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(n))
+	_, _ = w.Write(page[:n])
+}
+
+// newCertificate makes a certificate for the page servers of a process.
+func newCertificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(now.UnixNano()),
+		Subject:               pkix.Name{CommonName: httpHost},
+		DNSNames:              []string{httpHost},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true, // it vouches for itself
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
