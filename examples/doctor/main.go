@@ -51,13 +51,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 )
 
 const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
-
 	defaultConnections = 100
 	maxConnections     = 1 << 20
 )
@@ -82,13 +80,13 @@ func run(ctx context.Context, args []string, gather func() host, stdout, stderr 
 	case errors.Is(err, flag.ErrHelp):
 		return 0
 	case err != nil:
-		return exitUsage
+		return command.ExitUsage
 	}
 	h := gather()
 	report := examine(ctx, h, opt)
 	if ctx.Err() != nil {
 		fmt.Fprintln(stderr, "doctor: interrupted")
-		return exitInterrupted
+		return command.ExitInterrupted
 	}
 	write := report.print
 	if opt.json {
@@ -96,10 +94,10 @@ func run(ctx context.Context, args []string, gather func() host, stdout, stderr 
 	}
 	if err := write(stdout); err != nil {
 		fmt.Fprintln(stderr, "doctor:", err)
-		return exitFailed
+		return command.ExitFailed
 	}
 	if !report.OK {
-		return exitFailed
+		return command.ExitFailed
 	}
 	return 0
 }

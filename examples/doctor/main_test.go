@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 )
 
 // program runs the doctor on a host.
@@ -31,19 +32,19 @@ func TestExitStatus(t *testing.T) {
 		{"everything works", roceHost(), nil, 0},
 		{"no hardware", fakeHost(plain), []string{"-json"}, 0},
 		{"no RDMA", host{goos: "plan9"}, nil, 0},
-		{"a check failed", sick, nil, exitFailed},
-		{"a check failed in JSON", sick, []string{"-json"}, exitFailed},
+		{"a check failed", sick, nil, command.ExitFailed},
+		{"a check failed in JSON", sick, []string{"-json"}, command.ExitFailed},
 		{"the other device", sick, []string{"-device", "soft0"}, 0},
 		{"help", roceHost(), []string{"-help"}, 0},
-		{"unknown flag", roceHost(), []string{"-no-such-flag"}, exitUsage},
-		{"argument", roceHost(), []string{"rxe0"}, exitUsage},
-		{"no connections", roceHost(), []string{"-connections", "0"}, exitUsage},
-		{"too many connections", roceHost(), []string{"-connections", "9999999"}, exitUsage},
+		{"unknown flag", roceHost(), []string{"-no-such-flag"}, command.ExitUsage},
+		{"argument", roceHost(), []string{"rxe0"}, command.ExitUsage},
+		{"no connections", roceHost(), []string{"-connections", "0"}, command.ExitUsage},
+		{"too many connections", roceHost(), []string{"-connections", "9999999"}, command.ExitUsage},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stdout, stderr, status := program(tt.host, tt.args...)
 			assert.Equal(t, tt.want, status)
-			assert.Equal(t, status == exitUsage || tt.name == "help", stderr != "", stderr)
+			assert.Equal(t, status == command.ExitUsage || tt.name == "help", stderr != "", stderr)
 			assert.Equal(t, stderr == "", stdout != "", "a report or a message, never both")
 		})
 	}
@@ -53,7 +54,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	assert.Equal(t, exitInterrupted, run(ctx, nil, roceHost, &out, &errs))
+	assert.Equal(t, command.ExitInterrupted, run(ctx, nil, roceHost, &out, &errs))
 	assert.Equal(t, "doctor: interrupted\n", errs.String())
 	assert.Empty(t, out.String())
 }

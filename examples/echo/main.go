@@ -51,14 +51,11 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
 const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
-
 	maxSize     = 64 << 20
 	dialTimeout = 10 * time.Second
 )
@@ -74,26 +71,7 @@ type options struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(status(ctx, run(ctx, os.Args[1:])))
-}
-
-// status turns the outcome into an exit status and says what failed.
-func status(ctx context.Context, err error) int {
-	var usage usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		if !usage.printed {
-			fmt.Fprintln(os.Stderr, "echo:", err)
-		}
-		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "echo: interrupted")
-		return exitInterrupted
-	}
-	fmt.Fprintln(os.Stderr, "echo:", err)
-	return exitFailed
+	os.Exit(command.Status(ctx, "echo", run(ctx, os.Args[1:])))
 }
 
 func run(ctx context.Context, args []string) error {
@@ -161,12 +139,6 @@ func (o options) messages() io.Writer {
 	return os.Stdout
 }
 
-// usageError says that the flags make no sense.
-type usageError struct {
-	error
-	printed bool
-}
-
 func parse(args []string) (options, error) {
 	opt := options{Config: endpoint.Config{Timeout: dialTimeout}}
 	fs := flag.NewFlagSet("echo", flag.ContinueOnError)
@@ -178,24 +150,12 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
 	fs.BoolVar(&opt.stats, "stats", false, "print the client's counters at the end")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return opt, err
-		}
-		return opt, usageError{error: err, printed: true}
-	}
-	if err := opt.check(fs); err != nil {
-		return opt, usageError{error: err}
-	}
-	return opt, nil
+	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })
+	return opt, err
 }
 
-func (o options) check(fs *flag.FlagSet) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+func (o options) check(given map[string]bool) error {
 	switch {
-	case fs.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: echo takes flags only, see -help", fs.Arg(0))
 	case o.listen != "" && o.dial != "":
 		return errors.New("-listen and -dial are the two ends: start two processes, or give neither flag")
 	case o.listen != "" && (o.stdin || o.stats || given["size"] || given["count"]):

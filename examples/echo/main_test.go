@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
@@ -191,7 +192,7 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			out, errs, status := finish(t, program(t, strings.Fields(c.args)...))
-			assert.Equal(t, exitUsage, status)
+			assert.Equal(t, command.ExitUsage, status)
 			assert.Contains(t, errs, c.want)
 			assert.Empty(t, out)
 		})
@@ -217,7 +218,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			_, errs, status := finish(t, program(t, c.args...))
-			assert.Equal(t, exitFailed, status)
+			assert.Equal(t, command.ExitFailed, status)
 			assert.Contains(t, errs, "echo: ")
 			assert.Contains(t, errs, c.want)
 		})
@@ -260,13 +261,13 @@ func TestWrongByteIsFound(t *testing.T) {
 		}
 	})
 	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "byte 777 came back as")
 
 	cmd := program(t, "-network", "tcp", "-dial", address, "-stdin")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1000))
 	_, errs, status = finish(t, cmd)
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "not what was sent")
 }
 
@@ -275,7 +276,7 @@ func TestServerThatGoes(t *testing.T) {
 		_, _ = io.ReadFull(conn, make([]byte, 100))
 	})
 	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "round trips of 100 B")
 
 	// Standard input stays open and says nothing more: the client ends all the same.
@@ -286,7 +287,7 @@ func TestServerThatGoes(t *testing.T) {
 	_, err = stdin.Write(make([]byte, 100))
 	require.NoError(t, err)
 	_, errs, status = finish(t, cmd)
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "closed the connection")
 }
 
@@ -305,7 +306,7 @@ func TestInterrupt(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	_, _ = io.Copy(io.Discard, lines)
 	_ = cmd.Wait()
-	assert.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	assert.Equal(t, command.ExitInterrupted, cmd.ProcessState.ExitCode())
 	assert.Contains(t, errs.String(), "echo: interrupted")
 	assert.NotContains(t, errs.String(), "timeout")
 }

@@ -42,16 +42,11 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
-
-	dialTimeout = 10 * time.Second
-)
+const dialTimeout = 10 * time.Second
 
 // options is what the flags say.
 type options struct {
@@ -63,26 +58,7 @@ type options struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(status(ctx, run(ctx, os.Args[1:])))
-}
-
-// status turns the outcome into an exit status and says what failed.
-func status(ctx context.Context, err error) int {
-	var usage usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		if !usage.printed {
-			fmt.Fprintln(os.Stderr, "http:", err)
-		}
-		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "http: interrupted")
-		return exitInterrupted
-	}
-	fmt.Fprintln(os.Stderr, "http:", err)
-	return exitFailed
+	os.Exit(command.Status(ctx, "http", run(ctx, os.Args[1:])))
 }
 
 func run(ctx context.Context, args []string) error {
@@ -114,12 +90,6 @@ func both(ctx context.Context, opt options) error {
 	return errors.Join(fetch(ctx, opt, server.Address()), server.Stop())
 }
 
-// usageError says that the flags make no sense.
-type usageError struct {
-	error
-	printed bool
-}
-
 func parse(args []string) (options, error) {
 	opt := options{Config: endpoint.Config{Timeout: dialTimeout}}
 	fs := flag.NewFlagSet("http", flag.ContinueOnError)
@@ -129,24 +99,12 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&opt.count, "count", 0, "`number` of requests of each size (default: what fits in half a second)")
 	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return opt, err
-		}
-		return opt, usageError{error: err, printed: true}
-	}
-	if err := opt.check(fs); err != nil {
-		return opt, usageError{error: err}
-	}
-	return opt, nil
+	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })
+	return opt, err
 }
 
-func (o options) check(fs *flag.FlagSet) error {
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+func (o options) check(given map[string]bool) error {
 	switch {
-	case fs.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: http takes flags only, see -help", fs.Arg(0))
 	case o.listen != "" && o.dial != "":
 		return errors.New("-listen and -dial are the two ends: start two processes, or give neither flag")
 	case o.listen != "" && (given["size"] || given["count"]):

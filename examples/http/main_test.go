@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/examples/internal/command"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
@@ -130,18 +131,18 @@ func TestFailures(t *testing.T) {
 		want   string
 		status int
 	}{
-		{[]string{"-network", "tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", exitFailed},
-		{[]string{"-network", "tcp", "-dial", nobody}, "refused", exitFailed},
-		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused", exitFailed},
-		{[]string{"-device", "nosuch0"}, "nosuch0", exitFailed},
-		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense", exitFailed},
-		{[]string{"-size", "0"}, "not between", exitUsage},
-		{[]string{"-count", "-1"}, "not at least", exitUsage},
-		{[]string{"-network", "udp"}, "unknown network", exitUsage},
-		{[]string{"-listen", ":0", "-size", "1"}, "belong to the client", exitUsage},
-		{[]string{"-listen", ":0", "-dial", ":0"}, "two ends", exitUsage},
-		{[]string{"-nonsense"}, "not defined", exitUsage},
-		{[]string{"file"}, "unexpected argument", exitUsage},
+		{[]string{"-network", "tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", command.ExitFailed},
+		{[]string{"-network", "tcp", "-dial", nobody}, "refused", command.ExitFailed},
+		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused", command.ExitFailed},
+		{[]string{"-device", "nosuch0"}, "nosuch0", command.ExitFailed},
+		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense", command.ExitFailed},
+		{[]string{"-size", "0"}, "not between", command.ExitUsage},
+		{[]string{"-count", "-1"}, "not at least", command.ExitUsage},
+		{[]string{"-network", "udp"}, "unknown network", command.ExitUsage},
+		{[]string{"-listen", ":0", "-size", "1"}, "belong to the client", command.ExitUsage},
+		{[]string{"-listen", ":0", "-dial", ":0"}, "two ends", command.ExitUsage},
+		{[]string{"-nonsense"}, "not defined", command.ExitUsage},
+		{[]string{"file"}, "unexpected argument", command.ExitUsage},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			_, errs, status := finish(t, program(t, c.args...))
