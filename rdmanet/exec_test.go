@@ -9,13 +9,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 const descriptorsRole = "descriptors"
 
 func init() {
 	roles[descriptorsRole] = func() int {
-		for _, target := range openFiles() {
+		for _, target := range leaktest.OpenFiles() {
 			fmt.Println(target)
 		}
 		return 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -110,7 +111,7 @@ func TestThousandConnections(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		n = 200
 	}
-	before, files := MemoryInUse(), len(openFiles())
+	before, files := MemoryInUse(), len(leaktest.OpenFiles())
 	var limit syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if most := (int(min(limit.Cur, 1<<20)) - files) / (2 * descriptorsEach); most < n {
@@ -118,7 +119,7 @@ func TestThousandConnections(t *testing.T) {
 		n = most
 	}
 	clients, servers := manyPairs(t, n)
-	t.Logf("%d connections use %d bytes of rings and %d descriptors", n, MemoryInUse()-before, len(openFiles())-files)
+	t.Logf("%d connections use %d bytes of rings and %d descriptors", n, MemoryInUse()-before, len(leaktest.OpenFiles())-files)
 	for _, s := range servers {
 		go func() { _, _ = io.Copy(s, s) }()
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -91,7 +92,7 @@ func setLimit(which int, soft uint64) (restore func(), err error) {
 // limitLeaving is the RLIMIT_NOFILE with which n more descriptors can be opened:
 // those below it that are free.
 func limitLeaving(n int) (limit uint64) {
-	open := openFiles()
+	open := leaktest.OpenFiles()
 	for ; n > 0; limit++ {
 		if _, used := open[strconv.FormatUint(limit, 10)]; !used {
 			n--
@@ -108,7 +109,7 @@ func fewDescriptors() error {
 		return err
 	}
 	defer l.Close()
-	before := openFiles()
+	before := leaktest.Take()
 	failed := 0
 	for left := range 40 {
 		restore, err := setLimit(syscall.RLIMIT_NOFILE, limitLeaving(left))
@@ -125,11 +126,11 @@ func fewDescriptors() error {
 				return fmt.Errorf("with %d descriptors: %w", left, err)
 			}
 		}
-		for i := 0; i < 200 && (leakedFiles(before) != "" || MemoryInUse() != 0); i++ {
+		for i := 0; i < 200 && (before.LeakedFiles() != "" || MemoryInUse() != 0); i++ {
 			runtime.GC()
 			time.Sleep(5 * time.Millisecond)
 		}
-		if leaked := leakedFiles(before); leaked != "" || MemoryInUse() != 0 {
+		if leaked := before.LeakedFiles(); leaked != "" || MemoryInUse() != 0 {
 			return fmt.Errorf("with %d descriptors: leaked %d bytes and %s", left, MemoryInUse(), leaked)
 		}
 	}
@@ -161,7 +162,7 @@ func noMemory() error {
 	}
 	defer l.Close()
 	openDevices()
-	before := openFiles()
+	before := leaktest.Take()
 	c, s, err := dialPair(new(Dialer), new(ListenConfig))
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func noMemory() error {
 	if !errors.Is(err, ErrNoMemory) {
 		return fmt.Errorf("not ErrNoMemory: %w", err)
 	}
-	if leaked := leakedFiles(before); leaked != "" || MemoryInUse() != 0 {
+	if leaked := before.LeakedFiles(); leaked != "" || MemoryInUse() != 0 {
 		return fmt.Errorf("leaked %d bytes and %s", MemoryInUse(), leaked)
 	}
 	again, err := Dial("rdma", l.Addr().String())

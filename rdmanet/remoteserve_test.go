@@ -12,6 +12,8 @@ import (
 	"net/rpc"
 	"os"
 	"sync"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 // Remote is what the process does. Its methods are called by net/rpc, each on a
@@ -24,7 +26,7 @@ type Remote struct {
 
 func serveRemote() int {
 	openDevices()
-	before, goroutines := openFiles(), ourGoroutines()
+	before := leaktest.Take()
 	r := new(Remote)
 	s := rpc.NewServer()
 	if err := s.Register(r); err != nil {
@@ -38,7 +40,7 @@ func serveRemote() int {
 	for _, c := range r.conns {
 		_ = c.Close()
 	}
-	return checkLeaks(before, goroutines, nil)
+	return checkLeaks(before, nil)
 }
 
 // flavourNamed finds the flavour that another process means.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 // TestStrangersListener has a dialer that finds a stranger behind the address.
@@ -49,12 +51,12 @@ func TestStrangersListener(t *testing.T) {
 				_, _, _, _, _ = u.ReadMsgUnix(make([]byte, 1), nil)
 				c.do(u)
 			})
-			files := len(openFiles())
+			files := len(leaktest.OpenFiles())
 			d := Dialer{Device: "soft0", Timeout: 200 * time.Millisecond}
 			conn, err := d.dial(context.Background(), "rdma", at.String())
 			requireDialError(t, dialled{conn, err}, c.want)
 			served.Wait()
-			require.LessOrEqual(t, len(openFiles()), files)
+			require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
 		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 // A stranger is a client of the Unix socket behind a listener of the software
@@ -144,7 +146,7 @@ func TestStrangersGarbage(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			l, accepted := strangersListener(t, ListenConfig{})
 			requireAccepted(t, l, accepted)
-			files := len(openFiles())
+			files := len(leaktest.OpenFiles())
 			for range 3 {
 				s := newStranger(t, l)
 				s.say(g.msg, g.fds)
@@ -152,7 +154,7 @@ func TestStrangersGarbage(t *testing.T) {
 				require.NoError(t, s.Close())
 			}
 			require.Equal(t, uint64(3), l.Stats().Malformed)
-			require.LessOrEqual(t, len(openFiles()), files)
+			require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
 			requireAccepted(t, l, accepted)
 			s := l.Stats()
 			require.Equal(t, ListenerStats{Accepted: 2, Established: 2, Requests: 2, Malformed: 3}, s)

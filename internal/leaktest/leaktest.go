@@ -1,0 +1,95 @@
+// Package leaktest finds what tests leave behind in their process: goroutines that
+// run code of this module, and descriptors of the kinds that connections have.
+package leaktest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// A Snapshot is what there was before the tests.
+type Snapshot struct {
+	files, goroutines map[string]string
+}
+
+// Take looks at the process as it is now.
+func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines()} }
+
+// Wait returns a text about all that has come since the snapshot and stays, "" if
+// there is nothing. It waits two seconds for what is torn down in the background.
+// more, which may be nil, tells of leaks of other kinds.
+func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(100, more) }
+
+func (s Snapshot) wait(rounds int, more func() string) (leaked string) {
+	for range rounds {
+		leaked = s.LeakedFiles() + s.leakedGoroutines()
+		if leaked == "" && more != nil {
+			leaked = more()
+		}
+		if leaked == "" {
+			return ""
+		}
+		runtime.GC()
+		time.Sleep(20 * time.Millisecond)
+	}
+	return leaked
+}
+
+// ourGoroutines returns the stacks of goroutines with code of this module, by their
+// number; of all but this one, which is in TestMain.
+func ourGoroutines() map[string]string {
+	buf := make([]byte, 4<<20)
+	ours := map[string]string{}
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	for _, g := range stacks[1:] {
+		if strings.Contains(g, "go-rdmanet/") {
+			number, _, _ := strings.Cut(g, " [")
+			ours[number] = g
+		}
+	}
+	return ours
+}
+
+func (s Snapshot) leakedGoroutines() string {
+	var leaked strings.Builder
+	for number, stack := range ourGoroutines() {
+		if _, ok := s.goroutines[number]; !ok {
+			leaked.WriteString(stack + "\n\n")
+		}
+	}
+	return leaked.String()
+}
+
+// OpenFiles returns what the descriptors of this process are, by their numbers; nothing
+// where the system has no /proc.
+func OpenFiles() map[string]string {
+	files := map[string]string{}
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err == nil {
+			files[e.Name()] = target
+		}
+	}
+	return files
+}
+
+// leakable are the descriptors that connections have; tests open others.
+var leakable = regexp.MustCompile("memfd|socket|eventfd|infiniband")
+
+// LeakedFiles tells of the descriptors that have come since the snapshot, now.
+func (s Snapshot) LeakedFiles() string {
+	var leaked strings.Builder
+	for fd, target := range OpenFiles() {
+		if s.files[fd] == target || !leakable.MatchString(target) {
+			continue
+		}
+		fmt.Fprintf(&leaked, "descriptor %s: %s\n", fd, target)
+	}
+	return leaked.String()
+}
