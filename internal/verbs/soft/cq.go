@@ -284,13 +284,18 @@ func (c *cq) attach(q *qp, src uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q.src = src
-	if !slices.Contains(c.rx, q) {
-		c.rx = append(c.rx, q)
-	}
+	c.consume(q)
 	atomic.StoreUint32(q.in.armed, c.armed)
 	if c.armed != armedNot {
 		// What the peer wrote before it saw the flag has woken nobody.
 		c.drain(q, true)
+	}
+}
+
+// consume has Poll look at q.
+func (c *cq) consume(q *qp) {
+	if !slices.Contains(c.rx, q) {
+		c.rx = append(c.rx, q)
 	}
 }
 

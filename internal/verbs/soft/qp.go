@@ -45,6 +45,7 @@ type qp struct {
 	// recvCQ.mu guards what follows, and mu as well where in changes.
 	in        *inbox // nil in RESET
 	stopped   bool   // the inbox is not consumed any more
+	flushing  bool   // receives that were posted before ERR are still to be flushed
 	talked    bool   // a message has arrived
 	solicited bool   // one of the last received was solicited
 	src       uint32 // the peer's QPN
@@ -183,8 +184,12 @@ func (q *qp) flushRecv(wrs []verbs.RecvWR) (int, error) {
 	c := q.recvCQ
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if q.flushing {
+		c.drain(q, false) // those posted before come first
+	}
 	for i := range wrs {
-		c.pushLocked(&verbs.WC{WRID: wrs[i].WRID, Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPN: q.num}, nil, 0)
+		wc := q.flushedWC(wrs[i].WRID)
+		c.pushLocked(&wc, nil, 0)
 	}
 	c.notify(true)
 	return len(wrs), nil

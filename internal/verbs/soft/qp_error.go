@@ -70,6 +70,8 @@ func (q *qp) toError() {
 }
 
 // flushReceives delivers what has arrived and flushes the receives that are left.
+// Their completions are made when they are polled: most QPs end with hundreds of
+// receives, whose completions nobody looks at.
 func (q *qp) flushReceives() {
 	c := q.recvCQ
 	c.mu.Lock()
@@ -81,27 +83,49 @@ func (q *qp) flushReceives() {
 	q.stopped = true
 	// The caller acts on what was found, if anything was.
 	c.failed = slices.DeleteFunc(c.failed, func(f *qp) bool { return f == q })
-	flush := func(id uint64) {
-		c.pushLocked(&verbs.WC{WRID: id, Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPN: q.num}, nil, 0)
-	}
 	if q.cur.on {
 		q.cur.on = false
-		flush(q.cur.id)
+		wc := q.flushedWC(q.cur.id)
+		c.pushLocked(&wc, nil, 0)
 	}
 	if q.srq == nil {
 		r := q.rq
 		r.mu.Lock()
 		r.flush = true
-		for w := r.peek(); w != nil; w = r.peek() {
-			flush(w.id)
-			r.next++
-		}
-		r.release()
+		q.flushing = r.peek() != nil
 		r.mu.Unlock()
 	}
-	if c.tail != before {
+	if q.flushing {
+		c.consume(q)
+		if c.slow {
+			c.drain(q, false) // where it overruns the CQ that is noticed now
+		}
+	}
+	if q.flushing || c.tail != before {
 		c.notify(true)
 	}
+}
+
+// flushedWC is the completion of a receive that was flushed.
+func (q *qp) flushedWC(id uint64) verbs.WC {
+	return verbs.WC{WRID: id, Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPN: q.num}
+}
+
+// flushed moves flushed receives into wc. recvCQ.mu is held.
+func (q *qp) flushed(wc []verbs.WC) int {
+	n := 0
+	for n < len(wc) {
+		w := q.rq.peek()
+		if w == nil {
+			q.flushing = false
+			break
+		}
+		wc[n] = q.flushedWC(w.id)
+		q.rq.next++
+		n++
+	}
+	q.rq.release()
+	return n
 }
 
 // receiveFailed acts on what receive found.

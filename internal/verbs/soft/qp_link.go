@@ -119,7 +119,9 @@ func (q *qp) dropPeer() {
 	q.wake = false
 	c := q.recvCQ
 	c.mu.Lock()
-	c.detachLocked(q)
+	if !q.flushing {
+		c.detachLocked(q)
+	}
 	c.mu.Unlock()
 	q.peer.unmap()
 	q.peer = nil

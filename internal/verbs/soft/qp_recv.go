@@ -27,6 +27,9 @@ type recvFailure struct {
 // receive moves what the peer has published into wc. recvCQ.mu is held.
 func (q *qp) receive(wc []verbs.WC) int {
 	if q.stopped {
+		if q.flushing {
+			return q.flushed(wc)
+		}
 		return 0
 	}
 	in, n := q.in, 0

@@ -200,7 +200,7 @@ func (q *qp) toInit() error {
 	}
 	c := q.recvCQ
 	c.mu.Lock()
-	q.in, q.stopped, q.talked, q.failure = in, false, false, recvFailure{}
+	q.in, q.stopped, q.flushing, q.talked, q.failure = in, false, false, false, recvFailure{}
 	c.mu.Unlock()
 	if q.srq == nil {
 		q.rq.share(&in.shared)
@@ -275,7 +275,8 @@ func (q *qp) reset() {
 	}
 	c := q.recvCQ
 	c.mu.Lock()
-	q.stopped = true
+	q.stopped, q.flushing = true, false
+	c.detachLocked(q)
 	q.cur.on = false
 	in := q.in
 	q.in = nil

@@ -26,8 +26,8 @@ type recvQueue struct {
 
 	mu       sync.Mutex
 	mask     uint32
-	wrs      []recvWR
-	sges     []verbs.SGE // maxSGE for each of wrs, made when first needed
+	wrs      atomic.Pointer[[]recvWR] // nil as long as all that was posted is blank
+	sges     []verbs.SGE              // maxSGE for each of wrs, made when first needed
 	flush    bool        // the QP is in ERR: what is posted is flushed
 	posted   uint32      // under mu; the same as tail
 	shared   *shared     // where the peer sees what is posted; nil before INIT
@@ -44,8 +44,12 @@ type recvWR struct {
 	len uint32 // or lenRefused
 }
 
+// blankWR is a receive of no memory and WRID 0. WRITE_WITH_IMM needs no other, and
+// many of them, so they are only counted.
+var blankWR recvWR
+
 func newRecvQueue(p *pd, n, sge int) *recvQueue {
-	return &recvQueue{max: n, maxSGE: sge, pd: p}
+	return &recvQueue{max: n, maxSGE: sge, pd: p, mask: uint32(1)<<bits.Len(uint(max(n, 1)-1)) - 1}
 }
 
 // post adds one receive; mu is held.
@@ -56,25 +60,37 @@ func (r *recvQueue) post(wr *verbs.RecvWR) error {
 	if int(r.posted-r.head.Load()) >= r.max {
 		return verbs.ErrQueueFull
 	}
-	if r.wrs == nil {
-		n := uint32(1) << bits.Len(uint(r.max-1))
-		r.wrs, r.mask = make([]recvWR, n), n-1
+	size := uint32(0)
+	if r.wrs.Load() != nil || wr.WRID != 0 || len(wr.SGList) > 0 {
+		size = r.keep(wr)
+	}
+	if r.shared != nil {
+		r.show(r.posted, size)
+	}
+	r.posted++
+	return nil
+}
+
+// keep remembers a receive that is not blank and returns how many bytes it takes.
+func (r *recvQueue) keep(wr *verbs.RecvWR) uint32 {
+	wrs := r.wrs.Load()
+	if wrs == nil {
+		// Those before this one were blank, as the zero value is.
+		made := make([]recvWR, r.mask+1)
+		wrs = &made
+		r.wrs.Store(wrs)
 	}
 	i := r.posted & r.mask
-	w := &r.wrs[i]
+	w := &(*wrs)[i]
 	w.id, w.sge, w.len = wr.WRID, uint32(len(wr.SGList)), 0
 	if len(wr.SGList) > 0 {
 		if r.sges == nil {
-			r.sges = make([]verbs.SGE, len(r.wrs)*r.maxSGE)
+			r.sges = make([]verbs.SGE, (int(r.mask)+1)*r.maxSGE)
 		}
 		copy(r.sges[int(i)*r.maxSGE:][:r.maxSGE], wr.SGList)
 		w.len = r.capacity(wr.SGList)
 	}
-	if r.shared != nil {
-		r.show(r.posted, w.len)
-	}
-	r.posted++
-	return nil
+	return w.len
 }
 
 // publish makes what was posted visible to the taker and to the peer; mu is held.
@@ -132,7 +148,11 @@ func (r *recvQueue) peek() *recvWR {
 			return nil
 		}
 	}
-	return &r.wrs[r.next&r.mask]
+	wrs := r.wrs.Load()
+	if wrs == nil {
+		return &blankWR
+	}
+	return &(*wrs)[r.next&r.mask]
 }
 
 // sgesOf returns the SGEs of what peek returned.

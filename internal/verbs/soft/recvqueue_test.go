@@ -46,3 +46,33 @@ func TestRecvQueue(t *testing.T) {
 	}
 	require.Zero(t, r.capacity([]verbs.SGE{{}}), "nothing needs no key")
 }
+
+// Blank receives are only counted, also when others come between and after them.
+func TestBlankReceives(t *testing.T) {
+	s := newSide(t, defaults())
+	r := newRecvQueue(s.pd, 8, 1)
+	in, err := newInbox(8)
+	require.NoError(t, err)
+	defer in.close()
+	r.share(&in.shared)
+	for range 20 {
+		require.NoError(t, r.post(&verbs.RecvWR{}))
+		r.publish()
+		require.Equal(t, recvWR{}, *r.peek())
+		r.next++
+		r.release()
+	}
+	require.Nil(t, r.wrs.Load())
+	posted := []verbs.RecvWR{{}, {WRID: 7}, {}, {SGList: []verbs.SGE{s.sge(0, 5)}}, {}}
+	for round := range 5 {
+		for i := range posted {
+			require.NoError(t, r.post(&posted[i]))
+		}
+		r.publish()
+		for i, want := range []recvWR{{}, {id: 7}, {}, {sge: 1, len: 5}, {}} {
+			require.Equal(t, want, *r.peek(), "receive %d of round %d", i, round)
+			r.next++
+		}
+		r.release()
+	}
+}

@@ -70,6 +70,20 @@ func testFlush(t *testing.T, s *suite) {
 		sameBytes(e.t, make([]byte, 8), p.B.Mem[:8])
 	})
 
+	s.run(t, "PostedBeforeAndInErr", func(e *env) {
+		p := e.pair(PairConfig{})
+		for i := range 10 {
+			p.A.Recv(uint64(i), 0, 8)
+		}
+		e.toErr(p.A.QP)
+		requireFlushed(e.t, p.A.Received(3), ids(0, 3)...)
+		for i := range 5 {
+			p.A.Recv(uint64(10+i), 0, 8)
+		}
+		requireFlushed(e.t, p.A.Received(12), ids(3, 12)...)
+		e.quiet(p.A.RecvCQ)
+	})
+
 	s.run(t, "FromInit", func(e *env) {
 		a := e.end(EndConfig{})
 		a.Init()
