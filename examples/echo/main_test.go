@@ -3,13 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -18,19 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/command"
+	"github.com/rdmanet/go-rdmanet/examples/internal/commandtest"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
-// asProgram makes the test binary be the program, so that the tests start it as
-// the user does, as processes, and need no compiler.
-const asProgram = "RDMANET_ECHO_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(commandtest.Main(m, main)) }
 
 // device is the RDMA device that the programs should find.
 func device() string {
@@ -42,53 +32,6 @@ func device() string {
 
 var networks = []string{"rdma", "tcp", "unix"}
 
-// program prepares a run of the program that is killed if the test hangs.
-func program(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	// A process under the race detector otherwise sleeps a second when it ends.
-	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	return cmd
-}
-
-// finish runs cmd and returns its output and exit status.
-func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		require.IsType(t, &exec.ExitError{}, err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
-}
-
-// startServer starts a server and returns where it listens.
-func startServer(t *testing.T, network string) (cmd *exec.Cmd, address string) {
-	t.Helper()
-	address, remove, err := endpoint.Config{Network: network}.Local()
-	require.NoError(t, err)
-	t.Cleanup(remove)
-	cmd = program(t, "-network", network, "-listen", address)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	lines := bufio.NewReader(stdout)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err, "stderr: %s", &errs)
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	require.True(t, ok, line)
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
-	return cmd, address
-}
-
 func TestAlone(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
@@ -96,7 +39,7 @@ func TestAlone(t *testing.T) {
 			if testing.Short() {
 				count = "10"
 			}
-			out, errs, status := finish(t, program(t, "-network", network, "-count", count, "-stats"))
+			out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", network, "-count", count, "-stats"))
 			require.Zero(t, status, errs)
 			for _, want := range []string{"server  process", "client  process", "device ", "p50", "p90", "p99", "max",
 				"64 B", "4 KiB", "64 KiB", "1 MiB", "every byte compared"} {
@@ -113,7 +56,7 @@ func TestAlone(t *testing.T) {
 }
 
 func TestDeviceOfChoice(t *testing.T) {
-	out, errs, status := finish(t, program(t, "-device", "soft0-iwarp", "-count", "100"))
+	out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-device", "soft0-iwarp", "-count", "100"))
 	require.Zero(t, status, errs)
 	assert.Contains(t, out, "device soft0-iwarp\n")
 	assert.Contains(t, out, "every byte compared")
@@ -122,16 +65,20 @@ func TestDeviceOfChoice(t *testing.T) {
 func TestTwoEnds(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
-			server, address := startServer(t, network)
+			address, remove, err := endpoint.Config{Network: network}.Local()
+			require.NoError(t, err)
+			defer remove()
+			server := commandtest.Start(t, "-network", network, "-listen", address)
 			// 100,000 bytes: neither a power of two nor what fits into one read.
 			for range 2 {
-				out, errs, status := finish(t, program(t, "-network", network, "-dial", address, "-size", "100000", "-count", "50"))
+				out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", network, "-dial", server.Address, "-size", "100000", "-count", "50"))
 				require.Zero(t, status, errs)
 				assert.Contains(t, out, "97.7 KiB           50", "one row, and as many round trips as asked for")
 				assert.Contains(t, out, "9.54 MiB echoed", "50 round trips and 50 messages of a stream")
 			}
 			require.NoError(t, server.Process.Signal(os.Interrupt))
-			assert.NoError(t, server.Wait(), "Ctrl-C is how a server ends")
+			_, errs, status := server.End()
+			assert.Zero(t, status, "Ctrl-C is how a server ends: %s", errs)
 		})
 	}
 }
@@ -142,9 +89,9 @@ func TestStdin(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network, func(t *testing.T) {
 			for name, in := range map[string][]byte{"large": data, "line": []byte("hello\n"), "empty": nil} {
-				cmd := program(t, "-network", network, "-stdin")
+				cmd := commandtest.Program(t, "-network", network, "-stdin")
 				cmd.Stdin = bytes.NewReader(in)
-				out, errs, status := finish(t, cmd)
+				out, errs, status := commandtest.Finish(t, cmd)
 				require.Zero(t, status, errs)
 				assert.Equal(t, sha256.Sum256(in), sha256.Sum256([]byte(out)), name)
 				assert.Contains(t, errs, "unchanged")
@@ -154,7 +101,7 @@ func TestStdin(t *testing.T) {
 }
 
 func TestStdinIsInteractive(t *testing.T) {
-	cmd := program(t, "-stdin")
+	cmd := commandtest.Program(t, "-stdin")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -191,13 +138,13 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"file", `unexpected argument "file"`},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			out, errs, status := finish(t, program(t, strings.Fields(c.args)...))
+			out, errs, status := commandtest.Finish(t, commandtest.Program(t, strings.Fields(c.args)...))
 			assert.Equal(t, command.ExitUsage, status)
 			assert.Contains(t, errs, c.want)
 			assert.Empty(t, out)
 		})
 	}
-	_, errs, status := finish(t, program(t, "-help"))
+	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-help"))
 	assert.Zero(t, status)
 	assert.Contains(t, errs, "Usage of echo")
 }
@@ -217,7 +164,7 @@ func TestFailures(t *testing.T) {
 		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			_, errs, status := finish(t, program(t, c.args...))
+			_, errs, status := commandtest.Finish(t, commandtest.Program(t, c.args...))
 			assert.Equal(t, command.ExitFailed, status)
 			assert.Contains(t, errs, "echo: ")
 			assert.Contains(t, errs, c.want)
@@ -260,13 +207,13 @@ func TestWrongByteIsFound(t *testing.T) {
 			}
 		}
 	})
-	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "tcp", "-dial", address, "-size", "100"))
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "byte 777 came back as")
 
-	cmd := program(t, "-network", "tcp", "-dial", address, "-stdin")
+	cmd := commandtest.Program(t, "-network", "tcp", "-dial", address, "-stdin")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1000))
-	_, errs, status = finish(t, cmd)
+	_, errs, status = commandtest.Finish(t, cmd)
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "not what was sent")
 }
@@ -275,24 +222,24 @@ func TestServerThatGoes(t *testing.T) {
 	address := badServer(t, func(conn net.Conn) {
 		_, _ = io.ReadFull(conn, make([]byte, 100))
 	})
-	_, errs, status := finish(t, program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "tcp", "-dial", address, "-size", "100"))
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "round trips of 100 B")
 
 	// Standard input stays open and says nothing more: the client ends all the same.
-	cmd := program(t, "-network", "tcp", "-dial", address, "-stdin")
+	cmd := commandtest.Program(t, "-network", "tcp", "-dial", address, "-stdin")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	defer stdin.Close()
 	_, err = stdin.Write(make([]byte, 100))
 	require.NoError(t, err)
-	_, errs, status = finish(t, cmd)
+	_, errs, status = commandtest.Finish(t, cmd)
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "closed the connection")
 }
 
 func TestInterrupt(t *testing.T) {
-	cmd := program(t, "-count", "1000000000")
+	cmd := commandtest.Program(t, "-count", "1000000000")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var errs bytes.Buffer
@@ -312,7 +259,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 func TestServerGoesWithItsClient(t *testing.T) {
-	cmd := program(t, "-count", "1000000000")
+	cmd := commandtest.Program(t, "-count", "1000000000")
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	// Both processes hold the write end: it reads as ended when both are gone.

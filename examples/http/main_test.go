@@ -1,36 +1,23 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/command"
+	"github.com/rdmanet/go-rdmanet/examples/internal/commandtest"
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
-// asProgram makes the test binary be the program, so that the tests start it as
-// the user does, as processes, and need no compiler.
-const asProgram = "RDMANET_HTTP_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(commandtest.Main(m, main)) }
 
 // device is the RDMA device that the programs should find.
 func device() string {
@@ -40,30 +27,10 @@ func device() string {
 	return "soft0"
 }
 
-func program(t *testing.T, args ...string) *exec.Cmd {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	// A process under the race detector otherwise sleeps a second when it ends.
-	cmd.Env = append(os.Environ(), asProgram+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	return cmd
-}
-
-func finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		require.IsType(t, &exec.ExitError{}, err)
-	}
-	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
-}
-
 func TestAlone(t *testing.T) {
 	for _, network := range []string{"rdma", "tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
-			out, errs, status := finish(t, program(t, "-network", network, "-count", "20"))
+			out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", network, "-count", "20"))
 			require.Zero(t, status, errs)
 			for _, want := range []string{"server  process", "client  process", "1 KiB", "64 KiB", "1 MiB", "p99",
 				"60 pages over 1 connection(s), every byte compared"} {
@@ -79,20 +46,15 @@ func TestAlone(t *testing.T) {
 func TestTwoEnds(t *testing.T) {
 	here, _, err := endpoint.Config{Network: "rdma"}.Local()
 	require.NoError(t, err)
-	server := program(t, "-listen", here)
-	stdout, err := server.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, server.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	address := strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
+	server := commandtest.Start(t, "-listen", here)
 	for range 2 {
-		out, errs, status := finish(t, program(t, "-dial", address, "-size", "100001", "-count", "5"))
+		out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-dial", server.Address, "-size", "100001", "-count", "5"))
 		require.Zero(t, status, errs)
 		assert.Contains(t, out, "5 pages")
 	}
 	require.NoError(t, server.Process.Signal(os.Interrupt))
-	assert.NoError(t, server.Wait(), "Ctrl-C is how a server ends")
+	_, errs, status := server.End()
+	assert.Zero(t, status, "Ctrl-C is how a server ends: %s", errs)
 }
 
 func TestPages(t *testing.T) {
@@ -145,7 +107,7 @@ func TestFailures(t *testing.T) {
 		{[]string{"file"}, "unexpected argument", command.ExitUsage},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			_, errs, status := finish(t, program(t, c.args...))
+			_, errs, status := commandtest.Finish(t, commandtest.Program(t, c.args...))
 			assert.Equal(t, c.status, status)
 			assert.Contains(t, errs, c.want)
 		})

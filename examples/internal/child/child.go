@@ -20,7 +20,8 @@ import (
 // does not have it, and closing that server's standard input means nothing.
 const marker = "RDMANET_EXAMPLE_CHILD"
 
-const announcement = "listening on "
+// Announcement is what the first line of a server begins with; its address follows.
+const Announcement = "listening on "
 
 // Process is a running server.
 type Process struct {
@@ -54,7 +55,7 @@ func Start(ctx context.Context, args ...string) (*Process, error) {
 	p := &Process{cmd: cmd, stdin: stdin, drained: make(chan struct{})}
 	lines := bufio.NewReader(stdout)
 	line, err := lines.ReadString('\n')
-	address, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), announcement)
+	address, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), Announcement)
 	if err != nil || !ok {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -86,7 +87,7 @@ func (p *Process) Stop() error {
 
 // Announce tells whoever started this server where it listens.
 func Announce(w io.Writer, address string) error {
-	_, err := fmt.Fprintln(w, announcement+address)
+	_, err := fmt.Fprintln(w, Announcement+address)
 	return err
 }
 

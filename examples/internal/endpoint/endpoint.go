@@ -31,9 +31,9 @@ type Config struct {
 // Check reports settings that cannot work together.
 func (c Config) Check() error {
 	switch {
-	case !c.rdma() && !c.plain():
+	case !c.RDMA() && !c.plain():
 		return fmt.Errorf("unknown network %q: use rdma, rdma4, rdma6, tcp, tcp4, tcp6 or unix", c.Network)
-	case c.Device != "" && !c.rdma():
+	case c.Device != "" && !c.RDMA():
 		return fmt.Errorf("device %q needs an rdma network, not %q", c.Device, c.Network)
 	}
 	return nil
@@ -73,7 +73,7 @@ func (c Config) Local() (address string, remove func(), err error) {
 	if strings.HasSuffix(c.Network, "6") {
 		at = netip.IPv6Loopback()
 	}
-	if c.rdma() {
+	if c.RDMA() {
 		at = c.onDevice(at)
 	}
 	return netip.AddrPortFrom(at, 0).String(), func() {}, nil
@@ -100,7 +100,8 @@ func (c Config) onDevice(at netip.Addr) netip.Addr {
 	return at
 }
 
-func (c Config) rdma() bool {
+// RDMA says whether connections are by rdmanet.
+func (c Config) RDMA() bool {
 	return c.Network == "rdma" || c.Network == "rdma4" || c.Network == "rdma6"
 }
 

@@ -54,7 +54,7 @@ func TestEveryNetworkCarriesBytesAndHalfCloses(t *testing.T) {
 			assert.Equal(t, "hello", string(got))
 
 			stats, ok := Stats(conn)
-			assert.Equal(t, c.rdma(), ok)
+			assert.Equal(t, c.RDMA(), ok)
 			if ok {
 				assert.NotEmpty(t, Device(conn))
 				assert.EqualValues(t, 5, stats.BytesWritten)
