@@ -21,16 +21,22 @@ fuzz: export STEP_LIMIT ?= 12h
 fuzz:
 	.ci/run fuzz
 
-# Each pass measures everything once, so that the passes are interleaved: compare
-# them with benchstat -col /transport bench.out
+# Each round measures everything once, so that what is compared stands side by side.
+# make bench BENCH=Echo measures a part, which leaves the documentation alone; benchstat
+# reads what is in OUT.
 COUNT ?= 6
 BENCH ?= .
+BENCH_TIME ?= 0.1s
+documented := docs/bench/software.txt
+OUT ?= $(if $(filter .,$(BENCH)),$(documented),bench.out)
 bench:
 	go test -c -o bench.test .
-	rm -f bench.out
+	go run ./internal/benchreport -header >$(OUT)
 	for i in $$(seq $(COUNT)); do \
-		./bench.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime 0.3s | tee -a bench.out || exit 1; \
+		./bench.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime $(BENCH_TIME) >>$(OUT) || exit 1; \
+		echo "round $$i of $(COUNT) measured"; \
 	done
+	go run ./internal/benchreport $(if $(filter $(documented),$(OUT)),-docs docs/BENCHMARKS.md -charts docs/bench) $(OUT)
 
 # This library beside perftest, rsockets and kernel TCP, in such a machine: one table of
 # ratios. OUT=DIR keeps what the programs printed.
