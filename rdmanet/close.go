@@ -128,5 +128,6 @@ func (c *Conn) drainStep() bool {
 func (c *Conn) teardown() {
 	c.ep.abort()
 	c.ep.destroy(&c.blocks)
+	live.remove(c)
 	close(c.torn)
 }

@@ -69,6 +69,9 @@ type Conn struct {
 	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock
 	linger   atomic.Int64  // seconds; below 0 is the default
 	torn     chan struct{} // closed when the verbs objects are destroyed
+
+	entry    entry         // in the registry of connections
+	statuses atomic.Uint32 // completion statuses that countStatus has counted
 }
 
 // Flags of a Conn. They are set and never cleared.
@@ -83,7 +86,7 @@ const (
 )
 
 type rxStats struct {
-	messages, doorbells, creditsReceived, copied, placed uint64
+	messages, doorbells, creditsReceived, copied, placed, grown uint64
 }
 
 type txStats struct {
@@ -102,6 +105,7 @@ func (c *Conn) opError(op string, err error) error {
 func (c *Conn) fail(errno syscall.Errno, detail error) {
 	err := newConnError(errno, detail)
 	if c.cause.CompareAndSwap(nil, &err) {
+		c.countFailure(errno)
 		c.flags.Or(flagFailed)
 		c.wake(dirRead)
 		c.wake(dirWrite)
@@ -154,7 +158,7 @@ func (c *Conn) Stats() ConnStats {
 		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,
 		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
 		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
-		ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
+		RingsGrown: r.grown, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
 	}
 	for i := range c.waiter {
 		s.Spins += c.waiter[i].spins.Load()

@@ -82,8 +82,11 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // syscall.ECONNREFUSED, os.ErrDeadlineExceeded, context.Canceled, ErrNoRoute,
 // ErrNoDevice, cm.ErrVersion and the like.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, task := traceDialling(ctx, network, address)
+	defer task.end()
 	conn, err := d.dial(ctx, network, address)
 	if err != nil {
+		live.dials.count(err)
 		return nil, err // not a typed nil
 	}
 	return conn, nil
@@ -231,6 +234,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if err != nil {
 		return nil, err
 	}
+	live.add(c, false)
 	events.handOver(c)
 	return c, nil
 }

@@ -180,7 +180,7 @@ func (e *endpoint) up() bool { return e.qp.State() == verbs.QPRTS }
 // abort tears the connection down without a word to the peer's application.
 func (e *endpoint) abort() {
 	if err := e.id.Disconnect(); err != nil {
-		e.logger.Debug("rdmanet: disconnect", "err", err)
+		e.log(slog.LevelDebug, "rdmanet: disconnect", "err", err)
 	}
 }
 
@@ -217,6 +217,6 @@ func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
 // destroy destroys all; the memory goes when the application holds none of it.
 func (e *endpoint) destroy(blocks *sendBlocks) {
 	if err := errors.Join(e.destroyVerbs(blocks), e.id.Close(), e.pinned.release()); err != nil {
-		e.logger.Warn("rdmanet: destroying a connection's RDMA objects", "device", e.device, "err", err)
+		e.log(slog.LevelWarn, "rdmanet: destroying a connection's RDMA objects", "err", err)
 	}
 }

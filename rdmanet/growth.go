@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -22,12 +23,14 @@ func (c *Conn) grow(size uint32) {
 	}
 	if err := c.ep.enlarge(size); err != nil {
 		c.ep.maxRing = c.recv.Size()
-		c.ep.logger.Warn("rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
+		c.ep.log(slog.LevelWarn, "rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
 		return
 	}
 	if err := c.recv.Grow(size); err != nil {
 		c.ep.maxRing = c.recv.Size()
+		return
 	}
+	c.rxStats.grown++
 }
 
 // registerRing registers the credit block and a ring of size bytes.
@@ -65,7 +68,7 @@ func (e *endpoint) changeOver() {
 		return
 	}
 	if err := e.mr.Close(); err != nil {
-		e.logger.Warn("rdmanet: deregistering a receive ring that has grown", "device", e.device, "err", err)
+		e.log(slog.LevelWarn, "rdmanet: deregistering a receive ring that has grown", "err", err)
 	}
 	e.mr, e.grown = e.grown, nil
 }

@@ -99,6 +99,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		_ = l.id.Close()
 		return nil, fail(tcpAddr(at), bindCause("listen", err))
 	}
+	live.addListener(l)
 	return l, nil
 }
 

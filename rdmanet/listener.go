@@ -140,9 +140,11 @@ func (l *Listener) Close() error {
 		l.closed = true
 		l.mu.Unlock()
 		l.close(net.ErrClosed)
+		counted := l.id.ListenStats()
 		err = l.id.Close()
 		l.serving.Wait()
 		close(l.queue)
+		live.removeListener(l, l.stats(counted))
 		for c := range l.queue {
 			_ = c.SetLinger(0)
 			_ = c.Close()
@@ -154,7 +156,10 @@ func (l *Listener) Close() error {
 
 // Stats returns what the listener counted so far. It may be called at any time.
 func (l *Listener) Stats() ListenerStats {
-	cs := l.id.ListenStats()
+	return l.stats(l.id.ListenStats())
+}
+
+func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return ListenerStats{
 		Accepted: l.accepted.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
@@ -167,7 +172,7 @@ func (l *Listener) Stats() ListenerStats {
 func (l *Listener) event(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
 		if ev.Err != nil {
-			l.logger.Warn("rdmanet: listener", "addr", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
+			l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 		}
 		if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
 			l.close(newConnError(syscall.ENODEV, ev.Err)) // no client can come any more
@@ -191,8 +196,10 @@ func (l *Listener) event(ev *cm.Event) {
 	}
 	go func() {
 		defer l.serving.Done()
+		task := l.traceServing()
+		defer task.end()
 		if err := l.serve(ev, events); err != nil {
-			l.logger.Debug("rdmanet: a connection was not established", "listener", l.addr, "client", ev.ID.RemoteAddr(), "err", err)
+			l.logger.Debug("rdmanet: a connection was not established", "listener", l.addr, "remote", ev.ID.RemoteAddr(), "err", err)
 			_ = ev.ID.Close()
 		}
 	}()
@@ -263,6 +270,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn
 		ep.destroy(nil)
 		return nil, err
 	}
+	live.add(c, true)
 	c.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return l.keepAlive })
 	events.handOver(c)
 	return c, nil
@@ -307,7 +315,7 @@ func (l *Listener) refuse(id *cm.ID, code cm.RefusalCode, why error) error {
 		return fmt.Errorf("client left before it was answered: %w", errors.Join(why, err))
 	}
 	if code == cm.RefusedResources {
-		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "err", why)
+		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "remote", id.RemoteAddr(), "err", why)
 	}
 	return why
 }

@@ -63,6 +63,12 @@ func checkLeaks(before leaktest.Snapshot, objects map[string]int) int {
 		if n := MemoryInUse(); n > 0 {
 			leaked += fmt.Sprintf("%d bytes of rings\n", n)
 		}
+		for _, c := range Conns() {
+			leaked += fmt.Sprintf("connection %+v\n", c)
+		}
+		for _, l := range Listeners() {
+			leaked += fmt.Sprintf("listener %+v\n", l)
+		}
 		return leaked
 	})
 	if leaked == "" {

@@ -131,6 +131,7 @@ func (c *Conn) flushPending() {
 
 // sendFailed handles a request that was not taken or did not complete.
 func (c *Conn) sendFailed(err error) {
+	c.countStatus(err)
 	switch {
 	case c.has(flagPeerClosed):
 		c.fail(syscall.EPIPE, nil)

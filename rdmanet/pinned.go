@@ -88,6 +88,13 @@ func (m *pinnedMemory) refund(n int) {
 	budget.release(n)
 }
 
+// bytes is how much memory there is.
+func (m *pinnedMemory) bytes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.charged
+}
+
 // release drops a hold; the last one unmaps.
 func (m *pinnedMemory) release() error {
 	if m.refs.Add(-1) != 0 {

@@ -119,6 +119,7 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 // receiveFailed handles a receive that did not complete. A flush says that the
 // QP is in ERR: the peer is gone, or this end gave up.
 func (c *Conn) receiveFailed(status verbs.WCStatus) {
+	c.countStatus(status)
 	switch {
 	case c.has(flagPeerClosed):
 		// It said so before it went.

@@ -43,6 +43,9 @@ type ConnStats struct {
 	// buffer, or the application read them in the ring.
 	BytesCopied, BytesPlaced uint64
 
+	// RingsGrown counts how often the receive ring was enlarged.
+	RingsGrown uint64
+
 	// RescuedWakeups counts sleeps that a timer had to end although there was
 	// something to do. It is zero: no such timer is needed. It is kept so that
 	// tests can see that it stays zero.

@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"syscall"
@@ -122,7 +123,7 @@ func (c *Conn) sendStaged(p []byte) int {
 		// stream going, slowly, until there is.
 		if !c.blocks.missed {
 			c.blocks.missed = true
-			c.ep.logger.Warn("rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
+			c.ep.log(slog.LevelWarn, "rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
 		}
 		return c.sendInline(p, c.send.Next(min(len(p), c.chunk, c.ep.inline)))
 	}
@@ -213,7 +214,9 @@ func (c *Conn) stall() error {
 		return err
 	}
 	began := time.Now()
+	region := traceStalling()
 	err := c.wait(dirWrite)
+	region.End()
 	c.tx.Lock()
 	c.txStats.stalls++
 	c.txStats.stallTime += time.Since(began)

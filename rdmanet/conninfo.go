@@ -1,0 +1,131 @@
+package rdmanet
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// ConnInfo is what can be seen of a connection from outside, as ss(8) shows it for TCP.
+type ConnInfo struct {
+	Network       string
+	Local, Remote netip.AddrPort
+	Device        string
+	Accepted      bool // it was accepted, not dialled
+	State         ConnState
+	Since         time.Time // when it was established
+
+	// Unread is how many bytes have arrived in the receive ring, of ReadBuffer, that
+	// the application has not read.
+	Unread int
+
+	// Writable is how many bytes fit in the peer's ring, of WriteBuffer, and Credits
+	// how many messages the peer has room for. With either 0 a Write waits.
+	Writable, Credits int
+
+	// SendQueue is how many work requests are not known to be complete, of
+	// SendQueueSize.
+	SendQueue, SendQueueSize int
+
+	// Registered is the memory of the receive ring and the send buffers.
+	Registered int
+
+	ConnStats
+}
+
+// ConnState is what a connection is still good for. It prints itself as ss does.
+type ConnState uint8
+
+// The states of a connection.
+const (
+	StateEstablished ConnState = iota // ESTAB: both directions are open
+	StateCloseWait                    // CLOSE-WAIT: the peer has ended its stream, this end has not
+	StateFinWait                      // FIN-WAIT: this end has ended its stream, the peer has not
+	StateClosing                      // CLOSING: both have, or Close was called and bytes are still to arrive
+	StateFailed                       // FAILED: it was reset, or the peer is gone; Close was not called yet
+)
+
+var stateNames = [...]string{"ESTAB", "CLOSE-WAIT", "FIN-WAIT", "CLOSING", "FAILED"}
+
+func (s ConnState) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "?"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s ConnState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Conns describes the connections of this process, the oldest first. Those that were
+// closed are among them until all that they sent has arrived.
+func Conns() []ConnInfo {
+	conns := live.conns()
+	all := make([]ConnInfo, len(conns))
+	for i, c := range conns {
+		all[i] = c.info()
+	}
+	return all
+}
+
+func (c *Conn) info() ConnInfo {
+	i := ConnInfo{
+		Network: c.network, Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
+		Device: c.ep.device, Accepted: c.entry.accepted, State: c.state(), Since: epoch.Add(c.entry.since),
+		ConnStats: c.Stats(),
+	}
+	c.rx.Lock()
+	i.Unread = c.recv.Buffered()
+	c.rx.Unlock()
+	c.tx.Lock()
+	i.Writable, i.Credits = c.send.Free(), c.send.Slots()
+	i.SendQueue, i.SendQueueSize = int(c.sq.posted-c.sq.completed), int(c.sq.cap)
+	c.tx.Unlock()
+	i.Registered = c.ep.pinned.bytes()
+	return i
+}
+
+func (c *Conn) state() ConnState {
+	flags := c.flags.Load()
+	switch {
+	case c.life.closed():
+		return StateClosing
+	case flags&(flagFailed|flagGone) != 0 && flags&flagPeerClosed == 0:
+		return StateFailed
+	case flags&flagPeerFIN != 0 && flags&flagWriteShut != 0:
+		return StateClosing
+	case flags&flagPeerFIN != 0:
+		return StateCloseWait
+	case flags&flagWriteShut != 0:
+		return StateFinWait
+	}
+	return StateEstablished
+}
+
+// ListenerInfo is what can be seen of a listener from outside.
+type ListenerInfo struct {
+	Network string
+	Addr    netip.AddrPort
+	Device  string // "" if it listens on several
+	Backlog int    // how many connections may wait for Accept
+	ListenerStats
+}
+
+// Listeners describes the listeners of this process, by address.
+func Listeners() []ListenerInfo {
+	live.mu.Lock()
+	listeners := live.listenersLocked()
+	live.mu.Unlock()
+	all := make([]ListenerInfo, len(listeners))
+	for i, l := range listeners {
+		all[i] = ListenerInfo{
+			Network: l.network, Addr: unmapped(l.addr.AddrPort()), Device: l.id.Device(),
+			Backlog: cap(l.queue), ListenerStats: l.Stats(),
+		}
+	}
+	slices.SortFunc(all, func(a, b ListenerInfo) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Network, b.Network))
+	})
+	return all
+}

@@ -1,0 +1,84 @@
+package rdmanet
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConns(t *testing.T) {
+	require.Empty(t, Conns(), "of the tests before")
+	client, server := pair(t)
+	write(t, client, 1000)
+	_, err := client.Write([]byte{1})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return server.arrived() == 1001 }, patience, time.Millisecond)
+
+	infos := Conns()
+	require.Len(t, infos, 2)
+	at := map[bool]ConnInfo{}
+	for _, i := range infos {
+		at[i.Accepted] = i
+		require.Equal(t, "rdma", i.Network)
+		require.Equal(t, client.Device(), i.Device)
+		require.Equal(t, StateEstablished, i.State)
+		require.WithinDuration(t, time.Now(), i.Since, patience)
+		require.Equal(t, sendDepth, i.SendQueueSize)
+		require.GreaterOrEqual(t, i.Registered, DefaultReadBuffer)
+		require.Equal(t, DefaultReadBuffer, i.ReadBuffer)
+	}
+	c, s := at[false], at[true]
+	require.Equal(t, client.LocalAddr().String(), c.Local.String())
+	require.Equal(t, client.RemoteAddr().String(), c.Remote.String())
+	require.Equal(t, c.Local, s.Remote)
+	require.Equal(t, c.Remote, s.Local)
+	require.Zero(t, c.Unread)
+	require.Equal(t, 1001, s.Unread)
+	require.Equal(t, DefaultReadBuffer-1001, c.Writable)
+	require.Equal(t, s.Credits-2, c.Credits, "two messages are out")
+	require.EqualValues(t, 1001, c.BytesWritten)
+	require.LessOrEqual(t, c.SendQueue, 2)
+}
+
+// arrived is how much there is to read, without waiting.
+func (c *Conn) arrived() int {
+	c.rx.Lock()
+	defer c.rx.Unlock()
+	c.progress()
+	return c.recv.Buffered()
+}
+
+func TestConnStates(t *testing.T) {
+	client, server := pair(t)
+	require.NoError(t, client.CloseWrite())
+	readEOF(t, server)
+	require.Equal(t, StateFinWait, client.info().State)
+	require.Equal(t, StateCloseWait, server.info().State)
+	require.NoError(t, server.CloseWrite())
+	readEOF(t, client)
+	require.Equal(t, StateClosing, client.info().State)
+	require.Equal(t, StateClosing, server.info().State)
+
+	client, server = pair(t)
+	require.NoError(t, server.Close())
+	readEOF(t, client)
+	require.Equal(t, StateCloseWait, client.info().State)
+
+	client, server = pair(t)
+	require.NoError(t, server.SetLinger(0))
+	require.NoError(t, server.Close())
+	_, err := client.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.Equal(t, StateFailed, client.info().State)
+	require.NoError(t, client.Close())
+	require.Equal(t, StateClosing, client.info().State)
+}
+
+func TestConnStatePrints(t *testing.T) {
+	b, err := json.Marshal(ConnInfo{State: StateCloseWait})
+	require.NoError(t, err)
+	require.Contains(t, string(b), `"State":"CLOSE-WAIT"`)
+	require.Equal(t, "?", ConnState(200).String())
+}

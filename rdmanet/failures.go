@@ -1,0 +1,137 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// errnoNames are the errnos that are counted by name; the name of the rest is "other".
+var errnoNames = [...]struct {
+	errno syscall.Errno
+	name  string
+}{
+	{syscall.EADDRINUSE, "EADDRINUSE"},
+	{syscall.EADDRNOTAVAIL, "EADDRNOTAVAIL"},
+	{syscall.EACCES, "EACCES"},
+	{syscall.EPERM, "EPERM"},
+	{syscall.ECONNREFUSED, "ECONNREFUSED"},
+	{syscall.ECONNRESET, "ECONNRESET"},
+	{syscall.ECONNABORTED, "ECONNABORTED"},
+	{syscall.ETIMEDOUT, "ETIMEDOUT"},
+	{syscall.EHOSTUNREACH, "EHOSTUNREACH"},
+	{syscall.ENETUNREACH, "ENETUNREACH"},
+	{syscall.ENODEV, "ENODEV"},
+	{syscall.EPIPE, "EPIPE"},
+	{syscall.EMFILE, "EMFILE"},
+	{syscall.ENFILE, "ENFILE"},
+	{syscall.ENOMEM, "ENOMEM"},
+}
+
+// otherError is the name of what has no other.
+const otherError = "other"
+
+// errnoCounts counts by errnoNames, and at the end the rest.
+type errnoCounts [len(errnoNames) + 1]atomic.Uint64
+
+func (c *errnoCounts) count(err error) {
+	i := 0
+	for i < len(errnoNames) && !errors.Is(err, errnoNames[i].errno) {
+		i++
+	}
+	c[i].Add(1)
+}
+
+// read adds what was counted to m, which it makes if there is anything.
+func (c *errnoCounts) read(m map[string]uint64) map[string]uint64 {
+	for i := range c {
+		if i < len(errnoNames) {
+			m = put(m, errnoNames[i].name, &c[i])
+		} else {
+			m = put(m, otherError, &c[i])
+		}
+	}
+	return m
+}
+
+func put(m map[string]uint64, name string, n *atomic.Uint64) map[string]uint64 {
+	if n := n.Load(); n > 0 {
+		if m == nil {
+			m = map[string]uint64{}
+		}
+		m[name] += n
+	}
+	return m
+}
+
+// failures are the ends that connections of a device have met.
+type failures struct {
+	errnos   errnoCounts
+	statuses [maxStatus + 1]atomic.Uint64
+}
+
+// maxStatus is what fits in a word of one bit each; the last stands for all beyond it.
+const maxStatus = 31
+
+func (f *failures) read() (errnos, statuses map[string]uint64) {
+	for status := range f.statuses {
+		name := verbs.WCStatus(status).String()
+		if status == maxStatus {
+			name = otherError
+		}
+		statuses = put(statuses, name, &f.statuses[status])
+	}
+	return f.errnos.read(nil), statuses
+}
+
+// ending says that the connection is coming to an end that both sides know of, so that
+// what fails from now on is no failure.
+func (c *Conn) ending() bool { return c.life.closed() || c.has(flagPeerClosed) }
+
+// countFailure counts what ended the connection.
+func (c *Conn) countFailure(errno syscall.Errno) {
+	if d := c.entry.device; d != nil && !c.ending() {
+		d.errnos.count(errno)
+	}
+}
+
+// countStatus counts the status with which work requests of the connection failed, each
+// status once: where one fails, all that were posted are flushed.
+func (c *Conn) countStatus(err error) {
+	var status verbs.WCStatus
+	d := c.entry.device
+	if d == nil || c.ending() || !errors.As(err, &status) {
+		return
+	}
+	bit := min(status, maxStatus)
+	if old := c.statuses.Or(1 << bit); old&(1<<bit) == 0 {
+		d.statuses[bit].Add(1)
+	}
+}
+
+// dialFailures counts dials that failed.
+type dialFailures struct {
+	timeout, canceled atomic.Uint64
+	errnos            errnoCounts
+}
+
+func (d *dialFailures) count(err error) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		d.canceled.Add(1)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		d.timeout.Add(1)
+	default:
+		d.errnos.count(err)
+	}
+}
+
+func (d *dialFailures) read() map[string]uint64 {
+	m := put(nil, "timeout", &d.timeout)
+	m = put(m, "canceled", &d.canceled)
+	return d.errnos.read(m)
+}
