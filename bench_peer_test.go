@@ -10,7 +10,6 @@ import (
 	"log"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -24,8 +23,12 @@ var transports = []string{"rdma", "tcp", "unix"}
 // haveRDMA says whether the software device runs here.
 const haveRDMA = runtime.GOOS == "linux" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64")
 
-// peerMarker in the environment makes the test binary the other process.
-const peerMarker = "RDMANET_BENCH_PEER"
+// roleVar in the environment makes the test binary another process.
+const (
+	roleVar    = "RDMANET_BENCH_ROLE"
+	rolePeer   = "peer"
+	roleWorker = "worker"
+)
 
 // Settings that put the ends on the two ends of a link: the address on which the
 // other end listens instead of 127.0.0.1, and the RDMA device of the other process
@@ -182,10 +185,7 @@ var (
 
 	// there is the other end in a process of its own.
 	there = sync.OnceValues(startPeer)
-	peer  struct {
-		*exec.Cmd
-		stdin io.Closer
-	}
+	peer  *worker
 )
 
 func siteFor(m meter, procs string) site {
@@ -200,37 +200,23 @@ func siteFor(m meter, procs string) site {
 	return s
 }
 
-// startPeer starts this test binary again as the other process. It ends when its
-// standard input does, which is when this process ends, however it ends.
 func startPeer() (s site, err error) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), peerMarker+"=1", "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	var env []string
 	if device := os.Getenv(deviceSetting); device != "" {
-		cmd.Env = append(cmd.Env, "RDMANET_DEVICE="+device)
+		env = append(env, "RDMANET_DEVICE="+device)
 	}
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
+	if peer, err = startAgain(rolePeer, env...); err != nil {
 		return s, err
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return s, err
-	}
-	if err := cmd.Start(); err != nil {
-		return s, err
-	}
-	peer.Cmd, peer.stdin = cmd, stdin
-	if err := json.NewDecoder(stdout).Decode(&s); err != nil {
+	if err := peer.take.Decode(&s); err != nil {
 		return s, fmt.Errorf("the peer process did not start: %w", err)
 	}
 	return s, nil
 }
 
 func stopPeer() {
-	if peer.Cmd != nil {
-		_ = peer.stdin.Close()
-		if err := peer.Wait(); err != nil {
+	if peer != nil {
+		if err := peer.stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "peer process:", err)
 		}
 	}

@@ -35,10 +35,14 @@ import (
 var sizes = []int{64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(peerMarker) != "" {
+	switch os.Getenv(roleVar) {
+	case rolePeer:
 		os.Exit(servePeer())
+	case roleWorker:
+		os.Exit(serveOrders())
 	}
 	status := m.Run()
+	closeCrowd()
 	stopPeer()
 	os.Exit(status)
 }
@@ -68,6 +72,7 @@ func BenchmarkDial(b *testing.B) { runAll(b, dialCases()) }
 func TestBenchmarkSmoke(t *testing.T) {
 	for name, cases := range map[string][]benchCase{
 		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "Dial": dialCases(),
+		"Scale": smokeCases(scaleCases()), "Copies": copyCases(),
 	} {
 		for _, c := range cases {
 			t.Run(name+"/"+c.name, func(t *testing.T) { c.run(smoke{t}, 3) })

@@ -235,7 +235,7 @@ func idleConnections() section {
 		counted("descriptors an end", thousand, "fds/conn", ends, none),
 		counted("mappings an end", thousand, "maps/conn", ends, none),
 		counted("10,000 at once: MB in all processes", most, "pss-MB", 1, atMost(200)),
-		counted("10,000 at once: processors busy", most, "idle-cpu", 1, atMost(0.001)),
+		counted("10,000 at once: processors busy", most, "idle-cpu", 1, atMost(0.01)),
 	}}
 }
 
