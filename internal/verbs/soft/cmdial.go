@@ -196,7 +196,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	}
 	if err := d.sock.send([]byte{msgRTU, wireVersion}, nil); err != nil {
 		d.qp.disconnect()
-		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener is gone: %w: %w", verbs.ErrPeerGone, err))
+		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener is gone: %w: %w: %v", verbs.ErrPeerGone, unix.ECONNRESET, err))
 	}
 	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
 }
