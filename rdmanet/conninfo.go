@@ -107,7 +107,7 @@ func (c *Conn) state() ConnState {
 type ListenerInfo struct {
 	Network string
 	Addr    netip.AddrPort
-	Device  string // "" if it listens on several
+	Device  string // "" if it listens on several, or by TCP alone
 	Backlog int    // how many connections may wait for Accept
 	ListenerStats
 }
@@ -120,7 +120,7 @@ func Listeners() []ListenerInfo {
 	all := make([]ListenerInfo, len(listeners))
 	for i, l := range listeners {
 		all[i] = ListenerInfo{
-			Network: l.network, Addr: unmapped(l.addr.AddrPort()), Device: l.id.Device(),
+			Network: l.network, Addr: unmapped(l.addr.AddrPort()), Device: l.device(),
 			Backlog: cap(l.queue), ListenerStats: l.Stats(),
 		}
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// Dial connects to address on network "rdma", "rdma4" or "rdma6". Addresses are
-// written as for package net: "host:port", with names of hosts and services. The
-// connection is a *Conn; the caller must Close it.
+// Dial connects to address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
+// or "tcp6". Addresses are written as for package net: "host:port", with names of hosts
+// and services. The connection is a *Conn, or on the networks of TCP, where RDMA does
+// not get there, a *net.TCPConn; the caller must Close it.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
@@ -65,8 +66,24 @@ type Dialer struct {
 	// device, which shares memory with it. By default only one's own user and root.
 	AnyUser bool
 
-	// Logger gets what goes wrong without an error being returned; nil means slog.Default().
+	// Logger gets what goes wrong without an error being returned, and every fallback
+	// to TCP; nil means slog.Default().
 	Logger *slog.Logger
+
+	// RequireRDMA has a dial on a network of TCP fail where it would fall back.
+	RequireRDMA bool
+
+	// OnFallback, if it is not nil, is told why before a dial returns a *net.TCPConn.
+	OnFallback func(*FallbackError)
+
+	// RetryRDMA is how long a destination that could only be reached by TCP is dialled
+	// without RDMA, by whatever Dialer of this process; 0 means DefaultRetryRDMA, and
+	// below 0 every dial tries RDMA first and remembers nothing. A dial that is to take
+	// RDMA, and reaches it, ends the time.
+	RetryRDMA time.Duration
+
+	// Control is that of net.Dialer, for the sockets of TCP only.
+	Control func(network, address string, c syscall.RawConn) error
 
 	asynchronous bool // see sizes
 }
@@ -81,9 +98,22 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // the error is that of the first. Errors are *net.OpError; errors.Is finds
 // syscall.ECONNREFUSED, os.ErrDeadlineExceeded, context.Canceled, ErrNoRoute,
 // ErrNoDevice, cm.ErrVersion and the like.
+//
+// On the networks "tcp", "tcp4" and "tcp6" RDMA is tried first. TCP is tried as soon as
+// that has failed, and otherwise beside it after a quarter of a second, in the manner
+// of RFC 8305; what is there first is returned. If that is a *net.TCPConn then
+// OnFallback is told why, the Logger gets a line and the process counts it; if it is
+// nothing the error is that of TCP.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, task := traceDialling(ctx, network, address)
 	defer task.end()
+	if err := checkNetwork(network); err == nil && withTCP(network) && !d.RequireRDMA {
+		conn, err := d.dialEither(ctx, network, address)
+		if err != nil {
+			live.dials.count(err)
+		}
+		return conn, err
+	}
 	conn, err := d.dial(ctx, network, address)
 	if err != nil {
 		live.dials.count(err)
@@ -92,55 +122,98 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
+// dial connects by RDMA.
 func (d *Dialer) dial(ctx context.Context, network, address string) (*Conn, error) {
-	fail := func(src, dst net.Addr, err error) error { return opError(opDial, network, src, dst, err) }
-	if err := checkNetwork(network); err != nil {
-		return nil, fail(nil, nil, err)
-	}
-	s, err := newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth)
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	p, err := d.plan(ctx, network, address)
 	if err != nil {
-		return nil, fail(nil, nil, err)
+		return nil, opError(opDial, network, nil, nil, err)
 	}
-	s.asynchronous = d.asynchronous
-	var src netip.AddrPort
+	return d.dialRDMA(ctx, p)
+}
+
+// A dialPlan is a dial whose arguments were checked and whose names were looked up.
+type dialPlan struct {
+	network string
+	sizes   sizes
+	src     netip.AddrPort
+	addrs   []netip.AddrPort // where to go, never empty
+}
+
+func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, error) {
+	if err := checkNetwork(network); err != nil {
+		return nil, err
+	}
+	p := &dialPlan{network: network}
+	var err error
+	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth); err != nil {
+		return nil, err
+	}
+	p.sizes.asynchronous = d.asynchronous
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {
-			return nil, fail(nil, nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()})
+			return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
 		}
 		if la != nil {
-			if src = unmapped(la.AddrPort()); !src.Addr().IsValid() && len(la.IP) > 0 {
-				return nil, fail(nil, nil, &net.AddrError{Err: "no suitable address found", Addr: la.String()})
+			if p.src = unmapped(la.AddrPort()); !p.src.Addr().IsValid() && len(la.IP) > 0 {
+				return nil, &net.AddrError{Err: "no suitable address found", Addr: la.String()}
 			}
 		}
 	}
 	if address == "" {
-		return nil, fail(nil, nil, errMissingAddress)
+		return nil, errMissingAddress
 	}
-	ctx, cancel := d.bound(ctx)
-	defer cancel()
-	addrs, err := resolve(ctx, d.Resolver, network, address)
-	if err != nil {
-		return nil, fail(nil, nil, err)
+	if p.addrs, err = resolve(ctx, d.Resolver, network, address); err != nil {
+		return nil, err
 	}
-	if addrs = reachableFrom(src, addrs); len(addrs) == 0 {
-		return nil, fail(nil, nil, &net.AddrError{Err: "no suitable address found", Addr: d.LocalAddr.String()})
+	if p.addrs = reachableFrom(p.src, p.addrs); len(p.addrs) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address found", Addr: d.LocalAddr.String()}
 	}
-	addrs = loopbacks(network, addrs)
-	var first error
+	p.addrs = loopbacks(network, p.addrs)
+	return p, nil
+}
+
+// dialRDMA tries the addresses in turn.
+func (d *Dialer) dialRDMA(ctx context.Context, p *dialPlan) (*Conn, error) {
+	return inTurn(ctx, p.addrs, func(ctx context.Context, dst netip.AddrPort) (*Conn, error) {
+		conn, err := d.dialAddr(ctx, p.network, p.src, dst, p.sizes)
+		if err != nil {
+			return nil, opError(opDial, p.network, d.LocalAddr, tcpAddr(dst), err)
+		}
+		unreached.forget(d.destination(p.src, dst))
+		return conn, nil
+	})
+}
+
+// inTurn dials one address after the other, each within its share of the time that is
+// left. The error is that of the first.
+func inTurn[C any](ctx context.Context, addrs []netip.AddrPort, dial func(context.Context, netip.AddrPort) (C, error)) (conn C, first error) {
 	for i, dst := range addrs {
-		conn, err := d.dialShare(ctx, len(addrs)-i, network, src, dst, s)
+		c, err := withShare(ctx, len(addrs)-i, func(ctx context.Context) (C, error) { return dial(ctx, dst) })
 		if err == nil {
-			return conn, nil
+			return c, nil
 		}
 		if first == nil {
-			first = fail(d.LocalAddr, tcpAddr(dst), err)
+			first = err
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, first
+	return conn, first
+}
+
+// withShare gives a dial its share of the time that is left for so many.
+func withShare[C any](ctx context.Context, left int, dial func(context.Context) (C, error)) (C, error) {
+	if at, ok := ctx.Deadline(); ok && left > 1 {
+		share := max(time.Until(at)/time.Duration(left), min(2*time.Second, time.Until(at)))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share)
+		defer cancel()
+	}
+	return dial(ctx)
 }
 
 // bound applies Timeout and Deadline to ctx.
@@ -155,17 +228,6 @@ func (d *Dialer) bound(ctx context.Context) (context.Context, context.CancelFunc
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, at)
-}
-
-// dialShare dials one of the addresses that are left, within its share of the time.
-func (d *Dialer) dialShare(ctx context.Context, left int, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
-	if at, ok := ctx.Deadline(); ok && left > 1 {
-		share := max(time.Until(at)/time.Duration(left), min(2*time.Second, time.Until(at)))
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, share)
-		defer cancel()
-	}
-	return d.dialAddr(ctx, network, src, dst, s)
 }
 
 func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (_ *Conn, err error) {

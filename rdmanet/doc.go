@@ -11,7 +11,10 @@
 //   - *Listener implements net.Listener
 //   - every error is a *net.OpError, or io.EOF
 //
-// Networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only). The
-// environment variable RDMANET_DEVICE names the device to use where Dialer and
+// Networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only), which are RDMA or
+// an error, and "tcp", "tcp4" and "tcp6", which prefer RDMA: their listeners take
+// clients of both kinds on one port number, and their dialers fall back to TCP, with a
+// *net.TCPConn, where RDMA does not get. FallbackError tells why. The environment
+// variable RDMANET_DEVICE names the device to use where Dialer and
 // ListenConfig name none.
 package rdmanet

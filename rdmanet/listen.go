@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -19,11 +20,11 @@ const DefaultBacklog = 128
 // and to confirm it.
 const DefaultHandshakeTimeout = 5 * time.Second
 
-// Listen listens on address on network "rdma", "rdma4" or "rdma6". Addresses are
+// Listen listens on address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
+// or "tcp6", which takes clients by RDMA and by TCP on one port number. Addresses are
 // written as for package net; an empty host, or a wildcard, listens on all local
-// addresses, with "rdma" of both families; port 0 chooses a port, and so does an
-// empty address. The listener is a
-// *Listener; the caller must Close it.
+// addresses, with "rdma" and "tcp" of both families; port 0 chooses a port, and so does
+// an empty address. The listener is a *Listener; the caller must Close it.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
@@ -52,10 +53,22 @@ type ListenConfig struct {
 	// to confirm it; 0 means DefaultHandshakeTimeout.
 	HandshakeTimeout time.Duration
 
+	// RequireRDMA has Listen on a network of TCP fail where no RDMA device can listen on
+	// the address, which otherwise takes clients by TCP alone.
+	RequireRDMA bool
+
+	// OnFallback, if it is not nil, is told why such a listener does without RDMA: before
+	// Listen returns, or when the last device is removed.
+	OnFallback func(*FallbackError)
+
+	// Control is that of net.ListenConfig, for the socket of TCP only.
+	Control func(network, address string, c syscall.RawConn) error
+
 	asynchronous bool // see sizes
 }
 
-// Listen listens on address; ctx bounds the look-up of names only.
+// Listen listens on address; ctx bounds the look-up of names only. That the port is in
+// use is an error whichever side it is on, RDMA's or TCP's.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	if err != nil {
@@ -74,6 +87,9 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 		return nil, fail(nil, err)
 	}
 	s.asynchronous = lc.asynchronous
+	if withTCP(network) {
+		return lc.listenBoth(ctx, network, address, s)
+	}
 	if address == "" {
 		address = ":0"
 	}
@@ -83,31 +99,45 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	}
 	at := bindAddr(network, addrs)
 	l := newListener(network, s, lc)
-	opts := cm.Options{
-		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: network != networkAny,
-		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout,
-	}
-	if l.id, err = cm.NewHandlerChannel(l.event).CreateID(opts); err != nil {
+	if err := l.listenRDMA(lc, at); err != nil {
 		return nil, fail(tcpAddr(at), err)
-	}
-	if err := l.id.BindAddr(at); err != nil {
-		_ = l.id.Close()
-		return nil, fail(tcpAddr(at), bindCause("bind", err))
-	}
-	l.addr = net.TCPAddrFromAddrPort(l.id.LocalAddr())
-	if err := l.id.Listen(cap(l.queue)); err != nil {
-		_ = l.id.Close()
-		return nil, fail(tcpAddr(at), bindCause("listen", err))
 	}
 	live.addListener(l)
 	return l, nil
+}
+
+// listenRDMA begins to listen on every device that has the address, or the one that
+// was asked for.
+func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort) (err error) {
+	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
+		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0,
+		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = id.Close()
+		}
+	}()
+	if err := id.BindAddr(at); err != nil {
+		return bindCause("bind", err)
+	}
+	// Before the first event:
+	l.id, l.addr = id, net.TCPAddrFromAddrPort(id.LocalAddr())
+	if err := id.Listen(cap(l.queue)); err != nil {
+		l.id = nil
+		return bindCause("listen", err)
+	}
+	return nil
 }
 
 // bindAddr is the address to bind to, IPv4 if there is a choice. A wildcard without
 // a family is both, as in package net.
 func bindAddr(network string, addrs []netip.AddrPort) netip.AddrPort {
 	a := addrs[max(slices.IndexFunc(addrs, func(a netip.AddrPort) bool { return a.Addr().Is4() }), 0)]
-	if network == networkAny && a.Addr().IsUnspecified() {
+	if ipVersion(network) == 0 && a.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.IPv6Unspecified(), a.Port())
 	}
 	return a

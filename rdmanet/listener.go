@@ -18,16 +18,20 @@ import (
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listener accepts RDMA connections. Its methods may be called concurrently. A
-// client's failed handshake is counted and never returned by Accept.
+// Listener accepts RDMA connections, and on networks of TCP those of TCP, too. Its
+// methods may be called concurrently. A client's failed handshake is counted and never
+// returned by Accept.
 type Listener struct {
-	id               *cm.ID
+	id               *cm.ID   // nil where RDMA cannot listen
+	tcp              *tcpSide // nil on networks of RDMA alone
 	network          string
 	addr             *net.TCPAddr
 	sizes            sizes
 	logger           *slog.Logger
 	handshakeTimeout time.Duration
 	keepAlive        net.KeepAliveConfig
+	requireRDMA      bool
+	onFallback       func(*FallbackError)
 
 	// slots holds a token for each connection between its request and its Accept;
 	// queue therefore never blocks.
@@ -40,9 +44,10 @@ type Listener struct {
 	serving  sync.WaitGroup
 	mu       sync.Mutex // orders new handshakes against Close
 	closed   bool
+	fallback *FallbackError // guarded by mu
 	deadline acceptDeadline
 
-	accepted, established, refused, failed atomic.Uint64
+	accepted, acceptedTCP, established, refused, failed atomic.Uint64
 }
 
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
@@ -56,8 +61,9 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	}
 	l := &Listener{
 		network: network, sizes: s, logger: loggerOr(lc.Logger), handshakeTimeout: timeout,
-		keepAlive: dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
-		slots:     make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
+		keepAlive:   dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
+		requireRDMA: lc.RequireRDMA, onFallback: lc.OnFallback,
+		slots: make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
 	}
 	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
@@ -68,29 +74,44 @@ func (l *Listener) opError(op string, err error) error {
 	return opError(op, l.network, nil, l.addr, err)
 }
 
-// Accept waits for a connection and returns it, a *Conn, which the caller must Close.
-// When every device that the listener is bound to was removed it fails with ENODEV;
-// a listener on a wildcard address serves devices that come later, too.
+// Accept waits for a connection and returns it, a *Conn or, on networks of TCP, a
+// *net.TCPConn; the caller must Close it. When every device that the listener is bound
+// to was removed it fails with ENODEV, unless it takes TCP clients; a listener on a
+// wildcard address serves devices that come later, too.
 func (l *Listener) Accept() (net.Conn, error) {
-	c, err := l.AcceptConn()
-	if err != nil {
+	var tcp <-chan acceptedTCP
+	if l.tcp != nil {
+		tcp = l.tcp.queue
+	}
+	c, t, err := l.next(tcp)
+	switch {
+	case err != nil:
 		return nil, err // not a typed nil
+	case c == nil:
+		return t, nil
 	}
 	return c, nil
 }
 
-// AcceptConn is Accept with the concrete type.
+// AcceptConn is Accept with the concrete type of RDMA connections. On networks of TCP
+// those of TCP wait for Accept.
 func (l *Listener) AcceptConn() (*Conn, error) {
+	c, _, err := l.next(nil)
+	return c, err
+}
+
+// next waits for a connection of either kind, without preferring one.
+func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 	for {
 		expired := l.deadline.wait()
 		select { // what has ended comes first, whatever else is ready
 		case <-l.ctx.Done():
-			return nil, l.opError(opAccept, l.endError())
+			return nil, nil, l.opError(opAccept, l.endError())
 		case <-expired:
 			if !l.deadline.passed(expired) {
 				continue
 			}
-			return nil, l.opError(opAccept, os.ErrDeadlineExceeded)
+			return nil, nil, l.opError(opAccept, os.ErrDeadlineExceeded)
 		default:
 		}
 		select {
@@ -102,7 +123,12 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 			}
 			<-l.slots
 			l.accepted.Add(1)
-			return c, nil
+			return c, nil, nil
+		case t := <-tcp:
+			if t.err == nil {
+				l.acceptedTCP.Add(1)
+			}
+			return nil, t.conn, t.err
 		}
 	}
 }
@@ -140,8 +166,14 @@ func (l *Listener) Close() error {
 		l.closed = true
 		l.mu.Unlock()
 		l.close(net.ErrClosed)
-		counted := l.id.ListenStats()
-		err = l.id.Close()
+		counted := l.requestStats()
+		err = nil
+		if l.tcp != nil {
+			err = l.tcp.listener.Close()
+		}
+		if l.id != nil {
+			err = errors.Join(err, l.id.Close())
+		}
 		l.serving.Wait()
 		close(l.queue)
 		live.removeListener(l, l.stats(counted))
@@ -156,12 +188,28 @@ func (l *Listener) Close() error {
 
 // Stats returns what the listener counted so far. It may be called at any time.
 func (l *Listener) Stats() ListenerStats {
-	return l.stats(l.id.ListenStats())
+	return l.stats(l.requestStats())
+}
+
+// requestStats are the connection manager's counts.
+func (l *Listener) requestStats() cm.ListenStats {
+	if l.id == nil {
+		return cm.ListenStats{}
+	}
+	return l.id.ListenStats()
+}
+
+// device names the RDMA device that it listens on, if that is one.
+func (l *Listener) device() string {
+	if l.id == nil {
+		return ""
+	}
+	return l.id.Device()
 }
 
 func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return ListenerStats{
-		Accepted: l.accepted.Load(), Established: l.established.Load(),
+		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
 		Pending: len(l.queue), Requests: cs.Requests,
 		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted, TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
@@ -175,7 +223,7 @@ func (l *Listener) event(ev *cm.Event) {
 			l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 		}
 		if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
-			l.close(newConnError(syscall.ENODEV, ev.Err)) // no client can come any more
+			l.lostDevices(newConnError(syscall.ENODEV, ev.Err))
 		}
 		return
 	}
@@ -203,6 +251,15 @@ func (l *Listener) event(ev *cm.Event) {
 			_ = ev.ID.Close()
 		}
 	}()
+}
+
+// lostDevices ends a listener whose clients cannot come any more.
+func (l *Listener) lostDevices(err error) {
+	if l.tcp != nil && !l.requireRDMA {
+		l.fallBack(err)
+		return
+	}
+	l.close(err)
 }
 
 // serve takes one request through its handshake to the accept queue. Until the

@@ -15,7 +15,7 @@ import (
 // finds everything ready at once: it must not take the closed queue's nothing for
 // a connection.
 func TestAcceptOfClosedQueue(t *testing.T) {
-	l := newListener(networkAny, sizes{}, &ListenConfig{})
+	l := newListener("rdma", sizes{}, &ListenConfig{})
 	close(l.queue)
 	done := make(chan error, 1)
 	go func() {

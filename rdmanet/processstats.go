@@ -10,6 +10,10 @@ type Stats struct {
 	// "ECONNREFUSED", or as "timeout", "canceled" and "other".
 	DialErrors map[string]uint64
 
+	// DialFallbacks counts the dials on a network of TCP that returned a *net.TCPConn,
+	// and ListenFallbacks the listeners that came to do without RDMA, by FallbackReason.
+	DialFallbacks, ListenFallbacks map[string]uint64
+
 	// Listeners is how many listeners there are now, Listening what they and those
 	// that are closed counted.
 	Listeners int
@@ -57,6 +61,7 @@ func ReadStats() Stats {
 	var s Stats
 	s.Devices, s.Listening, s.Listeners = live.stats()
 	s.DialErrors = live.dials.read()
+	s.DialFallbacks, s.ListenFallbacks = fallbackCounts()
 	s.RegisteredBytes, s.RegisteredLimit = MemoryInUse(), SetMemoryLimit(-1)
 	return s
 }

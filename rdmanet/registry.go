@@ -195,6 +195,7 @@ func (s *ConnStats) add(o *ConnStats) {
 // add adds the counts of o, but not what is only of now.
 func (s *ListenerStats) add(o *ListenerStats) {
 	s.Accepted += o.Accepted
+	s.AcceptedTCP += o.AcceptedTCP
 	s.Established += o.Established
 	s.Refused += o.Refused
 	s.Failed += o.Failed

@@ -2,35 +2,39 @@ package rdmanet
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 )
 
-// Networks.
-const (
-	networkAny = "rdma"
-	networkV4  = "rdma4"
-	networkV6  = "rdma6"
-)
-
+// checkNetwork knows the networks: those of RDMA alone, and those of TCP, which RDMA
+// serves where it can.
 func checkNetwork(network string) error {
 	switch network {
-	case networkAny, networkV4, networkV6:
+	case "rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6":
 		return nil
-	case "tcp", "tcp4", "tcp6":
-		return fmt.Errorf("%w: rdmanet does not offer it yet; use \"rdma%s\", or package net", net.UnknownNetworkError(network), network[3:])
 	}
 	return net.UnknownNetworkError(network)
 }
 
+// withTCP says whether a network, which is one, takes TCP as well.
+func withTCP(network string) bool { return network[0] == 't' }
+
+// ipVersion is '4' or '6' for a network of one address family, 0 for one of both.
+func ipVersion(network string) byte {
+	switch v := network[len(network)-1]; v {
+	case '4', '6':
+		return v
+	}
+	return 0
+}
+
 // serves says whether a network takes an address.
 func serves(network string, a netip.Addr) bool {
-	switch network {
-	case networkV4:
+	switch ipVersion(network) {
+	case '4':
 		return a.Is4() || a.Is4In6()
-	case networkV6:
+	case '6':
 		return a.Is6() && !a.Is4In6()
 	}
 	return true
@@ -54,7 +58,7 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]n
 	}
 	at := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(port)) }
 	if host == "" {
-		if network == networkV4 {
+		if ipVersion(network) == '4' {
 			return []netip.AddrPort{at(netip.IPv4Unspecified())}, nil
 		}
 		return []netip.AddrPort{at(netip.IPv6Unspecified())}, nil
@@ -95,10 +99,10 @@ func loopbacks(network string, addrs []netip.AddrPort) []netip.AddrPort {
 			out = append(out, a)
 			continue
 		}
-		if network != networkV6 {
+		if ipVersion(network) != '6' {
 			add(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
 		}
-		if network != networkV4 && a.Addr().Is6() {
+		if ipVersion(network) != '4' && a.Addr().Is6() {
 			add(netip.IPv6Loopback(), a.Port())
 		}
 	}

@@ -57,6 +57,26 @@ func (r overRDMA) listen(network, address string) (net.Listener, error) {
 	return r.flavour.listen.Listen(context.Background(), network, address)
 }
 
+// overBoth is the networks of TCP as rdmanet has them.
+type overBoth struct {
+	kind   string
+	dialer Dialer
+	lc     ListenConfig
+}
+
+func (b overBoth) name() string               { return "tcp by " + b.kind }
+func (overBoth) network(suffix string) string { return "tcp" + suffix }
+
+func (b overBoth) dial(ctx context.Context, how dialHow, network, address string) (net.Conn, error) {
+	d := b.dialer
+	d.Timeout, d.Deadline, d.LocalAddr = how.timeout, how.deadline, how.localAddr
+	return d.DialContext(ctx, network, address)
+}
+
+func (b overBoth) listen(network, address string) (net.Listener, error) {
+	return b.lc.Listen(context.Background(), network, address)
+}
+
 // A world is what a run of a script has made so far.
 type world struct {
 	t     *testing.T

@@ -57,8 +57,9 @@ type ConnStats struct {
 
 // ListenerStats counts what a Listener did since it was made.
 type ListenerStats struct {
-	Accepted    uint64 // connections handed to Accept
-	Established uint64 // connections whose handshake succeeded
+	Accepted    uint64 // RDMA connections handed to Accept
+	AcceptedTCP uint64 // TCP connections handed to Accept
+	Established uint64 // RDMA connections whose handshake succeeded
 	Refused     uint64 // requests refused: bad handshake, wrong version, no resources
 	Failed      uint64 // requests whose client left or failed before the connection stood
 	Pending     int    // established connections that wait for Accept

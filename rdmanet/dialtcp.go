@@ -1,0 +1,118 @@
+package rdmanet
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// dialEither dials on a network of TCP, by RDMA if that gets there.
+func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	p, err := d.plan(ctx, network, address)
+	if err != nil {
+		return nil, opError(opDial, network, nil, nil, err)
+	}
+	overTCP := func(ctx context.Context) (net.Conn, error) { return d.dialTCP(ctx, p) }
+
+	promising, reason := d.promising(p)
+	if reason != nil {
+		conn, err := overTCP(ctx)
+		if err == nil {
+			d.fellBack(p, conn, FallbackRemembered, reason)
+		}
+		return conn, err
+	}
+	overRDMA := func(ctx context.Context) (net.Conn, error) {
+		conn, err := d.dialRDMA(ctx, promising)
+		if err != nil {
+			return nil, err // not a typed nil
+		}
+		return conn, nil
+	}
+	conn, reason, err := race(ctx, rdmaHeadStart, overRDMA, overTCP)
+	if err == nil && reason != nil {
+		if keep := d.retryRDMA(); keep > 0 && lasts(reason) {
+			for _, dst := range promising.addrs {
+				unreached.remember(d.destination(p.src, dst), reason, keep)
+			}
+		}
+		d.fellBack(p, conn, reasonOf(reason), reason)
+	}
+	return conn, err
+}
+
+// promising is the plan for RDMA: without the addresses that it failed to reach a
+// short while ago. If that are all, it returns why the first failed.
+func (d *Dialer) promising(p *dialPlan) (*dialPlan, error) {
+	if d.RetryRDMA < 0 {
+		return p, nil
+	}
+	less := *p
+	less.addrs = nil
+	var reason error
+	for _, dst := range p.addrs {
+		switch err := unreached.recall(d.destination(p.src, dst)); {
+		case err == nil:
+			less.addrs = append(less.addrs, dst)
+		case reason == nil:
+			reason = err
+		}
+	}
+	if len(less.addrs) > 0 {
+		return &less, nil
+	}
+	return nil, reason
+}
+
+func (d *Dialer) destination(src, dst netip.AddrPort) destination {
+	return destination{deviceOr(d.Device), src.Addr(), dst}
+}
+
+func (d *Dialer) retryRDMA() time.Duration {
+	if d.RetryRDMA == 0 {
+		return DefaultRetryRDMA
+	}
+	return d.RetryRDMA
+}
+
+func (d *Dialer) fellBack(p *dialPlan, conn net.Conn, reason FallbackReason, err error) {
+	e := &FallbackError{Op: opDial, Network: p.network, Addr: conn.RemoteAddr(), Reason: reason, Err: err}
+	e.report(loggerOr(d.Logger), d.OnFallback)
+}
+
+// dialTCP dials by TCP as net.Dialer does: the addresses of one family in turn, with a
+// head start before those of the other.
+func (d *Dialer) dialTCP(ctx context.Context, p *dialPlan) (net.Conn, error) {
+	nd := net.Dialer{LocalAddr: d.LocalAddr, KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig, Control: d.Control}
+	dialAll := func(addrs []netip.AddrPort) dialFunc {
+		return func(ctx context.Context) (net.Conn, error) {
+			return inTurn(ctx, addrs, func(ctx context.Context, dst netip.AddrPort) (net.Conn, error) {
+				return nd.DialContext(ctx, p.network, dst.String())
+			})
+		}
+	}
+	first, second := byFamily(p.addrs)
+	if len(second) == 0 {
+		return dialAll(first)(ctx)
+	}
+	conn, err, secondErr := race(ctx, familyHeadStart, dialAll(first), dialAll(second))
+	if secondErr == nil {
+		return conn, nil
+	}
+	return nil, err
+}
+
+// byFamily parts the addresses of the first one's family from the others.
+func byFamily(addrs []netip.AddrPort) (first, second []netip.AddrPort) {
+	for _, a := range addrs {
+		if a.Addr().Is4() == addrs[0].Addr().Is4() {
+			first = append(first, a)
+		} else {
+			second = append(second, a)
+		}
+	}
+	return first, second
+}

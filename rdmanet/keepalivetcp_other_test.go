@@ -1,0 +1,10 @@
+//go:build !linux
+
+package rdmanet
+
+import (
+	"net"
+	"testing"
+)
+
+func requireKeepAlive(testing.TB, *net.TCPConn, net.KeepAliveConfig) {}

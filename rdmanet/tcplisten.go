@@ -1,0 +1,101 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// portTries bounds how often the system chooses a port of TCP that is then taken on
+// an RDMA device.
+const portTries = 16
+
+// tcpSide is the half of a Listener that takes TCP clients; nil on networks of RDMA alone.
+type tcpSide struct {
+	listener *net.TCPListener
+	// queue is where a client meets an Accept. It holds nobody: the kernel's backlog does.
+	queue chan acceptedTCP
+}
+
+type acceptedTCP struct {
+	conn *net.TCPConn
+	err  error
+}
+
+// listenBoth listens on a network of TCP. Package net judges the address, and its
+// errors are the errors.
+func (lc *ListenConfig) listenBoth(ctx context.Context, network, address string, s sizes) (*Listener, error) {
+	for try := 1; ; try++ {
+		l := newListener(network, s, lc)
+		nl, err := lc.forTCP().Listen(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		l.tcp = &tcpSide{listener: nl.(*net.TCPListener), queue: make(chan acceptedTCP)}
+		l.addr = nl.Addr().(*net.TCPAddr)
+		err = l.listenRDMA(lc, l.addr.AddrPort())
+		inUse := errors.Is(err, syscall.EADDRINUSE)
+		switch {
+		case inUse && anyPort(address) && try < portTries:
+			_ = nl.Close()
+			continue
+		case err != nil && (inUse || lc.RequireRDMA):
+			_ = nl.Close()
+			return nil, opError(opListen, network, nil, l.addr, err)
+		case err != nil:
+			l.fallBack(err)
+		}
+		l.serving.Go(l.acceptTCP)
+		live.addListener(l)
+		return l, nil
+	}
+}
+
+func (lc *ListenConfig) forTCP() *net.ListenConfig {
+	return &net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
+}
+
+// anyPort says whether a good address leaves the port to the system.
+func anyPort(address string) bool {
+	_, port, _ := net.SplitHostPort(address)
+	n, err := strconv.Atoi(port)
+	return port == "" || err == nil && n == 0
+}
+
+// fallBack makes known that the listener does without RDMA from now on.
+func (l *Listener) fallBack(err error) {
+	e := &FallbackError{Op: opListen, Network: l.network, Addr: l.addr, Reason: reasonOf(err), Err: err}
+	l.mu.Lock()
+	l.fallback = e
+	l.mu.Unlock()
+	e.report(l.logger, l.onFallback)
+}
+
+// Fallback returns why a listener on a network "tcp", "tcp4" or "tcp6" takes no clients
+// by RDMA, or nil if it does.
+func (l *Listener) Fallback() *FallbackError {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fallback
+}
+
+// acceptTCP brings TCP clients to Accept, one at a time. What is wrong with a socket's
+// accept, as a want of descriptors, is for Accept to say, as package net does.
+func (l *Listener) acceptTCP() {
+	for {
+		c, err := l.tcp.listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		select {
+		case l.tcp.queue <- acceptedTCP{c, err}:
+		case <-l.ctx.Done():
+			if err == nil {
+				reset(c)
+			}
+			return
+		}
+	}
+}
