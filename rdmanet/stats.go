@@ -23,9 +23,9 @@ type ConnStats struct {
 	// KeepAlivesSent counts heartbeats to a silent peer.
 	KeepAlivesSent uint64
 
-	// WakeupsSent counts the system calls made to wake a sleeping peer;
-	// WakeupsSuppressed the messages for which none was needed. Zero on devices
-	// that do not count.
+	// WakeupsSent counts the messages for which a sleeping peer was woken, with a
+	// system call unless it is in this process; WakeupsSuppressed those for which
+	// none was. Zero on devices that do not count.
 	WakeupsSent, WakeupsSuppressed uint64
 
 	// CreditStalls counts the times a Write found the peer's ring, or its

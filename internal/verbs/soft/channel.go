@@ -16,7 +16,8 @@ import (
 )
 
 // compChannel is verbs.CompChannel: an eventfd in Go's network poller, of which
-// every peer that may have to wake us holds a duplicate.
+// every peer that may have to wake us holds a duplicate. What happens in this process
+// wakes without it.
 //
 // The eventfd is never read on the way: the poller is edge-triggered and each
 // write is an edge, for both directions. A read could block, since a peer may
@@ -35,16 +36,6 @@ type compChannel struct {
 	closed bool
 }
 
-// A waiter is one direction of a channel. The function that the poller calls is
-// made once, so that waiting allocates nothing.
-type waiter struct {
-	mu   sync.Mutex // held by the one who waits
-	try  func() bool
-	poll func(uintptr) bool
-}
-
-func (w *waiter) init() { w.poll = func(uintptr) bool { return w.try() } }
-
 func newChannel(ctx *devContext) (*compChannel, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
@@ -60,28 +51,14 @@ func newChannel(ctx *devContext) (*compChannel, error) {
 		ch.file.Close()
 		return nil, err
 	}
-	ch.rd.init()
-	ch.wr.init()
+	ch.rd.init(ch.raw.Read, ch.file.SetReadDeadline)
+	ch.wr.init(ch.raw.Write, ch.file.SetWriteDeadline)
 	return ch, nil
 }
 
-func (ch *compChannel) WaitRead(try func() bool) error {
-	ch.rd.mu.Lock()
-	ch.rd.try = try
-	err := ch.raw.Read(ch.rd.poll)
-	ch.rd.try = nil
-	ch.rd.mu.Unlock()
-	return waitError(err)
-}
+func (ch *compChannel) WaitRead(try func() bool) error { return ch.rd.wait(try) }
 
-func (ch *compChannel) WaitWrite(try func() bool) error {
-	ch.wr.mu.Lock()
-	ch.wr.try = try
-	err := ch.raw.Write(ch.wr.poll)
-	ch.wr.try = nil
-	ch.wr.mu.Unlock()
-	return waitError(err)
-}
+func (ch *compChannel) WaitWrite(try func() bool) error { return ch.wr.wait(try) }
 
 // waitError is err of a RawConn as the os package would give it: its poller's own
 // word for a closed file is not exported.
@@ -92,8 +69,8 @@ func waitError(err error) error {
 	return os.ErrClosed
 }
 
-func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.file.SetReadDeadline(t) }
-func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.file.SetWriteDeadline(t) }
+func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.setDeadline(t) }
+func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.setDeadline(t) }
 
 func (ch *compChannel) GetEvent() (verbs.CQ, error) {
 	var got *cq
@@ -119,11 +96,10 @@ func (ch *compChannel) GetEvent() (verbs.CQ, error) {
 // one is what is written to an eventfd.
 var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
-// signal wakes the waiters. The channel lives as long as the CQ that calls it.
+// signal wakes the waiters, from within the process.
 func (ch *compChannel) signal() {
-	if !writeEvent(ch.fd) {
-		ch.unclog()
-	}
+	ch.rd.rouse()
+	ch.wr.rouse()
 }
 
 // writeEvent adds one to an eventfd; false if it is full.

@@ -18,8 +18,16 @@ func newChannelOf(t *testing.T) (*devContext, *compChannel) {
 	return ctx, ch.(*compChannel)
 }
 
-// TestChannelWakesBoth: one event wakes the waiters of both directions.
+// TestChannelWakesBoth: one event wakes the waiters of both directions, whoever it
+// is from.
 func TestChannelWakesBoth(t *testing.T) {
+	t.Run("this process", func(t *testing.T) { wakesBoth(t, (*compChannel).signal) })
+	t.Run("another", func(t *testing.T) {
+		wakesBoth(t, func(ch *compChannel) { require.True(t, writeEvent(ch.fd)) })
+	})
+}
+
+func wakesBoth(t *testing.T, wake func(*compChannel)) {
 	ctx, ch := newChannelOf(t)
 	for range 200 {
 		entered := make(chan struct{}, 2)
@@ -46,7 +54,7 @@ func TestChannelWakesBoth(t *testing.T) {
 		<-entered
 		<-entered
 		close(open)
-		ch.signal() // before, while or after they go to sleep
+		wake(ch) // before, while or after they go to sleep
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
 	}

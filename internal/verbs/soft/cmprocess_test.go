@@ -139,6 +139,11 @@ func TestTwoProcesses(t *testing.T) {
 				e = dialData(t, unbuilt(t, netip.MustParseAddrPort(c.said())))
 				e.meet(e.next(verbs.CMEstablished).Param.PrivateData)
 			}
+			q := e.qp.(*qp)
+			require.Nil(t, q.peer.door.local)
+			claims := &peer{qpn: q.num, door: &doorbell{}} // to be one of ours
+			claims.findLocal(q.ctx, q.link.rx)
+			require.Nil(t, claims.door.local)
 			require.NoError(t, e.exchange(processMessages))
 			require.NoError(t, e.Disconnect())
 			c.wait()

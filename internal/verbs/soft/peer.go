@@ -152,11 +152,13 @@ func dupFDs(fds []int) ([]int, error) {
 	return out, nil
 }
 
-// A doorbell is the eventfd of a peer's completion channel. It is rung outside
-// the QP's lock, since a hostile peer could make the write block.
+// A doorbell wakes the peer: it is the eventfd of its completion channel, or that
+// channel itself. It is rung outside the QP's lock, since a hostile peer could make
+// the write block.
 type doorbell struct {
 	fd    int
 	users atomic.Int32
+	local *compChannel // the peer's if it is one of this process, or nil
 }
 
 func newDoorbell(fd int) (*doorbell, error) {
@@ -186,4 +188,24 @@ func (d *doorbell) release() {
 }
 
 // ring wakes the peer; false if its eventfd is full.
-func (d *doorbell) ring() bool { return writeEvent(d.fd) }
+func (d *doorbell) ring() bool {
+	if d.local != nil {
+		d.local.signal()
+		return true
+	}
+	return writeEvent(d.fd)
+}
+
+// findLocal looks whether the peer at the other end of s is a QP of this process, by
+// the context of ctx. Another process may claim any QPN: the kernel says who it is.
+func (p *peer) findLocal(ctx *devContext, s *socket) {
+	if p.door == nil {
+		return
+	}
+	if pid, _, err := s.peerCred(); err != nil || int(pid) != os.Getpid() {
+		return
+	}
+	if q := ctx.qpns.find(p.qpn); q != nil {
+		p.door.local = q.recvCQ.channel
+	}
+}

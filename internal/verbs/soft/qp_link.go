@@ -28,6 +28,7 @@ func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) err
 		l.abandon()
 		return err
 	}
+	p.findLocal(q.ctx, l.rx)
 	q.mu.Lock()
 	if st := q.State(); q.closed || q.link != nil || st == verbs.QPReset || st == verbs.QPErr {
 		closed := q.closed

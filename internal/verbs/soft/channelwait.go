@@ -1,0 +1,84 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A waiter is one direction of a channel. The functions are made once, so that
+// waiting and waking allocate nothing.
+type waiter struct {
+	mu      sync.Mutex // held by the one who waits
+	try     func() bool
+	poll    func(uintptr) bool // calls try
+	park    func(func(uintptr) bool) error
+	waiting atomic.Bool
+
+	dl       sync.Mutex // guards what follows
+	deadline time.Time  // as the application set it
+	roused   bool       // the poller's is longPast instead
+	set      func(time.Time) error
+}
+
+// longPast is a deadline that has passed.
+var longPast = time.Unix(1, 0)
+
+func (w *waiter) init(park func(func(uintptr) bool) error, set func(time.Time) error) {
+	w.poll = func(uintptr) bool { return w.try() }
+	w.park, w.set = park, set
+}
+
+// wait parks until that ends for another reason than a rouse.
+func (w *waiter) wait(try func() bool) error {
+	w.mu.Lock()
+	w.try = try
+	w.waiting.Store(true)
+	err := w.park(w.poll)
+	for err != nil && w.wasRoused() {
+		err = w.park(w.poll)
+	}
+	w.waiting.Store(false)
+	w.try = nil
+	w.mu.Unlock()
+	return waitError(err)
+}
+
+// rouse wakes the one who waits, or is about to, without the kernel: of a deadline
+// that has passed the network poller tells the scheduler at once. Who begins to wait
+// after the look at waiting finds what there is by trying.
+func (w *waiter) rouse() {
+	if !w.waiting.Load() {
+		return
+	}
+	w.dl.Lock()
+	if !w.roused {
+		w.roused = true
+		_ = w.set(longPast) // fails if the channel is closed, and then nobody waits
+	}
+	w.dl.Unlock()
+}
+
+// wasRoused says whether rouse ended a wait, and puts the application's deadline back.
+func (w *waiter) wasRoused() bool {
+	w.dl.Lock()
+	defer w.dl.Unlock()
+	if !w.roused {
+		return false
+	}
+	w.roused = false
+	_ = w.set(w.deadline)
+	return true
+}
+
+func (w *waiter) setDeadline(t time.Time) error {
+	w.dl.Lock()
+	defer w.dl.Unlock()
+	w.deadline = t
+	if w.roused {
+		return nil // until wasRoused
+	}
+	return w.set(t)
+}
