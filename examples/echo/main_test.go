@@ -20,7 +20,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
 )
 
-func TestMain(m *testing.M) { os.Exit(commandtest.Main(m, main)) }
+func TestMain(m *testing.M) { os.Exit(commandtest.Main(m.Run, main)) }
 
 // device is the RDMA device that the programs should find.
 func device() string {

@@ -22,13 +22,14 @@ import (
 // asProgram makes the test binary be the program.
 const asProgram = "RDMANET_EXAMPLE_PROGRAM"
 
-// Main is for TestMain: it runs the tests and returns the exit status, or is the program.
-func Main(m *testing.M, program func()) int {
+// Main is for TestMain: it runs the tests and returns their exit status, or is the
+// program.
+func Main(tests func() int, program func()) int {
 	if os.Getenv(asProgram) != "" {
 		program()
 		return 0
 	}
-	return m.Run()
+	return tests()
 }
 
 // Program prepares a run of the program that is killed if the test hangs.
