@@ -204,13 +204,13 @@ func TestMemoryLimit(t *testing.T) {
 		t.Cleanup(func() { SetMemoryLimit(before) })
 	}
 	t.Run("of the dialer", func(t *testing.T) {
-		limit(t, MemoryInUse()+DefaultReadBuffer)
+		limit(t, MemoryInUse()+int64(firstRing()))
 		_, err := Dial("rdma", l.Addr().String())
 		requireOpError(t, err, "dial", []string{"limit", "SetMemoryLimit", "smaller rings"}, ErrNoMemory)
 	})
 	t.Run("of the listener", func(t *testing.T) {
 		before := l.(*Listener).Stats().Refused
-		limit(t, MemoryInUse()+DefaultReadBuffer*3/2)
+		limit(t, MemoryInUse()+int64(firstRing()*3/2))
 		_, err := Dial("rdma", l.Addr().String())
 		requireOpError(t, err, "dial", []string{"the peer refuses: out of resources", "limit"}, cm.ErrRejected)
 		require.Equal(t, before+1, l.(*Listener).Stats().Refused)
@@ -235,5 +235,5 @@ func TestMemoryLimitStopsGrowth(t *testing.T) {
 	go func() { _, err := client.Write(make([]byte, n)); written <- err }()
 	readFull(t, server, n)
 	require.NoError(t, <-written)
-	require.Equal(t, DefaultReadBuffer, server.Stats().ReadBuffer)
+	require.Equal(t, firstRing(), server.Stats().ReadBuffer)
 }

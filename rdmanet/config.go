@@ -8,10 +8,12 @@ import (
 )
 
 // Sizes of the receive ring and its queue. A connection begins with a ring of
-// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer within a
-// host and DefaultMaxNetworkReadBuffer over a network, where more is on its way.
+// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer. That is
+// within a host, where a connection that has not moved much costs two pages at either
+// end; over a network, where more is on its way, it has the sizes for networks.
 const (
-	DefaultReadBuffer           = 16 << 10
+	DefaultReadBuffer           = 2 << 10
+	DefaultNetworkReadBuffer    = 16 << 10
 	DefaultMaxReadBuffer        = 256 << 10
 	DefaultMaxNetworkReadBuffer = 1 << 20
 	DefaultRecvDepth            = 256
@@ -24,27 +26,30 @@ const (
 
 // sizes are the checked sizes of one end of a connection.
 type sizes struct {
-	ring    uint32 // receive ring at first
-	maxRing uint32 // and at most
-	netRing uint32 // and at most over a network
-	depth   uint32 // receive work requests posted
+	host  ringSizes
+	net   ringSizes // over a network
+	depth uint32    // receive work requests posted
 
 	// asynchronous treats the device as one that looks at the source after the
 	// post, as hardware does; for tests.
 	asynchronous bool
 }
 
+// ringSizes are those of a receive ring.
+type ringSizes struct{ first, most uint32 }
+
 // newSizes applies the defaults for zeros and checks the rest; rings are rounded
 // up to a power of two. A ring that is given alone is not grown.
 func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
-	network := maxReadBuffer
+	network, maxNetwork := readBuffer, maxReadBuffer
 	switch {
 	case readBuffer == 0 && maxReadBuffer == 0:
-		readBuffer, maxReadBuffer, network = DefaultReadBuffer, DefaultMaxReadBuffer, DefaultMaxNetworkReadBuffer
+		readBuffer, maxReadBuffer = DefaultReadBuffer, DefaultMaxReadBuffer
+		network, maxNetwork = DefaultNetworkReadBuffer, DefaultMaxNetworkReadBuffer
 	case readBuffer == 0:
-		readBuffer = min(DefaultReadBuffer, maxReadBuffer)
+		readBuffer, network = min(DefaultReadBuffer, maxReadBuffer), min(DefaultNetworkReadBuffer, maxReadBuffer)
 	case maxReadBuffer == 0:
-		maxReadBuffer, network = readBuffer, readBuffer
+		maxReadBuffer, maxNetwork = readBuffer, readBuffer
 	}
 	if depth == 0 {
 		depth = DefaultRecvDepth
@@ -61,7 +66,11 @@ func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
 	if depth < MinRecvDepth || depth > MaxRecvDepth {
 		return sizes{}, fmt.Errorf("RecvDepth %d is out of bounds: choose %d to %d", depth, MinRecvDepth, MaxRecvDepth)
 	}
-	return sizes{ring: roundUp(readBuffer), maxRing: roundUp(maxReadBuffer), netRing: roundUp(network), depth: uint32(depth)}, nil
+	return sizes{
+		host:  ringSizes{roundUp(readBuffer), roundUp(maxReadBuffer)},
+		net:   ringSizes{roundUp(network), roundUp(maxNetwork)},
+		depth: uint32(depth),
+	}, nil
 }
 
 func checkRing(name string, n int) error {

@@ -37,7 +37,7 @@ func chunkFor(size uint32) int { return int(size / 4) }
 func (c *Conn) returnCredit() {
 	if c.wantGrow && !c.recv.Growing() {
 		c.wantGrow = false
-		c.grow(c.recv.Size() * 2)
+		c.grow(min(c.recv.Size()*growthStep, c.ep.maxRing))
 	}
 	credit := c.recv.Credit()
 	c.tx.Lock()

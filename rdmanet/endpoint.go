@@ -39,6 +39,7 @@ type endpoint struct {
 	grown   verbs.MR // mr of the larger ring, until the peer has changed over; or nil
 	data    []byte   // the ring in memory, as large as it may grow
 
+	firstRing   uint32
 	maxRing     uint32
 	inline      int  // the largest inline data
 	sameHost    bool // the device reaches this host only, and knows of a peer's death
@@ -65,13 +66,14 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 		return nil, err
 	}
 	e := &endpoint{
-		id: id, device: ctx.Device().Name(), logger: logger, pinned: newPinnedMemory(), maxRing: s.maxRing,
+		id: id, device: ctx.Device().Name(), logger: logger, pinned: newPinnedMemory(),
+		firstRing: s.host.first, maxRing: s.host.most,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !s.asynchronous,
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
 	if !e.sameHost {
-		e.maxRing = s.netRing
+		e.firstRing, e.maxRing = s.net.first, s.net.most
 	}
 	defer func() {
 		if err != nil {
@@ -79,14 +81,14 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 			_ = e.pinned.release()
 		}
 	}()
-	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), ring.DataOffset+int(s.ring)); err != nil {
+	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), ring.DataOffset+int(e.firstRing)); err != nil {
 		return nil, err
 	}
 	e.data = e.memory.Bytes()[ring.DataOffset : ring.DataOffset+int(e.maxRing)]
 	if e.pd, err = ctx.AllocPD(); err != nil {
 		return nil, err
 	}
-	registered := s.ring
+	registered := e.firstRing
 	if e.synchronous {
 		registered = e.maxRing // it costs nothing until it is backed
 	}
@@ -131,7 +133,7 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 func (e *endpoint) handshake(s sizes) cm.Handshake {
 	h := cm.Handshake{
 		Version: cm.Version, MinVersion: cm.MinVersion, Features: cm.FeatureRekey,
-		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: s.ring, MaxSize: e.maxRing,
+		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: e.firstRing, MaxSize: e.maxRing,
 		Nonce: rand.Uint64(),
 	}
 	if e.writeImm {

@@ -15,6 +15,10 @@ import (
 // granted, under a key of its own, and the smaller one goes when the peer has
 // changed over to it.
 
+// growthStep is how many times larger a ring gets that its peer has filled: it begins
+// small, and is to be as large as it may be when the first megabyte has passed.
+const growthStep = 4
+
 // grow enlarges the receive ring if its bound, the memory limit and the system
 // allow; otherwise the ring stays as it is. The caller holds rx.
 func (c *Conn) grow(size uint32) {

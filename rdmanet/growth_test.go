@@ -23,6 +23,14 @@ func pinnedFlavour() flavour {
 	return flavour{dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}}
 }
 
+// firstRing is the size of a ring at first, where connections are tested.
+func firstRing() int {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		return DefaultNetworkReadBuffer
+	}
+	return DefaultReadBuffer
+}
+
 // transfer writes data to one end and compares what comes out of the other.
 func transfer(t testing.TB, from, to *Conn, data []byte) {
 	t.Helper()
@@ -53,7 +61,7 @@ func TestGrowthByUse(t *testing.T) {
 	transfer(t, client, server, data)
 	<-back
 	for _, c := range []*Conn{client, server} {
-		require.Greater(t, c.Stats().WriteBuffer, 2*DefaultReadBuffer)
+		require.Greater(t, c.Stats().WriteBuffer, 2*firstRing())
 	}
 }
 
@@ -62,10 +70,10 @@ func TestGrowthByUse(t *testing.T) {
 func TestGrowthRegisters(t *testing.T) {
 	client, server := pinnedFlavour().pair(t)
 	first := server.ep.mr.RKey()
-	require.Equal(t, DefaultReadBuffer, client.Stats().WriteBuffer)
+	require.Equal(t, firstRing(), client.Stats().WriteBuffer)
 	require.NoError(t, server.SetReadBuffer(MaxReadBuffer))
 	require.NotNil(t, server.ep.grown, "the peer has not changed over")
-	transfer(t, client, server, randomBytes(4*DefaultReadBuffer))
+	transfer(t, client, server, randomBytes(int(4*server.ep.maxRing)))
 	require.EqualValues(t, server.ep.maxRing, client.Stats().WriteBuffer)
 	require.Nil(t, server.ep.grown, "the peer has changed over")
 	require.NotEqual(t, first, server.ep.mr.RKey())
@@ -88,22 +96,22 @@ func TestGrowthRegisters(t *testing.T) {
 func TestGrowthWithoutKeys(t *testing.T) {
 	client, server := pinnedFlavour().pair(t)
 	server.ep.rekeys, client.ep.rekeys = false, false
-	transfer(t, client, server, randomBytes(8*DefaultReadBuffer))
-	require.Equal(t, DefaultReadBuffer, client.Stats().WriteBuffer)
-	require.Equal(t, DefaultReadBuffer, server.Stats().ReadBuffer)
+	transfer(t, client, server, randomBytes(8*firstRing()))
+	require.Equal(t, firstRing(), client.Stats().WriteBuffer)
+	require.Equal(t, firstRing(), server.Stats().ReadBuffer)
 }
 
 // TestGrowthHalfRead reads the credit block while the peer writes the one that grants
 // a growth: the size counts when its key is there.
 func TestGrowthHalfRead(t *testing.T) {
 	client, _ := pinnedFlavour().pair(t)
-	const size = 2 * DefaultReadBuffer
+	size := uint32(2 * firstRing())
 	block := client.ep.memory.Bytes()[ring.CreditOffset:]
 	ring.Credit{Reposted: DefaultRecvDepth, Size: size}.Put(block)
 	client.rx.Lock()
 	defer client.rx.Unlock()
 	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
-	require.EqualValues(t, DefaultReadBuffer, client.send.Size(), "a size without its key")
+	require.EqualValues(t, firstRing(), client.send.Size(), "a size without its key")
 	ring.Key{Size: size, RKey: 42}.Put(block)
 	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
 	require.EqualValues(t, size, client.send.Size())

@@ -19,7 +19,7 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 		torn: make(chan struct{}),
 	}
 	var err error
-	if c.recv, err = ring.NewReceiver(s.ring, e.maxRing, s.depth); err != nil {
+	if c.recv, err = ring.NewReceiver(e.firstRing, e.maxRing, s.depth); err != nil {
 		return nil, err
 	}
 	if c.send, err = ring.NewSender(peer.Size, peer.MaxSize, peer.Depth); err != nil {

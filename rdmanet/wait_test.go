@@ -44,9 +44,9 @@ func TestReadOwesCredit(t *testing.T) {
 			if what == "FIN" {
 				require.NoError(t, client.CloseWrite())
 			} else {
-				_, err := server.Write(make([]byte, DefaultReadBuffer*3/4))
+				_, err := server.Write(make([]byte, firstRing()*3/4))
 				require.NoError(t, err)
-				readFull(t, client, DefaultReadBuffer*3/4)
+				readFull(t, client, firstRing()*3/4)
 			}
 			require.Zero(t, client.Stats().CreditsSent)
 			done := make(chan error, 1)

@@ -91,6 +91,32 @@ func fallocate(fd, off, n int) error {
 	}
 }
 
+// populate backs memory of a peer that is mapped here, so that touching it cannot be
+// SIGBUS later.
+func populate(b []byte) error {
+	for {
+		err := unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+		switch err {
+		case nil:
+			return nil
+		case unix.EINTR, unix.EAGAIN:
+		default:
+			return noMemory("madvise", len(b), err)
+		}
+	}
+}
+
+// canPopulate says whether the kernel can do that, which it can since Linux 5.14.
+// Where it cannot, owners back everything from the beginning.
+var canPopulate = sync.OnceValue(func() bool {
+	b, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(b)
+	return unix.Madvise(b, unix.MADV_POPULATE_WRITE) == nil
+})
+
 func noMemory(call string, size int, err error) error {
 	hint := "free memory or raise the memory limit of the process or its cgroup"
 	if err == unix.EMFILE || err == unix.ENFILE {

@@ -195,6 +195,10 @@ func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 func (q *qp) toInit() error {
 	// The SRQ's peers count on as many entries as it has receives.
 	in, err := newInbox(q.rq.max)
+	if err == nil && q.srq != nil && in.reach != noReach {
+		// What the peer may send is not told in this inbox.
+		err = in.commitEntries()
+	}
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ import (
 //	132  status   u32  state, access flags and RNR timer          receiver
 //	256  filled   u64  bounce bytes produced in total             producer
 //	384  lens     u32 x capacity  bytes each posted receive takes receiver
-//	...  entries  16 B x capacity                                 producer
+//	...  entries  16 B x capacity, those of later pages backed    producer
+//	              when they are first needed
 //	...  bounce   whole pages, committed when first asked for     producer
 //
 // An entry is two words. The second is the length and, for a SEND of at most four
@@ -100,6 +101,13 @@ type geometry struct {
 func (g geometry) entriesOff() int {
 	return (offLens + 4<<g.shift + lineSize - 1) &^ (lineSize - 1)
 }
+
+// first is how many entries are backed from the beginning: those up to the end of
+// the page in which they begin. An idle connection needs no more.
+func (g geometry) first() uint64 {
+	return uint64(min(1<<g.shift, (g.firstEnd()-g.entriesOff())/entrySize))
+}
+func (g geometry) firstEnd() int   { return min(pageUp(g.entriesOff()+entrySize), g.bounceOff()) }
 func (g geometry) bounceOff() int  { return pageUp(g.entriesOff() + entrySize<<g.shift) }
 func (g geometry) bounceSize() int { return 1 << g.bounceShift }
 func (g geometry) size() int       { return g.bounceOff() + pageUp(g.bounceSize()) }
@@ -156,18 +164,35 @@ type inbox struct {
 	head    uint64 // entries taken
 	emptied uint64 // bounce bytes taken
 	backed  bool   // the bounce area is committed
+	reach   uint64 // head must stay below; all entries are backed if it is noReach
 }
+
+// noReach is the reach of a queue that is backed as a whole.
+const noReach = ^uint64(0)
 
 // newInbox makes an inbox for n posted receives.
 func newInbox(n int) (*inbox, error) {
 	g := geometry{shift: uint8(bits.Len(uint(max(n, 1) - 1))), bounceShift: bounceShift}
-	fd, data, err := newSealed("rdma-soft-inbox", g.size(), g.bounceOff(), false)
+	committed, reach := g.firstEnd(), g.first()
+	if !canPopulate() || reach == 1<<g.shift {
+		committed, reach = g.bounceOff(), noReach
+	}
+	fd, data, err := newSealed("rdma-soft-inbox", g.size(), committed, false)
 	if err != nil {
 		return nil, err
 	}
-	in := &inbox{fd: fd}
+	in := &inbox{fd: fd, reach: reach}
 	in.init(data, g)
 	return in, nil
+}
+
+// commitEntries backs the entries that are not yet.
+func (in *inbox) commitEntries() error {
+	if err := fallocate(in.fd, in.firstEnd(), in.bounceOff()-in.firstEnd()); err != nil {
+		return err
+	}
+	in.reach = noReach
+	return nil
 }
 
 func (in *inbox) close() {
@@ -206,6 +231,7 @@ type outbox struct {
 	next   uint64 // entries published
 	credit uint32 // receives posted, as last seen
 	filled uint64 // bounce bytes produced
+	reach  uint64 // next must stay below; all entries are backed if it is noReach
 }
 
 // openOutbox maps the inbox that a peer offers.
@@ -224,8 +250,11 @@ func openOutbox(fd int, g geometry) (*outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &outbox{}
+	o := &outbox{reach: g.first()}
 	o.init(data, g)
+	if !canPopulate() || o.reach == 1<<g.shift {
+		o.reach = noReach
+	}
 	return o, nil
 }
 
@@ -261,6 +290,17 @@ func (o *outbox) ready() (uint32, error) {
 	left := o.credit - uint32(o.next)
 	if left > uint32(o.mask)+1 {
 		return 0, fmt.Errorf("%w: %d receives posted in a queue of %d", verbs.ErrProtocol, left, o.mask+1)
+	}
+	if o.next+uint64(left) > o.reach {
+		if o.next < o.reach {
+			left = uint32(o.reach - o.next)
+			o.credit = uint32(o.reach) // to come here again then
+			return left, nil
+		}
+		if err := populate(o.data[o.firstEnd():o.bounceOff()]); err != nil {
+			return 0, err
+		}
+		o.reach = noReach
 	}
 	return left, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestGeometry(t *testing.T) {
@@ -109,4 +110,47 @@ func TestTakeWake(t *testing.T) {
 
 func entryAt(in *inbox, n uint64) unsafe.Pointer {
 	return unsafe.Add(in.entries, int(n&in.mask)*entrySize)
+}
+
+// backing is how many bytes of a memfd are backed with memory.
+func backing(t *testing.T, fd int) int {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(fd, &st))
+	return int(st.Blocks) * 512
+}
+
+// TestBackedLate has either end come to the entries that are not backed at first.
+func TestBackedLate(t *testing.T) {
+	require.True(t, canPopulate(), "Linux before 5.14 backs everything at once")
+	in, out := openBoth(t, 256)
+	first := in.first()
+	require.Less(t, first, uint64(256))
+	require.Equal(t, pageSize, backing(t, in.fd), "an idle inbox is one page")
+
+	*in.posted = 256
+	n, err := out.ready()
+	require.NoError(t, err)
+	require.EqualValues(t, first, n)
+	for range first {
+		require.NotEqual(t, uint32(out.next), out.credit)
+		out.publish(entryWriteImm, 0, 0)
+	}
+	require.Equal(t, uint32(out.next), out.credit, "the producer asks again at the end of what is backed")
+	require.Equal(t, pageSize, backing(t, in.fd))
+	n, err = out.ready()
+	require.NoError(t, err)
+	require.EqualValues(t, 256-first, n)
+	require.Equal(t, 2*pageSize, backing(t, in.fd))
+
+	// The consumer backs them before it looks at them, whatever the producer does.
+	c := defaults()
+	c.depth = 256
+	a, b := newConnected(t, c)
+	b.postRecv(256, 0)
+	for i := range first + 20 {
+		require.Equal(t, i+1 > first-1, b.qp.in.reach == noReach, "message %d", i)
+		a.post(writeImm(b, 0, nil, uint32(i)))
+		require.EqualValues(t, i, b.next().ImmData)
+	}
 }
