@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/rdmanet"
@@ -188,7 +189,7 @@ var (
 	peer  *worker
 )
 
-func siteFor(m meter, procs string) site {
+func siteFor(m testing.TB, procs string) site {
 	open := here
 	if procs == "two" {
 		open = there

@@ -40,7 +40,7 @@ type order struct {
 
 const (
 	opListen  = "listen"  // echo all that comes on connections to a new listener
-	opOpen    = "open"    // make connections and echo once over each
+	opOpen    = "open"    // make more connections and echo once over each
 	opEcho    = "echo"    // make round trips over connections that are open
 	opMeasure = "measure" // tell what the process uses, its garbage collected
 	opCPU     = "cpu"     // tell what it used of the processors
@@ -238,7 +238,9 @@ func sharing(n int, f func(i int) error) error {
 }
 
 func (h *holder) open(o order) error {
-	h.conns = make([]net.Conn, o.Count)
+	made := make([]net.Conn, o.Count)
+	h.conns = append(h.conns, made...)
+	made = h.conns[len(h.conns)-o.Count:]
 	var next atomic.Int64
 	return sharing(o.Active, func(int) error {
 		var buf [crowdMessage]byte
@@ -249,7 +251,7 @@ func (h *holder) open(o order) error {
 			}
 			conn, err := dial(context.Background(), o.Transport, o.Address)
 			if err == nil {
-				h.conns[i] = conn
+				made[i] = conn
 				err = roundTrip(conn, &buf)
 			}
 			if err != nil {

@@ -1,0 +1,81 @@
+//go:build !race
+
+// The race detector allocates, and keeps memory of its own.
+
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestGuardHTTPAllocations has a request over a kept-alive connection of ours, client
+// and server together, allocate hardly more than over TCP.
+func TestGuardHTTPAllocations(t *testing.T) {
+	guarded(t)
+	at := siteFor(t, "one")
+	for _, p := range protocols[:2] {
+		t.Run(p.name, func(t *testing.T) {
+			allocations := func(transport string) float64 {
+				rt, err := at.roundTripper(transport, p)
+				require.NoError(t, err)
+				defer rt.CloseIdleConnections()
+				client, url := &http.Client{Transport: rt}, fmt.Sprintf("%s://%s/1024", p.scheme(), httpHost)
+				return testing.AllocsPerRun(300, func() {
+					if err := get(client, url, p, 1024); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			rdma, tcp := allocations("rdma"), allocations("tcp")
+			t.Logf("%v over rdma, %v over TCP", rdma, tcp)
+			assert.LessOrEqual(t, rdma, tcp+3)
+		})
+	}
+}
+
+// TestGuardIdle bounds what an end of an idle connection holds, in processes that do
+// nothing else.
+func TestGuardIdle(t *testing.T) {
+	guarded(t)
+	const some, n = 32, 256
+	server, err := startAgain(roleWorker)
+	require.NoError(t, err)
+	client, err := startAgain(roleWorker)
+	require.NoError(t, err)
+	both := &crowd{servers: []*worker{server}, clients: []*worker{client}}
+	defer func() {
+		for _, w := range both.workers() {
+			assert.NoError(t, w.stop())
+		}
+	}()
+	at, err := server.do(order{Op: opListen, Transport: "rdma"})
+	require.NoError(t, err)
+	open := func(n int) usage {
+		_, err := client.do(order{Op: opOpen, Transport: "rdma", Address: at.Address, Count: n, Active: activeConns})
+		require.NoError(t, err)
+		used, err := both.measure()
+		require.NoError(t, err)
+		return used
+	}
+	before := open(some) // and with them what a process has once
+	used := open(n).minus(before)
+	const ends = 2 * n
+	for _, c := range []struct {
+		what        string
+		used, bound int64
+	}{
+		{"descriptors", used.Descriptors, 5 * ends},
+		{"mappings", used.Mappings, 4*ends + ends/4},
+		{"bytes of rings and send buffers", used.Registered, 17 << 10 * ends},
+		{"bytes of the Go heap and of stacks", used.Heap, 24 << 10 * ends},
+		{"bytes resident", used.Resident, 48 << 10 * ends},
+	} {
+		t.Logf("%s: %.2f an end, at most %.2f", c.what, float64(c.used)/ends, float64(c.bound)/ends)
+		assert.LessOrEqual(t, c.used, c.bound, c.what)
+	}
+}

@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+// The tests of this file hold what makes the benchmarks fast where nothing can be
+// timed, by counting. docs/BENCHMARKS.md lists the bounds. guard_memory_test.go counts
+// what a connection holds and what HTTP allocates; what Read, Write and the like
+// allocate is counted beside them, in package rdmanet.
+
+func guarded(t *testing.T) {
+	t.Helper()
+	if !haveRDMA {
+		t.Skip("the software device needs Linux on amd64 or arm64")
+	}
+}
+
+// atMostEach fails if there were more than bound for each of n.
+func atMostEach(t *testing.T, bound float64, count uint64, n int, what string) {
+	t.Helper()
+	assert.LessOrEqual(t, float64(count)/float64(n), bound, "%d %s for %d", count, what, n)
+}
+
+// TestGuardAlone has one goroutine use both ends in turn, so that nobody ever waits and
+// everything can be counted exactly.
+func TestGuardAlone(t *testing.T) {
+	guarded(t)
+	from, to := connPair(t)
+	const n = 10_000
+	message := make([]byte, 64)
+	turn := func() {
+		_, err := from.Write(message)
+		require.NoError(t, err)
+		_, err = io.ReadFull(to, message)
+		require.NoError(t, err)
+	}
+	turn()
+	writer, reader := from.Stats(), to.Stats()
+	for range n {
+		turn()
+	}
+	writer, reader = since(writer, from.Stats()), since(reader, to.Stats())
+	assert.EqualValues(t, n, writer.MessagesSent, "a Write is one message")
+	assert.EqualValues(t, n, writer.DoorbellsSent-writer.CreditsSent, "a message is one doorbell")
+	assert.Zero(t, writer.WakeupsSent+reader.WakeupsSent, "nobody sleeps")
+	assert.Zero(t, writer.Parks+reader.Parks)
+	atMostEach(t, 1./50, reader.CreditsSent, n, "credits")
+	atMostEach(t, 1./1000, writer.CreditsSent, n, "credits for credits")
+}
+
+// TestGuardStream has a writer and a reader that are both awake.
+func TestGuardStream(t *testing.T) {
+	guarded(t)
+	for _, size := range []int{64, 1 << 10, 64 << 10, 1 << 20} {
+		t.Run(sizeName(size), func(t *testing.T) {
+			from, to := connPair(t)
+			n := min(20_000, 128<<20/size)
+			stream := func() {
+				taken := make(chan error, 1)
+				go func() { taken <- takeByRead(to, n, size) }()
+				require.NoError(t, sendByWrite(from, n, size))
+				require.NoError(t, <-taken)
+			}
+			stream() // the ring grows
+			writer, reader := from.Stats(), to.Stats()
+			stream()
+			writer, reader = since(writer, from.Stats()), since(reader, to.Stats())
+			pieces := n * max(1, size/(writer.WriteBuffer/4))
+			atMostEach(t, 1.5, writer.MessagesSent, pieces, "messages for pieces of a quarter of the ring")
+			atMostEach(t, 1.1, writer.DoorbellsSent, int(writer.MessagesSent), "doorbells for messages")
+			credits := 1. / 20
+			if size >= writer.WriteBuffer/4 { // each is a large part of the ring
+				credits = 1.1
+			}
+			atMostEach(t, credits, reader.CreditsSent, int(writer.MessagesSent), "credits for messages")
+			if size <= 1<<10 { // a ring has room for few large ones, and who waits for it may sleep
+				atMostEach(t, 0.1, writer.WakeupsSent+reader.WakeupsSent, int(writer.MessagesSent), "wake-ups for messages")
+			}
+		})
+	}
+}
+
+// TestGuardAsleep sends each message when both ends have gone to sleep.
+func TestGuardAsleep(t *testing.T) {
+	guarded(t)
+	client, server := connPair(t)
+	const n = 50
+	asleep := func(c *rdmanet.Conn, parks uint64) error {
+		for began := time.Now(); c.Stats().Parks <= parks; time.Sleep(100 * time.Microsecond) {
+			if time.Since(began) > 10*time.Second {
+				return fmt.Errorf("an end without anything to read does not sleep: %d sleeps", c.Stats().Parks)
+			}
+		}
+		return nil
+	}
+	answered := make(chan error, 1)
+	go func() {
+		answered <- func() error {
+			b := make([]byte, 64)
+			for range n {
+				parks := client.Stats().Parks
+				if _, err := io.ReadFull(server, b); err != nil {
+					return err
+				}
+				if err := asleep(client, parks); err != nil {
+					return err
+				}
+				if _, err := server.Write(b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}()
+	}()
+	b := make([]byte, 64)
+	for range n {
+		require.NoError(t, asleep(server, server.Stats().MessagesReceived))
+		_, err := client.Write(b)
+		require.NoError(t, err)
+		_, err = io.ReadFull(client, b)
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-answered)
+	for _, c := range []*rdmanet.Conn{client, server} {
+		s := c.Stats()
+		require.EqualValues(t, n, s.MessagesSent)
+		atMostEach(t, 1.1, s.WakeupsSent, n, "wake-ups for messages to a sleeper")
+		atMostEach(t, 1.1, s.Parks, n, "sleeps for answers")
+	}
+}
+
+// TestGuardCopies counts the bytes that each way to send and to take copies.
+func TestGuardCopies(t *testing.T) {
+	guarded(t)
+	const n, size = 64, 64 << 10
+	for _, way := range copyWays {
+		t.Run(way.name, func(t *testing.T) {
+			from, to := connPair(t)
+			taken := make(chan error, 1)
+			go func() { taken <- way.take(to, n, size) }()
+			require.NoError(t, way.send(from, n, size))
+			require.NoError(t, <-taken)
+			writer, reader := from.Stats(), to.Stats()
+			assert.Zero(t, writer.BytesCopied, "the device takes them where they are")
+			assert.EqualValues(t, n*size, writer.BytesPlaced)
+			if way.name == "Write" {
+				assert.EqualValues(t, n*size, reader.BytesCopied, "by Read")
+				assert.Zero(t, reader.BytesPlaced)
+			} else {
+				assert.Zero(t, reader.BytesCopied)
+				assert.EqualValues(t, n*size, reader.BytesPlaced)
+			}
+		})
+	}
+}
