@@ -72,7 +72,7 @@ func BenchmarkDial(b *testing.B) { runAll(b, dialCases()) }
 func TestBenchmarkSmoke(t *testing.T) {
 	for name, cases := range map[string][]benchCase{
 		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "Dial": dialCases(),
-		"Scale": smokeCases(scaleCases()), "Copies": copyCases(),
+		"Busy": busyCases(), "Scale": smokeCases(scaleCases()), "Copies": copyCases(),
 	} {
 		for _, c := range cases {
 			t.Run(name+"/"+c.name, func(t *testing.T) { c.run(smoke{t}, 3) })

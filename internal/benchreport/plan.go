@@ -119,7 +119,7 @@ func counted(title, work, metric string, unit float64, t target) row {
 
 // plan is the whole table. Targets are those of the design.
 func plan() []section {
-	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), connecting(), manyConnections(), idleConnections(), zeroCopy(), perMessage()}
+	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), perMessage()}
 }
 
 func streams() section {
@@ -221,6 +221,21 @@ func manyConnections() section {
 			faster(title+"8 active: 99th percentile", few, "p99-ns", "tcp", none),
 			faster(title+"all in turn: echoes per second", all, "ns/op", "tcp", none),
 			faster(title+"all in turn: 99th percentile", all, "p99-ns", "tcp", none))
+	}
+	return s
+}
+
+func busyProcessors() section {
+	s := section{title: "Busy processors", note: "More connections busy at once than there are processors: how many times the messages per second, all together."}
+	for _, each := range []string{"2", "4"} {
+		for _, w := range []struct{ name, title string }{
+			{"work=echo/size=64B", "echo of 64 B"}, {"work=stream/size=64B", "stream of 64 B"}, {"work=stream/size=64KiB", "stream of 64 KiB"},
+		} {
+			title, work := each+" connections a processor, "+w.title, "Busy/"+w.name+"/each="+each
+			s.rows = append(s.rows,
+				faster(title, work, "ns/op", "tcp", atLeast(1)),
+				faster(title, work, "ns/op", "unix", none))
+		}
 	}
 	return s
 }
