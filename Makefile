@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test test-softroce bench-softroce race fuzz bench lint cross examples ci
+.PHONY: all test test-softroce test-browser bench-softroce race fuzz bench lint cross examples ci
 
 all: lint test
 
@@ -43,6 +43,10 @@ bench:
 ROUNDS ?= 5
 bench-softroce:
 	softroce/bench -r $(ROUNDS) $(if $(OUT),-o $(OUT))
+
+# The listing of connections in Chromium. PICTURE=page.png keeps what it looks like.
+test-browser:
+	.ci/browser $(PICTURE)
 
 lint:
 	.ci/run format tidy vet staticcheck

@@ -18,10 +18,16 @@
 //	go run ./examples/http -listen 127.0.0.1:7080 -network tcp
 //	curl -s http://127.0.0.1:7080/pages/1024 | wc -c
 //
+// What connections the server has, it shows over TCP, also in a browser:
+//
+//	go run ./examples/http -listen 127.0.0.1:7080 -debug 127.0.0.1:6060
+//	curl -s http://127.0.0.1:6060/debug/rdmanet
+//
 // Flags:
 //
 //	-listen address   run the server alone; ends with Ctrl-C
 //	-dial address     run the client alone
+//	-debug address    with -listen: show the server's connections on this TCP address
 //	-size bytes       one page size instead of 1 KiB, 64 KiB and 1 MiB
 //	-count n          so many requests of each size instead of as many as fit in half a second
 //	-network name     rdma (the default), rdma4, rdma6, tcp, tcp4, tcp6, unix
@@ -51,8 +57,8 @@ const dialTimeout = 10 * time.Second
 // options is what the flags say.
 type options struct {
 	endpoint.Config
-	listen, dial string
-	size, count  int
+	listen, dial, debug string
+	size, count         int
 }
 
 func main() {
@@ -95,6 +101,7 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("http", flag.ContinueOnError)
 	fs.StringVar(&opt.listen, "listen", "", "run the server alone, on this `address`")
 	fs.StringVar(&opt.dial, "dial", "", "run the client alone, to this `address`")
+	fs.StringVar(&opt.debug, "debug", "", "with -listen: show the server's connections on this TCP `address`")
 	fs.IntVar(&opt.size, "size", 0, "page size in `bytes` (default: 1024, 65536 and 1048576 in turn)")
 	fs.IntVar(&opt.count, "count", 0, "`number` of requests of each size (default: what fits in half a second)")
 	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
@@ -109,6 +116,8 @@ func (o options) check(given map[string]bool) error {
 		return errors.New("-listen and -dial are the two ends: start two processes, or give neither flag")
 	case o.listen != "" && (given["size"] || given["count"]):
 		return errors.New("-size and -count belong to the client, not to -listen")
+	case o.debug != "" && o.listen == "":
+		return errors.New("-debug belongs to the server: use it with -listen")
 	case given["size"] && (o.size < 1 || o.size > maxPage):
 		return fmt.Errorf("-size %d is not between 1 and %d", o.size, maxPage)
 	case given["count"] && o.count < 1:

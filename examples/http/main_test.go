@@ -102,6 +102,7 @@ func TestFailures(t *testing.T) {
 		{[]string{"-count", "-1"}, "not at least", command.ExitUsage},
 		{[]string{"-network", "udp"}, "unknown network", command.ExitUsage},
 		{[]string{"-listen", ":0", "-size", "1"}, "belong to the client", command.ExitUsage},
+		{[]string{"-debug", "127.0.0.1:0"}, "use it with -listen", command.ExitUsage},
 		{[]string{"-listen", ":0", "-dial", ":0"}, "two ends", command.ExitUsage},
 		{[]string{"-nonsense"}, "not defined", command.ExitUsage},
 		{[]string{"file"}, "unexpected argument", command.ExitUsage},

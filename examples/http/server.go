@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/rdmanet/debughttp"
 )
 
 const maxPage = 64 << 20
@@ -35,6 +37,14 @@ func serve(ctx context.Context, opt options) error {
 		_ = l.Close()
 		return err
 	}
+	if opt.debug != "" {
+		stop, err := serveDebug(ctx, opt.debug, func(url string) { fmt.Println("connections at", url) })
+		if err != nil {
+			_ = l.Close()
+			return err
+		}
+		defer stop()
+	}
 	server := &http.Server{Handler: pages(), ReadHeaderTimeout: 10 * time.Second}
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -46,6 +56,28 @@ func serve(ctx context.Context, opt options) error {
 	}
 	<-closed
 	return nil
+}
+
+// serveDebug shows the connections of this process over TCP until stop is called; tell
+// is told where.
+func serveDebug(ctx context.Context, address string, tell func(url string)) (stop func(), err error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/rdmanet", debughttp.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // until it is closed
+	}()
+	tell("http://" + l.Addr().String() + "/debug/rdmanet")
+	return func() {
+		_ = server.Close()
+		<-served
+	}, nil
 }
 
 // pages answers /pages/N with a page of N bytes.

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// goTool runs the go command in this module, for a system.
+func goTool(t *testing.T, goos string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(cmd.Environ(), "GOOS="+goos, "GOWORK=off")
+	out, err := cmd.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		require.NoError(t, err, "%s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	return string(out)
+}
+
+// TestImports checks what a program gets with the packages that it imports. The
+// standard library's HTTP tests run over these connections, so that net/http in here
+// would be an import cycle; expvar serves a page that nobody asked for.
+func TestImports(t *testing.T) {
+	allowed := []string{
+		"github.com/rdmanet/go-rdmanet", "github.com/ebitengine/purego", "github.com/libp2p/go-buffer-pool", "golang.org/x/sys",
+	}
+	for _, goos := range []string{"linux", "darwin", "windows"} {
+		t.Run(goos, func(t *testing.T) {
+			deps := goTool(t, goos, "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "./rdmanet", "./ring", "./cm")
+			require.Contains(t, deps, "github.com/rdmanet/go-rdmanet/rdmanet ")
+			for line := range strings.Lines(deps) {
+				path, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+				require.False(t, path == "net/http" || strings.HasPrefix(path, "net/http/") || path == "expvar", "the core imports %s", path)
+				if module != "" {
+					require.Contains(t, allowed, module, "the core imports %s", path)
+				}
+			}
+		})
+	}
+}
+
+// TestRequirements checks that this module asks for no other modules than its design
+// names, which is what a user's go.sum sees.
+func TestRequirements(t *testing.T) {
+	var mod struct{ Require []struct{ Path string } }
+	require.NoError(t, json.Unmarshal([]byte(goTool(t, "linux", "mod", "edit", "-json")), &mod))
+	var required []string
+	for _, r := range mod.Require {
+		required = append(required, r.Path)
+	}
+	slices.Sort(required)
+	require.Equal(t, []string{
+		"github.com/ebitengine/purego",
+		"github.com/libp2p/go-buffer-pool",
+		"github.com/stretchr/testify",
+		"go.yaml.in/yaml/v3", // testify's
+		"golang.org/x/net",   // nettest
+		"golang.org/x/sys",
+	}, required)
+
+	// And what these bring along: testify's and x/net's own, of which nothing is compiled.
+	known := append(required, "github.com/rdmanet/go-rdmanet", "go", "toolchain",
+		"github.com/stretchr/objx", "golang.org/x/crypto", "golang.org/x/term", "golang.org/x/text")
+	for line := range strings.Lines(goTool(t, "linux", "mod", "graph")) {
+		for _, module := range strings.Fields(line) {
+			path, _, _ := strings.Cut(module, "@")
+			require.Contains(t, known, path, "go mod graph: %s", line)
+		}
+	}
+}

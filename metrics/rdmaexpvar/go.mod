@@ -1,0 +1,13 @@
+module github.com/rdmanet/go-rdmanet/metrics/rdmaexpvar
+
+go 1.25.0
+
+require github.com/rdmanet/go-rdmanet v0.0.0
+
+require (
+	github.com/ebitengine/purego v0.11.3 // indirect
+	github.com/libp2p/go-buffer-pool v0.1.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+)
+
+replace github.com/rdmanet/go-rdmanet => ../..

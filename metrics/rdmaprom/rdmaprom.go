@@ -1,0 +1,75 @@
+// Package rdmaprom gives the counters of package rdmanet to Prometheus:
+//
+//	prometheus.MustRegister(rdmaprom.NewCollector())
+//
+// docs/OPERATIONS.md lists the metrics. It is a module of its own so that programs
+// which do not use Prometheus do not depend on its client.
+package rdmaprom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+// NewCollector returns a collector of the process's rdmanet.Stats, which it reads at
+// every scrape. A registry takes one of them.
+func NewCollector() prometheus.Collector { return collector{rdmanet.ReadStats} }
+
+type collector struct{ read func() rdmanet.Stats }
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range deviceMetrics {
+		ch <- m.desc
+	}
+	for _, m := range listenerMetrics {
+		ch <- m.desc
+	}
+	for _, desc := range []*prometheus.Desc{
+		connections, opened, connErrors, failedWRs, dialErrors, fallbacks, accepted, handshakes, registered, registeredLimit,
+	} {
+		ch <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	s := c.read()
+	for i := range s.Devices {
+		collectDevice(ch, &s.Devices[i])
+	}
+	for _, m := range listenerMetrics {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&s))
+	}
+	counts(ch, dialErrors, s.DialErrors)
+	counts(ch, fallbacks, s.DialFallbacks, "dial")
+	counts(ch, fallbacks, s.ListenFallbacks, "listen")
+	l := &s.Listening
+	counts(ch, accepted, map[string]uint64{"rdma": l.Accepted, "tcp": l.AcceptedTCP})
+	counts(ch, handshakes, map[string]uint64{
+		"established": l.Established, "refused": l.Refused, "failed": l.Failed, "evicted": l.Evicted,
+		"timeout": l.TimedOut, "malformed": l.Malformed, "denied": l.Denied,
+	})
+	ch <- prometheus.MustNewConstMetric(registered, prometheus.GaugeValue, float64(s.RegisteredBytes))
+	ch <- prometheus.MustNewConstMetric(registeredLimit, prometheus.GaugeValue, float64(s.RegisteredLimit))
+}
+
+func collectDevice(ch chan<- prometheus.Metric, d *rdmanet.DeviceStats) {
+	for direction, n := range map[string]rdmanet.ConnCount{"dialled": d.Dialled, "accepted": d.Accepted} {
+		ch <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(n.Open), d.Device, direction)
+		ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(n.Total), d.Device, direction)
+	}
+	for _, m := range deviceMetrics {
+		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(d), d.Device)
+	}
+	counts(ch, connErrors, d.Errors, d.Device)
+	counts(ch, failedWRs, d.FailedWRs, d.Device)
+}
+
+// counts gives a counter for each key of m, which is the last label.
+func counts(ch chan<- prometheus.Metric, desc *prometheus.Desc, m map[string]uint64, labels ...string) {
+	for key, n := range m {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), append(labels, key)...)
+	}
+}

@@ -1,0 +1,167 @@
+package debughttp
+
+import (
+	"encoding/json"
+	"io"
+
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
+)
+
+// get asks h, as a client that accepts so.
+func get(t *testing.T, h http.Handler, query, accept string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest("GET", "/debug/rdmanet"+query, nil)
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func testAddr() string {
+	if addr := os.Getenv("RDMANET_TEST_ADDR"); addr != "" {
+		return addr
+	}
+	return "127.0.0.1:0"
+}
+
+func TestHandler(t *testing.T) {
+	l, err := rdmanet.Listen("rdma", testAddr())
+	require.NoError(t, err)
+	defer l.Close()
+	client, err := rdmanet.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	server, err := l.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	_, err = client.Write(make([]byte, 1000))
+	require.NoError(t, err)
+	_, err = io.ReadFull(server, make([]byte, 1))
+	require.NoError(t, err)
+
+	lines := strings.Split(strings.TrimSpace(get(t, Handler(), "", "").Body.String()), "\n")
+	require.Len(t, lines, 4)
+	for i, prefix := range []string{"State", "LISTEN", "ESTAB", "ESTAB"} {
+		require.True(t, strings.HasPrefix(lines[i], prefix), lines[i])
+	}
+	require.Contains(t, lines[1], l.Addr().String())
+	require.Contains(t, lines[1], "0/128")
+	all := lines[2] + "\n" + lines[3]
+	require.Contains(t, all, client.LocalAddr().String()+"  > "+client.RemoteAddr().String())
+	require.Contains(t, all, server.LocalAddr().String()+"  < "+server.RemoteAddr().String())
+	require.Contains(t, all, client.(*rdmanet.Conn).Device())
+	require.Contains(t, all, "999/16384", "what was not read")
+
+	var list struct {
+		Listeners []struct{ Addr netip.AddrPort }
+		Conns     []struct {
+			State    string
+			Local    netip.AddrPort
+			Accepted bool
+			Unread   int
+		}
+	}
+	require.NoError(t, json.Unmarshal(get(t, Handler(), "?format=json", "").Body.Bytes(), &list))
+	require.Len(t, list.Listeners, 1)
+	require.Equal(t, l.Addr().String(), list.Listeners[0].Addr.String())
+	require.Len(t, list.Conns, 2)
+	for _, c := range list.Conns {
+		require.Equal(t, "ESTAB", c.State)
+		if c.Accepted {
+			require.Equal(t, 999, c.Unread)
+		}
+	}
+
+	page := get(t, Handler(), "", "text/html").Body.String()
+	require.Equal(t, 4, strings.Count(page, "<tr"))
+	require.Contains(t, page, "<td>"+client.LocalAddr().String()+"</td>")
+}
+
+func TestFormats(t *testing.T) {
+	h := handler(func() listing { return listing{} })
+	const text, page, data = "text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json"
+	for _, c := range []struct{ query, accept, want string }{
+		{"", "", text},
+		{"", "*/*", text},
+		{"", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", page},
+		{"", "application/json", data},
+		{"", "text/*;q=0.5, application/json;q=0.4", text},
+		{"", "text/plain;q=0, text/*", page},
+		{"", "application/json;q=nonsense, text/html;q=0.1", page},
+		{"", "application/json;q=7, text/html;q=0.1", page},
+		{"", "image/png", text},
+		{"", ";;;,", text},
+		{"?format=text", "text/html", text},
+		{"?format=html", "application/json", page},
+		{"?format=json", "text/html", data},
+	} {
+		w := get(t, h, c.query, c.accept)
+		require.Equal(t, http.StatusOK, w.Code, "%+v", c)
+		require.Equal(t, c.want, w.Header().Get("Content-Type"), "%+v", c)
+		require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		require.Equal(t, "Accept", w.Header().Get("Vary"))
+	}
+	w := get(t, h, "?format=<script>", "text/html")
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.NotContains(t, w.Body.String(), "script")
+	require.Contains(t, w.Header().Get("Content-Type"), "text/plain")
+}
+
+func TestMethods(t *testing.T) {
+	h := handler(func() listing { return listing{} })
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("HEAD", "/", nil))
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Zero(t, w.Body.Len())
+}
+
+// TestEscaping has names that come from outside, as those of devices and of an
+// address's zone, be markup.
+func TestEscaping(t *testing.T) {
+	const evil = `"><script>alert(1)</script>`
+	zone, err := netip.ParseAddr("fe80::1%" + evil)
+	require.NoError(t, err)
+	h := handler(func() listing {
+		return listing{
+			Listeners: []rdmanet.ListenerInfo{{Device: evil}},
+			Conns:     []rdmanet.ConnInfo{{Device: evil, Local: netip.AddrPortFrom(zone, 1)}},
+		}
+	})
+	w := get(t, h, "?format=html", "")
+	require.NotContains(t, w.Body.String(), "<script")
+	require.Contains(t, w.Body.String(), "&lt;script&gt;alert(1)&lt;/script&gt;")
+	require.True(t, strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none';"))
+	require.NotContains(t, get(t, h, "?format=json", "").Body.String(), "<script")
+}
+
+func TestRows(t *testing.T) {
+	now := time.Now()
+	c := rdmanet.ConnInfo{Since: now.Add(-3*time.Hour - 1500*time.Millisecond)}
+	c.CreditStalls, c.CreditStallTime = 12, 1234567*time.Microsecond
+	r := connRow(&c, now)
+	require.Len(t, r, len(columns))
+	require.Equal(t, "12, 1.23s", r[8])
+	require.Equal(t, "3h0m1s", r[9])
+	require.Len(t, listenerRow(new(rdmanet.ListenerInfo)), len(columns))
+	require.Equal(t, "0s", age(-time.Second), "the clock was set back")
+	for d, want := range map[time.Duration]string{0: "0s", 7: "7ns", 1234 * time.Microsecond: "1.23ms", 90 * time.Second: "1m30s"} {
+		require.Equal(t, want, short(d).String())
+	}
+}
