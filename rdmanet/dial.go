@@ -237,6 +237,9 @@ func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.Ad
 	if dst.Port() == 0 {
 		return nil, os.NewSyscallError("connect", newConnError(syscall.ECONNREFUSED, errPortZero))
 	}
+	if src, err = sourceFor(network, src, dst); err != nil {
+		return nil, err
+	}
 	logger := loggerOr(d.Logger)
 	events := newIDEvents()
 	ec := events.channel()

@@ -120,6 +120,20 @@ func reachableFrom(src netip.AddrPort, addrs []netip.AddrPort) []netip.AddrPort 
 	})
 }
 
+// sourceFor is the source of a connection to dst. A wildcard, which says no more than
+// the port, becomes that of dst's family; package net refuses IPv6's for IPv4 alone.
+func sourceFor(network string, src, dst netip.AddrPort) (netip.AddrPort, error) {
+	switch local := src.Addr(); {
+	case !local.IsUnspecified():
+		return src, nil
+	case local.Is6() && ipVersion(network) == '4':
+		return src, &net.AddrError{Err: "non-IPv4 address", Addr: local.String()}
+	case dst.Addr().Is4():
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), src.Port()), nil
+	}
+	return netip.AddrPortFrom(netip.IPv6Unspecified(), src.Port()), nil
+}
+
 // tcpAddr is a as a net.Addr; nil for the zero value.
 func tcpAddr(a netip.AddrPort) net.Addr {
 	if !a.IsValid() {
