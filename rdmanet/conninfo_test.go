@@ -37,9 +37,9 @@ func TestConns(t *testing.T) {
 	require.Zero(t, c.Unread)
 	require.Equal(t, 1001, s.Unread)
 	require.Equal(t, DefaultReadBuffer-1001, c.Writable)
-	require.Equal(t, s.Credits-2, c.Credits, "two messages are out")
+	require.Equal(t, s.Credits-int(client.Stats().MessagesSent), c.Credits, "messages that are out")
 	require.EqualValues(t, 1001, c.BytesWritten)
-	require.LessOrEqual(t, c.SendQueue, 2)
+	require.LessOrEqual(t, c.SendQueue, int(client.Stats().MessagesSent))
 }
 
 // arrived is how much there is to read, without waiting.
