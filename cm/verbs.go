@@ -208,6 +208,7 @@ const (
 	RejectTimeout   = verbs.RejectTimeout
 	RejectNoService = verbs.RejectNoService
 	RejectConsumer  = verbs.RejectConsumer
+	RejectDenied    = verbs.RejectDenied
 
 	// DefaultAckTimeout and DefaultMinRNRTimer are the timing of a connection for which
 	// nothing else was asked: 0.27 s and 0.64 ms. See BringUpParam.

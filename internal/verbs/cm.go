@@ -57,6 +57,9 @@ const (
 	RejectNoService RejectReason = 8  // nobody listens
 	RejectTimeout   RejectReason = 4  // timeout
 	RejectConsumer  RejectReason = 28 // refused by the application
+
+	// The software device's own, beyond what the specification uses.
+	RejectDenied RejectReason = 0x8000 // belongs to another user
 )
 
 // Sizes of private data for rdma_connect and rdma_accept in RDMA_PS_TCP (rdma_connect(3)).

@@ -305,6 +305,7 @@ func _() {
 	_ = x[RejectNoService-8]
 	_ = x[RejectTimeout-4]
 	_ = x[RejectConsumer-28]
+	_ = x[RejectDenied-32768]
 }
 
 const (
@@ -312,6 +313,7 @@ const (
 	_RejectReason_name_1 = "timeout"
 	_RejectReason_name_2 = "nobody listens"
 	_RejectReason_name_3 = "refused by the application"
+	_RejectReason_name_4 = "belongs to another user"
 )
 
 var (
@@ -328,6 +330,8 @@ func (i RejectReason) String() string {
 		return _RejectReason_name_2
 	case i == 28:
 		return _RejectReason_name_3
+	case i == 32768:
+		return _RejectReason_name_4
 	default:
 		return "RejectReason(" + strconv.FormatInt(int64(i), 10) + ")"
 	}

@@ -2,14 +2,7 @@
 
 package soft
 
-import (
-	"os"
-
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-)
-
-// rejectDenied is this device's own reason: the two ends belong to different users.
-const rejectDenied verbs.RejectReason = 0x8000
+import "os"
 
 // mayTalk says whether a process of user uid is trusted with shared memory. SO_PEERCRED
 // gives the effective user at the time of connect(2) or listen(2).

@@ -210,7 +210,7 @@ func (d *dial) rejected(b []byte) verbs.CMEvent {
 	switch reason {
 	case verbs.RejectConsumer:
 		err = fmt.Errorf("refused by the application at %v: %w", d.dst, unix.ECONNREFUSED)
-	case rejectDenied:
+	case verbs.RejectDenied:
 		err = fmt.Errorf("the listener at %v belongs to another user and does not permit that: %w", d.dst, unix.EACCES)
 	case rejectUnsupported:
 		err = errVersion(version)

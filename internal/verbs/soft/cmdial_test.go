@@ -111,10 +111,10 @@ func TestDialBadListeners(t *testing.T) {
 			refuse(s, rejectResources, nil)
 		}, verbs.CMRejected, unix.ECONNREFUSED},
 		{"another user's", func(t *testing.T, s *socket) {
-			refuse(s, rejectDenied, nil)
+			refuse(s, verbs.RejectDenied, nil)
 		}, verbs.CMRejected, unix.EACCES},
 		{"truncated REJ", func(t *testing.T, s *socket) {
-			require.NoError(t, s.send(appendREJ(nil, rejectDenied, nil)[:rejHeadLen-1], nil))
+			require.NoError(t, s.send(appendREJ(nil, verbs.RejectDenied, nil)[:rejHeadLen-1], nil))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

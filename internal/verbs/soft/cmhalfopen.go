@@ -31,7 +31,7 @@ func (l *listener) admit(fd int, name string) {
 	_, uid, err := sock.peerCred()
 	if err != nil || !mayTalk(uid, l.opts.AnyUser) {
 		l.count(&l.stats.Denied)
-		refuse(sock, rejectDenied, nil)
+		refuse(sock, verbs.RejectDenied, nil)
 		return
 	}
 	h := &halfOpen{sock: sock, name: name}
