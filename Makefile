@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test test-softroce test-browser bench-softroce race fuzz bench lint cross examples ci
+.PHONY: all test test-softroce test-programs test-browser bench-softroce race fuzz bench lint cross examples ci
 
 all: lint test
 
@@ -11,6 +11,13 @@ test:
 test-softroce:
 	softroce/test
 	softroce/faults
+
+# gRPC, HTTP/2, TLS, WebSockets, SSH and the like over rdmanet, and PostgreSQL, Redis and
+# nginx with their load tools behind a pair of examples/proxy. A test whose server is
+# missing is skipped, and says what to install:
+# apt-get install postgresql redis-server redis-tools nginx-light wrk
+test-programs:
+	cd internal/programs && go test -count=1 -v ./...
 
 race:
 	.ci/run race race-repeated

@@ -34,7 +34,7 @@ func (p *proxy) serve(stop, interrupt context.Context, l net.Listener) error {
 	})
 	_ = l.Close()
 	if open := p.open.Load(); open > 0 && err == nil {
-		p.log.Printf("%d open connections may go on for %v; Ctrl-C to cut them off", open, p.drain)
+		p.log.Printf("open connections: %d, which may go on for %v; Ctrl-C cuts them off", open, p.drain)
 	}
 	drain := p.drain
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *proxy) serve(stop, interrupt context.Context, l net.Listener) error {
 	case interrupt.Err() != nil:
 		return interrupt.Err()
 	case n > 0:
-		return fmt.Errorf("%d connections did not end within %v and were cut off", n, p.drain)
+		return fmt.Errorf("connections that did not end within %v and were cut off: %d", p.drain, n)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func TestTwoProcesses(t *testing.T) {
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 		out, errs, status := p.End()
 		assert.Zero(t, status, errs)
-		assert.Equal(t, "1 connections: 0 could not reach the server, 0 broke, 0 were cut off; 5 B there, 5 B back; RDMA copied 0 B and placed 10 B without a copy\n", out)
+		assert.Equal(t, "connections: 1, could not reach the server: 0, broken: 0, cut off: 0; there: 5 B, back: 5 B; RDMA copied: 0 B, placed without a copy: 10 B\n", out)
 		const line = ": 5 B there, 5 B back in "
 		if p == back {
 			assert.Contains(t, errs, line)
@@ -154,9 +154,9 @@ func TestKilledProxyResetsBothEnds(t *testing.T) {
 			require.NoError(t, left.Process.Signal(os.Interrupt))
 			out, errs, status := left.End()
 			assert.Zero(t, status, errs)
-			assert.Contains(t, out, " 1 broke, 0 were cut off;")
+			assert.Contains(t, out, "broken: 1, cut off: 0;")
 			if name == "back" {
-				assert.Contains(t, out, "3 connections: 1 could not reach the server")
+				assert.Contains(t, out, "connections: 3, could not reach the server: 1,")
 				assert.Contains(t, errs, "cannot reach "+middle.String())
 				assert.Contains(t, errs, "connection refused")
 			}
@@ -174,7 +174,7 @@ func TestServerThatCannotBeReached(t *testing.T) {
 	requireReset(t, p.at)
 	require.NoError(t, p.stop())
 	assert.Contains(t, p.log.String(), ": cannot reach "+nobody.String()+": dial rdma "+nobody.address)
-	assert.Contains(t, p.total(), "1 connections: 1 could not reach the server, 0 broke")
+	assert.Contains(t, p.total(), "connections: 1, could not reach the server: 1, broken: 0")
 }
 
 func TestEndWaitsForOpenConnections(t *testing.T) {
@@ -188,8 +188,8 @@ func TestEndWaitsForOpenConnections(t *testing.T) {
 		require.NoError(t, conn.Close())
 		out, errs, status := p.End()
 		assert.Zero(t, status, errs)
-		assert.Contains(t, errs, "may go on for 1h0m0s")
-		assert.Contains(t, out, "0 broke, 0 were cut off; 10 B there, 10 B back")
+		assert.Contains(t, errs, "open connections: 1, which may go on for 1h0m0s")
+		assert.Contains(t, out, "broken: 0, cut off: 0; there: 10 B, back: 10 B")
 	}
 }
 
@@ -202,8 +202,8 @@ func TestEndCutsOffWhatDoesNotEnd(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 	out, errs, status := p.End()
 	assert.Equal(t, command.ExitFailed, status)
-	assert.Contains(t, errs, "proxy: 1 connections did not end within 10ms and were cut off")
-	assert.Contains(t, out, "1 were cut off; 5 B there, 5 B back")
+	assert.Contains(t, errs, "proxy: connections that did not end within 10ms and were cut off: 1")
+	assert.Contains(t, out, "cut off: 1; there: 5 B, back: 5 B")
 }
 
 func TestSecondInterruptDoesNotWait(t *testing.T) {

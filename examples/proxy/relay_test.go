@@ -54,7 +54,7 @@ func TestEitherDirectionEndsFirst(t *testing.T) {
 		exchange(t, server, client)
 		require.NoError(t, r.front.stop())
 		require.NoError(t, r.back.stop())
-		assert.Contains(t, r.front.total(), "2 connections: 0 could not reach the server, 0 broke, 0 were cut off; 1.29 MiB there, 1.29 MiB back")
+		assert.Contains(t, r.front.total(), "connections: 2, could not reach the server: 0, broken: 0, cut off: 0; there: 1.29 MiB, back: 1.29 MiB;")
 	})
 }
 

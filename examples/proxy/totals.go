@@ -42,7 +42,7 @@ func (t *totals) add(r *relay) {
 
 // total is the line of statistics.
 func (t *totals) total() string {
-	return fmt.Sprintf("%d connections: %d could not reach the server, %d broke, %d were cut off; %s there, %s back; RDMA copied %s and placed %s without a copy",
+	return fmt.Sprintf("connections: %d, could not reach the server: %d, broken: %d, cut off: %d; there: %s, back: %s; RDMA copied: %s, placed without a copy: %s",
 		t.connections.Load(), t.unreached.Load(), t.broken.Load(), t.cut.Load(),
 		console.Size(t.there.Load()), console.Size(t.back.Load()),
 		console.Size(int64(t.copied.Load())), console.Size(int64(t.placed.Load())))

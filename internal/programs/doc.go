@@ -7,7 +7,6 @@
 //	cd internal/programs && go test ./...
 //
 // The servers and tools are Debian's packages postgresql, redis-server, redis-tools,
-// nginx-light (or nginx) and
-// wrk. Where one is missing its tests are skipped, but with CI=true
-// they fail.
+// nginx-light and wrk. Where one is missing its tests are skipped, and say so; with
+// CI=true they fail.
 package programs

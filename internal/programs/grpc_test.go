@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,20 +24,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fatalLogger makes a failed interoperability case, which ends the process with a log
-// line, a failed test.
-type fatalLogger struct {
-	grpclog.LoggerV2
-	t *testing.T
-}
+// caseUnderway is the test whose interoperability case runs.
+var caseUnderway atomic.Pointer[testing.T]
 
-func (l fatalLogger) Fatal(args ...any)                 { l.t.Fatal(args...) }
-func (l fatalLogger) Fatalln(args ...any)               { l.t.Fatal(args...) }
-func (l fatalLogger) Fatalf(format string, args ...any) { l.t.Fatalf(format, args...) }
+// fatalLogger makes a failed interoperability case, which would end the process with a
+// log line, a failed test. Other lines are nobody's concern.
+type fatalLogger struct{ grpclog.LoggerV2 }
 
-// logTo has gRPC's fatal errors fail t; others are nobody's concern.
-func logTo(t *testing.T) {
-	grpclog.SetLoggerV2(fatalLogger{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard), t})
+func (fatalLogger) Fatal(args ...any)                 { caseUnderway.Load().Fatal(args...) }
+func (fatalLogger) Fatalln(args ...any)               { caseUnderway.Load().Fatal(args...) }
+func (fatalLogger) Fatalf(format string, args ...any) { caseUnderway.Load().Fatalf(format, args...) }
+
+func init() {
+	grpclog.SetLoggerV2(fatalLogger{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
 }
 
 // grpcPair starts the server of the interoperability tests on rdmanet and returns a
@@ -52,11 +52,16 @@ func grpcPair(t *testing.T, server, client credentials.TransportCredentials) (*w
 		s.Stop()
 		assert.NoError(t, <-served)
 	})
-	cc, err := grpc.NewClient("passthrough:///"+serverName, grpc.WithTransportCredentials(client),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx) }))
+	cc, err := grpcClient(w, client)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, cc.Close()) })
 	return w, cc
+}
+
+// grpcClient is a client whose connections are rdmanet's.
+func grpcClient(w *wire, creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+serverName, grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx) }))
 }
 
 // grpcSecurities are the credentials that the cases run with.
@@ -100,20 +105,20 @@ func TestGRPCInteroperability(t *testing.T) {
 		tc := testgrpc.NewTestServiceClient(cc)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				logTo(t)
+				caseUnderway.Store(t)
 				c.do(ctx, tc)
 			})
 		}
 		t.Run("unimplemented_service", func(t *testing.T) {
-			logTo(t)
+			caseUnderway.Store(t)
 			interop.DoUnimplementedService(ctx, testgrpc.NewUnimplementedServiceClient(cc))
 		})
 		t.Run("unimplemented_method", func(t *testing.T) {
-			logTo(t)
+			caseUnderway.Store(t)
 			interop.DoUnimplementedMethod(ctx, cc)
 		})
 		t.Run("compressed", func(t *testing.T) {
-			logTo(t)
+			caseUnderway.Store(t)
 			interop.DoLargeUnaryCall(ctx, tc, grpc.UseCompressor(gzip.Name))
 			interop.DoPingPong(ctx, tc, grpc.UseCompressor(gzip.Name))
 		})
@@ -127,7 +132,7 @@ func TestGRPCSoak(t *testing.T) {
 	for _, each := range []bool{false, true} {
 		name := map[bool]string{false: "rpc_soak", true: "channel_soak"}[each]
 		t.Run(name, func(t *testing.T) {
-			logTo(t)
+			caseUnderway.Store(t)
 			w, cc := grpcPair(t, insecure.NewCredentials(), insecure.NewCredentials())
 			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 			defer cancel()
@@ -139,8 +144,7 @@ func TestGRPCSoak(t *testing.T) {
 					if !each {
 						return cc, func() {}
 					}
-					cc, err := grpc.NewClient("passthrough:///"+serverName, grpc.WithTransportCredentials(insecure.NewCredentials()),
-						grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx) }))
+					cc, err := grpcClient(w, insecure.NewCredentials())
 					if err != nil {
 						panic(err) // the options are wrong
 					}
@@ -164,8 +168,7 @@ func TestGRPCServerThatStops(t *testing.T) {
 	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	served := make(chan error)
 	go func() { served <- s.Serve(w) }()
-	cc, err := grpc.NewClient("passthrough:///"+serverName, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.Dial(ctx) }))
+	cc, err := grpcClient(w, insecure.NewCredentials())
 	require.NoError(t, err)
 	defer cc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -160,7 +160,7 @@ func TestHTTP2Shutdown(t *testing.T) {
 // TestHTTP2Cancel gives up requests: the connection serves on.
 func TestHTTP2Cancel(t *testing.T) {
 	onHTTP2(t, func(t *testing.T, secure bool) {
-		w, client, _, base := http2Pair(t, secure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, client, _, base := http2Pair(t, secure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
@@ -188,6 +188,5 @@ func TestHTTP2Cancel(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		_ = w
 	})
 }

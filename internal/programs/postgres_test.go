@@ -24,8 +24,10 @@ import (
 // startPostgres starts PostgreSQL with the empty databases direct and proxied.
 func startPostgres(t *testing.T) (address string) {
 	t.Helper()
-	initdb, server := need(t, "initdb", "postgresql"), need(t, "postgres", "postgresql")
-	createdb := need(t, "createdb", "postgresql")
+	initdb, createdb := need(t, "initdb", "postgresql"), need(t, "createdb", "postgresql")
+	initdb, err := filepath.EvalSymlinks(initdb)
+	require.NoError(t, err)
+	server := filepath.Join(filepath.Dir(initdb), "postgres") // of the same version
 	a, port := unprivileged(t, "postgres"), freePort(t)
 	dir := a.dir(t)
 	data := filepath.Join(dir, "data")
@@ -50,7 +52,7 @@ func pgArgs(address string) []string {
 // TestPgbench runs pgbench straight and through proxies. Its tables tell afterwards
 // whether a transaction was lost or made twice.
 func TestPgbench(t *testing.T) {
-	pgbench, psql := need(t, "pgbench", "postgresql-contrib"), need(t, "psql", "postgresql-client")
+	pgbench, psql := need(t, "pgbench", "postgresql"), need(t, "psql", "postgresql")
 	direct := startPostgres(t)
 	through := behindProxies(t, direct)
 	const clients, transactions = 8, 100
@@ -81,7 +83,7 @@ func TestPgbench(t *testing.T) {
 // TestPsqlScript runs a script straight and through proxies: what psql prints is the
 // same, errors included.
 func TestPsqlScript(t *testing.T) {
-	psql := need(t, "psql", "postgresql-client")
+	psql := need(t, "psql", "postgresql")
 	direct := startPostgres(t)
 	through := behindProxies(t, direct)
 	script, err := filepath.Abs("testdata/script.sql")

@@ -75,7 +75,7 @@ func startProxy(t *testing.T, from, to string) *proxy {
 	return p
 }
 
-var statistics = regexp.MustCompile(`^(\d+) connections: (\d+) could not reach the server, (\d+) broke, (\d+) were cut off; .* there, .* back; RDMA copied 0 B and placed (.*) without a copy\n$`)
+var statistics = regexp.MustCompile(`^connections: (\d+), could not reach the server: (\d+), broken: (\d+), cut off: (\d+); there: .*, back: .*; RDMA copied: 0 B, placed without a copy: (.*)\n$`)
 
 func (p *proxy) stop(t *testing.T) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
