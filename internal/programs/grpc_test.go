@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -133,6 +134,7 @@ func TestGRPCSoak(t *testing.T) {
 		name := map[bool]string{false: "rpc_soak", true: "channel_soak"}[each]
 		t.Run(name, func(t *testing.T) {
 			caseUnderway.Store(t)
+			silence(t)
 			w, cc := grpcPair(t, insecure.NewCredentials(), insecure.NewCredentials())
 			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 			defer cancel()
@@ -158,6 +160,19 @@ func TestGRPCSoak(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silence drops what the soak cases print about each call.
+func silence(t *testing.T) {
+	t.Helper()
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	stderr := os.Stderr
+	os.Stderr = nowhere
+	t.Cleanup(func() {
+		os.Stderr = stderr
+		_ = nowhere.Close()
+	})
 }
 
 // TestGRPCServerThatStops has a client meet the end of its server: gracefully after
