@@ -62,7 +62,7 @@ func TestHandshakeFieldsAreChecked(t *testing.T) {
 		"depth 63 is not within 64 to 32768":             func(h *Handshake) { h.Depth = ring.MinDepth - 1 },
 		"depth 32769 is not within 64 to 32768":          func(h *Handshake) { h.Depth = ring.MaxDepth + 1 },
 		"ring size 0 is not a power of two":              func(h *Handshake) { h.Size = 0 },
-		"ring size 1024 is not":                          func(h *Handshake) { h.Size = ring.MinSize / 2 },
+		"ring size 2048 is not":                          func(h *Handshake) { h.Size = ring.MinSize / 2 },
 		"ring size 16385 is not":                         func(h *Handshake) { h.Size++ },
 		"ring size 134217728 is not":                     func(h *Handshake) { h.Size = 2 * ring.MaxSize },
 		"largest ring size 262145 is not":                func(h *Handshake) { h.MaxSize++ },

@@ -108,7 +108,7 @@ func TestDocumentedImmediates(t *testing.T) {
 
 // The numbers that docs/PROTOCOL.md is full of are those of the code.
 func TestDocumentedNumbers(t *testing.T) {
-	require.EqualValues(t, 2048, ring.MinSize)
+	require.EqualValues(t, 4096, ring.MinSize)
 	require.EqualValues(t, 67108864, ring.MaxSize)
 	require.EqualValues(t, 64, ring.MinDepth)
 	require.EqualValues(t, 32768, ring.MaxDepth)

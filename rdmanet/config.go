@@ -8,12 +8,10 @@ import (
 )
 
 // Sizes of the receive ring and its queue. A connection begins with a ring of
-// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer. That is
-// within a host, where a connection that has not moved much costs two pages at either
-// end; over a network, where more is on its way, it has the sizes for networks.
+// DefaultReadBuffer bytes and grows it by use, up to DefaultMaxReadBuffer within a
+// host and DefaultMaxNetworkReadBuffer over a network, where more is on its way.
 const (
-	DefaultReadBuffer           = 2 << 10
-	DefaultNetworkReadBuffer    = 16 << 10
+	DefaultReadBuffer           = 16 << 10
 	DefaultMaxReadBuffer        = 256 << 10
 	DefaultMaxNetworkReadBuffer = 1 << 20
 	DefaultRecvDepth            = 256
@@ -45,9 +43,10 @@ func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
 	switch {
 	case readBuffer == 0 && maxReadBuffer == 0:
 		readBuffer, maxReadBuffer = DefaultReadBuffer, DefaultMaxReadBuffer
-		network, maxNetwork = DefaultNetworkReadBuffer, DefaultMaxNetworkReadBuffer
+		network, maxNetwork = DefaultReadBuffer, DefaultMaxNetworkReadBuffer
 	case readBuffer == 0:
-		readBuffer, network = min(DefaultReadBuffer, maxReadBuffer), min(DefaultNetworkReadBuffer, maxReadBuffer)
+		readBuffer = min(DefaultReadBuffer, maxReadBuffer)
+		network = readBuffer
 	case maxReadBuffer == 0:
 		maxReadBuffer, maxNetwork = readBuffer, readBuffer
 	}

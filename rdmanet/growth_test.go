@@ -24,12 +24,7 @@ func pinnedFlavour() flavour {
 }
 
 // firstRing is the size of a ring at first, where connections are tested.
-func firstRing() int {
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		return DefaultNetworkReadBuffer
-	}
-	return DefaultReadBuffer
-}
+func firstRing() int { return DefaultReadBuffer }
 
 // transfer writes data to one end and compares what comes out of the other.
 func transfer(t testing.TB, from, to *Conn, data []byte) {

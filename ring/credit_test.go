@@ -37,7 +37,7 @@ func TestParseCreditRefuses(t *testing.T) {
 		_, err := ParseCredit(good[:n])
 		requireViolation(t, ProtocolError{"credit shorter than its block", uint64(n), CreditLen}, err)
 	}
-	for _, size := range []uint32{0, 1, 1024, 4095, 4097, 12288, 128 << 20, 1 << 31, 1<<32 - 1} {
+	for _, size := range []uint32{0, 1, 2048, 4095, 4097, 12288, 128 << 20, 1 << 31, 1<<32 - 1} {
 		b := make([]byte, CreditLen)
 		Credit{Size: size}.Put(b)
 		c, err := ParseCredit(b)

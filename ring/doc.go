@@ -50,7 +50,7 @@ const (
 // Bounds of a ring and of the receive queue behind it.
 const (
 	// MinSize and MaxSize bound the ring's length in bytes, which is a power of two.
-	MinSize = 2048
+	MinSize = 4096
 	MaxSize = 64 << 20
 
 	// MinDepth and MaxDepth bound the number of receive WRs kept posted. Any

@@ -35,7 +35,7 @@ func TestGeometry(t *testing.T) {
 		{MinSize, MaxSize, MaxDepth, ""},
 		{MaxSize, MaxSize, 1000, ""},
 		{0, MaxSize, 64, "size 0 is not"},
-		{1024, MaxSize, 64, "size 1024 is not"},
+		{2048, MaxSize, 64, "size 2048 is not"},
 		{4097, MaxSize, 64, "size 4097 is not"},
 		{128 << 20, 128 << 20, 64, "size 134217728 is not"},
 		{1 << 31, 1 << 31, 64, "size 2147483648 is not"},

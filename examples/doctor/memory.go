@@ -10,15 +10,16 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/console"
+	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // devShm is where POSIX shared memory is. The memory of the software device is of the
 // same kind but is not in there, so that it may be full; a cgroup bounds both.
 const devShm = "/dev/shm"
 
-// perConnection is the shared memory of one end that has just begun: a page with its
-// ring and one with its queue.
-const perConnection = 2 * 4096
+// perConnection is the shared memory of one end that has just begun: its ring, and
+// a page each for what lies before that and for its queue.
+const perConnection = rdmanet.DefaultReadBuffer + 2*4096
 
 // checkMemory checks the memory that the software device shares between processes.
 func (h *host) checkMemory(n int) []check {

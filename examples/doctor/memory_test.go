@@ -60,9 +60,9 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 	assert.Contains(t, c.Detail, "the cgroup leaves 4 MiB")
 
 	h = fakeHost(limit(6*mib, 4*mib))
-	c = one(t, h.checkMemory(400))
+	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 2 MiB: 400 connections begin with 8 KiB at each end")
+	assert.Contains(t, c.Detail, "the cgroup leaves 2 MiB: 100 connections begin with 24 KiB at each end")
 	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Mend)
 
 	h = fakeHost(limit(4*mib, 5*mib))
