@@ -216,9 +216,10 @@ func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
 	return errors.Join(errs...)
 }
 
-// destroy destroys all; the memory goes when the application holds none of it.
+// destroy destroys all; the memory goes when the application holds none of it. The id
+// comes last: a device may keep what the two ends share for their next connection.
 func (e *endpoint) destroy(blocks *sendBlocks) {
-	if err := errors.Join(e.destroyVerbs(blocks), e.id.Close(), e.pinned.release()); err != nil {
+	if err := errors.Join(e.destroyVerbs(blocks), e.pinned.release(), e.id.Close()); err != nil {
 		e.log(slog.LevelWarn, "rdmanet: destroying a connection's RDMA objects", "err", err)
 	}
 }

@@ -101,6 +101,19 @@ func limitLeaving(n int) (limit uint64) {
 	return limit
 }
 
+// leakedSince waits for what is torn down in the background, or kept for the next
+// connection for a moment.
+func leakedSince(before leaktest.Snapshot) error {
+	for range 400 {
+		if before.LeakedFiles() == "" && MemoryInUse() == 0 {
+			return nil
+		}
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond)
+	}
+	return fmt.Errorf("leaked %d bytes and %s", MemoryInUse(), before.LeakedFiles())
+}
+
 func fewDescriptors() error {
 	lc, d := ListenConfig{HandshakeTimeout: time.Second}, Dialer{Timeout: 500 * time.Millisecond}
 	openDevices()
@@ -126,12 +139,8 @@ func fewDescriptors() error {
 				return fmt.Errorf("with %d descriptors: %w", left, err)
 			}
 		}
-		for i := 0; i < 200 && (before.LeakedFiles() != "" || MemoryInUse() != 0); i++ {
-			runtime.GC()
-			time.Sleep(5 * time.Millisecond)
-		}
-		if leaked := before.LeakedFiles(); leaked != "" || MemoryInUse() != 0 {
-			return fmt.Errorf("with %d descriptors: leaked %d bytes and %s", left, MemoryInUse(), leaked)
+		if err := leakedSince(before); err != nil {
+			return fmt.Errorf("with %d descriptors: %w", left, err)
 		}
 	}
 	if failed < 3 {
@@ -188,8 +197,8 @@ func noMemory() error {
 	if !errors.Is(err, ErrNoMemory) {
 		return fmt.Errorf("not ErrNoMemory: %w", err)
 	}
-	if leaked := before.LeakedFiles(); leaked != "" || MemoryInUse() != 0 {
-		return fmt.Errorf("leaked %d bytes and %s", MemoryInUse(), leaked)
+	if err := leakedSince(before); err != nil {
+		return err
 	}
 	again, err := Dial("rdma", l.Addr().String())
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/interop"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 )
@@ -45,7 +46,7 @@ func grpcPair(t *testing.T, server, client credentials.TransportCredentials) (*w
 	t.Helper()
 	w := newWire(t)
 	s := grpc.NewServer(grpc.Creds(server))
-	testpb.RegisterTestServiceServer(s, interop.NewTestServer())
+	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	served := make(chan error)
 	go func() { served <- s.Serve(w) }()
 	t.Cleanup(func() {
@@ -81,7 +82,7 @@ func grpcSecurities(t *testing.T, test func(t *testing.T, w *wire, cc *grpc.Clie
 // https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that need no
 // service of Google's, no load balancer and no other server.
 func TestGRPCInteroperability(t *testing.T) {
-	type client = testpb.TestServiceClient
+	type client = testgrpc.TestServiceClient
 	cases := []struct {
 		name string
 		do   func(context.Context, client, ...grpc.CallOption)
@@ -102,7 +103,7 @@ func TestGRPCInteroperability(t *testing.T) {
 	grpcSecurities(t, func(t *testing.T, w *wire, cc *grpc.ClientConn) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 		defer cancel()
-		tc := testpb.NewTestServiceClient(cc)
+		tc := testgrpc.NewTestServiceClient(cc)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				caseUnderway.Store(t)
@@ -111,7 +112,7 @@ func TestGRPCInteroperability(t *testing.T) {
 		}
 		t.Run("unimplemented_service", func(t *testing.T) {
 			caseUnderway.Store(t)
-			interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(cc))
+			interop.DoUnimplementedService(ctx, testgrpc.NewUnimplementedServiceClient(cc))
 		})
 		t.Run("unimplemented_method", func(t *testing.T) {
 			caseUnderway.Store(t)
@@ -179,7 +180,7 @@ func silence(t *testing.T) {
 func TestGRPCServerThatStops(t *testing.T) {
 	w := newWire(t)
 	s := grpc.NewServer()
-	testpb.RegisterTestServiceServer(s, interop.NewTestServer())
+	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	served := make(chan error)
 	go func() { served <- s.Serve(w) }()
 	cc, err := grpcClient(w, insecure.NewCredentials())
@@ -187,7 +188,7 @@ func TestGRPCServerThatStops(t *testing.T) {
 	defer cc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	tc := testpb.NewTestServiceClient(cc)
+	tc := testgrpc.NewTestServiceClient(cc)
 	stream, err := tc.FullDuplexCall(ctx)
 	require.NoError(t, err)
 	ask := func() error {

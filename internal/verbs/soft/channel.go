@@ -24,36 +24,49 @@ import (
 // clear O_NONBLOCK of the description we share with it; for the same reason a
 // peer that fills the counter is undone in unclog only.
 type compChannel struct {
-	ctx  *devContext
-	fd   int
-	file *os.File
-	raw  syscall.RawConn
-	rd   waiter
-	wr   waiter
+	ctx *devContext
+	*eventFile
+	rd waiter
+	wr waiter
 
 	mu     sync.Mutex
 	cqs    []*cq
 	closed bool
 }
 
-func newChannel(ctx *devContext) (*compChannel, error) {
+// An eventFile is an eventfd in the poller. It may outlive its channel: see line.
+type eventFile struct {
+	fd      int
+	file    *os.File
+	raw     syscall.RawConn
+	sharing sharing // compChannel.mu guards it
+}
+
+func newEventFile() (*eventFile, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, noMemory("eventfd", 8, err)
 	}
-	ch := &compChannel{ctx: ctx, fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
+	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
 	// A descriptor that the poller did not take is refused here.
-	if err := ch.file.SetDeadline(time.Time{}); err != nil {
-		ch.file.Close()
+	if err := e.file.SetDeadline(time.Time{}); err != nil {
+		e.close()
 		return nil, err
 	}
-	if ch.raw, err = ch.file.SyscallConn(); err != nil {
-		ch.file.Close()
+	if e.raw, err = e.file.SyscallConn(); err != nil {
+		e.close()
 		return nil, err
 	}
-	ch.rd.init(ch.raw.Read, ch.file.SetReadDeadline)
-	ch.wr.init(ch.raw.Write, ch.file.SetWriteDeadline)
-	return ch, nil
+	return e, nil
+}
+
+func (e *eventFile) close() error { return e.file.Close() }
+
+func newChannel(ctx *devContext, e *eventFile) *compChannel {
+	ch := &compChannel{ctx: ctx, eventFile: e}
+	ch.rd.init(e.raw.Read, e.file.SetReadDeadline)
+	ch.wr.init(e.raw.Write, e.file.SetWriteDeadline)
+	return ch
 }
 
 func (ch *compChannel) WaitRead(try func() bool) error { return ch.rd.wait(try) }
@@ -120,6 +133,13 @@ func (ch *compChannel) unclog() {
 	writeEvent(ch.fd)
 }
 
+// show notes that the eventfd is given to the peer on ln and says whether that has it already.
+func (ch *compChannel) show(ln *line) (known bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.sharing.show(ln)
+}
+
 func (ch *compChannel) add(c *cq) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -148,7 +168,9 @@ func (ch *compChannel) Close() error {
 		return fmt.Errorf("%w: %d CQs use the completion channel", verbs.ErrBusy, len(ch.cqs))
 	}
 	ch.closed = true
-	err := ch.file.Close()
 	ch.ctx.release()
-	return err
+	if ch.rd.retire() && ch.wr.retire() && ch.sharing.line.keepEvent(ch.eventFile) {
+		return nil
+	}
+	return ch.eventFile.close()
 }

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ type waiter struct {
 	poll    func(uintptr) bool // calls try
 	park    func(func(uintptr) bool) error
 	waiting atomic.Bool
+	gone    bool // retired; written under mu and dl
 
 	dl       sync.Mutex // guards what follows
 	deadline time.Time  // as the application set it
@@ -34,6 +36,10 @@ func (w *waiter) init(park func(func(uintptr) bool) error, set func(time.Time) e
 // wait parks until that ends for another reason than a rouse.
 func (w *waiter) wait(try func() bool) error {
 	w.mu.Lock()
+	if w.gone {
+		w.mu.Unlock()
+		return os.ErrClosed
+	}
 	w.try = try
 	w.waiting.Store(true)
 	err := w.park(w.poll)
@@ -54,7 +60,7 @@ func (w *waiter) rouse() {
 		return
 	}
 	w.dl.Lock()
-	if !w.roused {
+	if !w.roused && !w.gone {
 		w.roused = true
 		_ = w.set(longPast) // fails if the channel is closed, and then nobody waits
 	}
@@ -76,9 +82,25 @@ func (w *waiter) wasRoused() bool {
 func (w *waiter) setDeadline(t time.Time) error {
 	w.dl.Lock()
 	defer w.dl.Unlock()
+	if w.gone {
+		return os.ErrClosed
+	}
 	w.deadline = t
 	if w.roused {
 		return nil // until wasRoused
 	}
 	return w.set(t)
+}
+
+// retire sees that nobody uses the eventfd by this waiter any more, since it is to
+// belong to another channel. False: somebody waits, whom only its end can wake.
+func (w *waiter) retire() bool {
+	if !w.mu.TryLock() {
+		return false
+	}
+	defer w.mu.Unlock()
+	w.dl.Lock()
+	defer w.dl.Unlock()
+	w.gone = true
+	return true
 }

@@ -66,8 +66,10 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		refuse(sock, rejectResources, nil)
 		return err
 	}
+	// The dialer may be up, and gone again, as soon as it has REP.
+	sock.line.agree()
 	err = qp.sendOffer(sock, func(offer []byte) []byte {
-		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer})
+		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer, keep: sock.line != nil})
 	})
 	switch {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):

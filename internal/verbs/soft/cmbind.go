@@ -96,6 +96,10 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	if !local {
 		return bindError(netip.AddrPortFrom(from, 0), unix.EADDRNOTAVAIL, "not an address of this host")
 	}
+	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
+		id.sock, id.local = ln.sock, ln.src
+		return nil
+	}
 	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from)
 	return err
 }

@@ -47,14 +47,17 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	}
 	own.PrivateData = append([]byte(nil), own.PrivateData...)
 	own.QPNum = id.qp.QPN()
-	sock, err := id.dialSocket()
-	if err != nil {
-		id.state = cmFailed
-		return err
+	sock, again := id.sock, id.sock != nil
+	if !again {
+		var err error
+		if sock, err = id.dialSocket(); err != nil {
+			id.state = cmFailed
+			return err
+		}
 	}
 	_ = sock.setReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
-	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline}
+	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline, again: again}
 	go d.run()
 	return nil
 }
@@ -62,11 +65,22 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 // dialSocket takes the descriptor that holds the local address. Called with mu held.
 func (id *cmID) dialSocket() (*socket, error) {
 	if id.claim != nil {
+		// The port is the application's, which gets it back with the end of the connection.
 		return newSocket(id.claim.take())
 	}
 	fd := id.dialFD
 	id.dialFD = -1
-	return newSocket(fd)
+	return id.newLine(fd)
+}
+
+// newLine makes the socket of a line of fd, which is bound to id.local. Called with mu held.
+func (id *cmID) newLine(fd int) (*socket, error) {
+	sock, err := newSocket(fd)
+	if err == nil {
+		sock.line = &line{dev: id.dev, sock: sock, src: id.local, dst: id.remote}
+		id.qp.setLine(sock.line)
+	}
+	return sock, err
 }
 
 // A dial is the dialer's side of the exchange.
@@ -79,6 +93,7 @@ type dial struct {
 	tos      uint8
 	anyUser  bool
 	deadline time.Time
+	again    bool // sock has carried a connection before
 }
 
 func (d *dial) run() {
@@ -95,11 +110,13 @@ func (d *dial) run() {
 
 // exchange returns the event that ends the dial. Whatever fails closes the socket.
 func (d *dial) exchange() verbs.CMEvent {
-	if ev := d.reach(); ev != nil {
-		return *ev
+	if !d.again {
+		if ev := d.reach(); ev != nil {
+			return *ev
+		}
 	}
 	err := d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, offer: offer})
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.sock.line != nil, offer: offer})
 	})
 	if err != nil && !errors.Is(err, unix.EPIPE) {
 		return d.failed(verbs.CMConnectError, err)
@@ -109,6 +126,12 @@ func (d *dial) exchange() verbs.CMEvent {
 	defer pool.Put(buf)
 	n, fds, err := d.sock.recv(buf)
 	switch {
+	case err == io.EOF && d.again:
+		// The listener has dropped the line, or is another by now.
+		if err := d.dialAnew(); err != nil {
+			return d.failed(verbs.CMConnectError, err)
+		}
+		return d.exchange()
 	case err == io.EOF:
 		return d.failed(verbs.CMUnreachable, fmt.Errorf("the listener hung up before it answered: %w: %w", verbs.ErrPeerGone, unix.ECONNRESET))
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -129,6 +152,33 @@ func (d *dial) exchange() verbs.CMEvent {
 	return d.establish(&rep, fds)
 }
 
+// dialAnew replaces the socket of a line by one that is not connected, of the same
+// name.
+func (d *dial) dialAnew() error {
+	d.again = false
+	d.sock.close()
+	fd, err := openSocket()
+	if err != nil {
+		return err
+	}
+	if err := bindName(fd, dialerName(d.id.dev.name, d.src)); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	d.id.mu.Lock()
+	defer d.id.mu.Unlock()
+	if d.id.state != cmConnecting {
+		unix.Close(fd)
+		return verbs.ErrClosed
+	}
+	sock, err := d.id.newLine(fd)
+	if err != nil {
+		return err
+	}
+	d.sock, d.id.sock = sock, sock
+	return d.sock.setReadDeadline(d.deadline)
+}
+
 // reach connects the socket: nil when it did.
 func (d *dial) reach() *verbs.CMEvent {
 	fail := func(typ verbs.CMEventType, err error) *verbs.CMEvent {
@@ -143,6 +193,9 @@ func (d *dial) reach() *verbs.CMEvent {
 			_, uid, err := d.sock.peerCred()
 			if err != nil {
 				return fail(verbs.CMConnectError, err)
+			}
+			if ln := d.sock.line; ln != nil {
+				ln.uid = uid
 			}
 			if !mayTalk(uid, d.anyUser) {
 				return fail(verbs.CMConnectError, fmt.Errorf("the listener at %v belongs to user %d (AnyUser permits that): %w", d.dst, uid, unix.EACCES))
@@ -189,6 +242,16 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	if err != nil {
 		closeFDs(fds)
 		return d.failed(verbs.CMConnectError, err)
+	}
+	if rep.keep {
+		if d.sock.line == nil {
+			closeFDs(fds)
+			d.qp.disconnect()
+			return d.failed(verbs.CMConnectError, badMessage("REP that keeps what is not offered"))
+		}
+		d.sock.line.agree()
+	} else {
+		d.sock.line.spoil()
 	}
 	if err := d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()

@@ -50,10 +50,14 @@ func (l *listener) admit(fd int, name string) {
 	go l.shake(h)
 }
 
-// evictOldest drops the oldest stranger, if there is one.
+// evictOldest drops the oldest idle line or else the oldest stranger, if there is one.
 func (l *listener) evictOldest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if idle := l.resting.Front(); idle != nil {
+		l.wakeLine(idle).sock.close()
+		return true
+	}
 	oldest := l.half.Front()
 	if oldest != nil {
 		l.drop(oldest, &l.stats.Evicted)
@@ -89,9 +93,17 @@ func (l *listener) shake(h *halfOpen) {
 		h.sock.close()
 		return
 	}
-	m, err := parseREQ(buf[:n])
-	if err == nil && !(isNameOf(h.name, l.id.dev.name, m.src) && l.accepts(m.dst)) {
+	l.request(h.sock, h.name, buf[:n], fds)
+}
+
+// request takes in the first message of a connection from a peer of that name.
+func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
+	m, err := parseREQ(msg)
+	if err == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)) {
 		err = badMessage("REQ with addresses that are not its own")
+	}
+	if ln := sock.line; err == nil && ln != nil && (!m.keep || m.src != ln.src || m.dst != ln.dst) {
+		err = badMessage("REQ that is not for its line")
 	}
 	if err != nil {
 		l.count(&l.stats.Malformed)
@@ -100,16 +112,19 @@ func (l *listener) shake(h *halfOpen) {
 		if v := errVersion(0); errors.As(err, &v) {
 			reason = rejectUnsupported
 		}
-		refuse(h.sock, reason, nil)
+		refuse(sock, reason, nil)
 		return
 	}
 	m.offer = append([]byte(nil), m.offer...)
 	if !l.enter() {
 		closeFDs(fds)
-		h.sock.close()
+		sock.close()
 		return
 	}
-	l.bring(h.sock, &request{m, fds})
+	if sock.line == nil && m.keep {
+		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, src: m.src, dst: m.dst}
+	}
+	l.bring(sock, &request{m, fds})
 }
 
 // meet ends the time as a stranger, with the error of its first message, and

@@ -64,8 +64,9 @@ type cmID struct {
 	hungUp bool
 	hangup error
 
-	// sock is the connection to the peer. From attach on the QP owns it;
-	// closing it once more is harmless.
+	// sock is the connection to the peer; a dialer whose address is resolved has one
+	// if it was given a line. From attach on the QP owns it; closing it once more is
+	// harmless.
 	sock *socket
 
 	listen  *listener     // of a listening id; of an accepted one its parent
@@ -122,6 +123,9 @@ func (id *cmID) expect(call string, states ...cmState) error {
 func (id *cmID) Verbs() verbs.Context {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.sock != nil && id.sock.line != nil && id.ctx != nil {
+		return &lineContext{id.ctx.(*devContext), id.sock.line}
+	}
 	return id.ctx
 }
 
@@ -163,6 +167,10 @@ func (id *cmID) Close() error {
 
 	close(id.done)
 	switch was {
+	case cmAddrResolved, cmRouteResolved:
+		if sock != nil {
+			sock.close() // a line that was taken for nothing
+		}
 	case cmListening:
 		listen.close()
 	case cmConnecting:
@@ -179,6 +187,9 @@ func (id *cmID) Close() error {
 	}
 	if dialFD >= 0 {
 		unix.Close(dialFD)
+	}
+	if was >= cmAccepting && sock != nil {
+		sock.line.done(qp == nil || qp.isClosed())
 	}
 	id.events.Close()
 	return nil

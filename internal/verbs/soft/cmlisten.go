@@ -41,10 +41,12 @@ type listener struct {
 	pending int
 	waiting int
 	half    list.List // *halfOpen, the oldest first
+	resting list.List // *restingLine, likewise
 	stats   verbs.CMListenStats
 
 	strangers   timeoutList // that have to send a request
 	unconfirmed timeoutList // accepted ids that wait for RTU
+	unused      timeoutList // lines that wait for a request
 }
 
 func (id *cmID) Listen(backlog int) error {
@@ -73,7 +75,7 @@ func (id *cmID) Listen(backlog int) error {
 	if l.opts.MaxHalfOpen == 0 {
 		l.opts.MaxHalfOpen = defaultMaxHalfOpen
 	}
-	l.strangers.after, l.unconfirmed.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout
+	l.strangers.after, l.unconfirmed.after, l.unused.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout, listenerLineIdle
 	id.listen, id.state = l, cmListening
 	go l.run()
 	return nil
@@ -170,6 +172,9 @@ func (l *listener) close() {
 		h.sock.close()
 	}
 	l.half.Init()
+	for l.resting.Len() > 0 {
+		l.wakeLine(l.resting.Front()).sock.close()
+	}
 	l.mu.Unlock()
 	l.sock.close()
 }

@@ -29,7 +29,7 @@ const (
 
 	// wireVersion covers these messages, the offers in them, and what a
 	// connection's two ends share in memory.
-	wireVersion = 1
+	wireVersion = 2
 
 	connHeadLen = 16
 	wireAddrLen = 24
@@ -38,6 +38,7 @@ const (
 
 	flagFlowControl = 1 << 0
 	flagSRQ         = 1 << 1
+	flagKeep        = 1 << 2 // the socket may carry another connection after this one
 )
 
 // rejectUnsupported answers a request of another wire version (IBA 12.6.7.2: unsupported request).
@@ -57,7 +58,8 @@ type connMsg struct {
 	param    verbs.ConnParam
 	src, dst netip.AddrPort // REQ only
 	tos      uint8          // REQ only
-	offer    []byte         // what the QP at the other end needs to know of this one
+	keep     bool
+	offer    []byte // what the QP at the other end needs to know of this one
 }
 
 // appendREQ appends m as a REQ.
@@ -84,6 +86,9 @@ func appendConnHead(b []byte, typ byte, m *connMsg) []byte {
 	}
 	if p.SRQ {
 		flags |= flagSRQ
+	}
+	if m.keep {
+		flags |= flagKeep
 	}
 	if typ == msgREQ {
 		retry, tos = p.RetryCount, m.tos
@@ -128,7 +133,7 @@ func parseREP(b []byte) (m connMsg, err error) {
 func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
 	flags, nPriv, nOffer := b[2], int(b[7]), int(binary.LittleEndian.Uint16(b[12:]))
 	switch {
-	case flags&^(flagFlowControl|flagSRQ) != 0 || b[5] > 7 || b[6] > 7 || b[15] != 0:
+	case flags&^(flagFlowControl|flagSRQ|flagKeep) != 0 || b[5] > 7 || b[6] > 7 || b[15] != 0:
 		return badMessage("connection parameters out of range")
 	case nPriv > maxPrivate:
 		return badMessage(strconv.Itoa(nPriv) + " bytes of private data")
@@ -145,6 +150,7 @@ func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
 		SRQ:                flags&flagSRQ != 0,
 		QPNum:              binary.LittleEndian.Uint32(b[8:]),
 	}
+	m.keep = flags&flagKeep != 0
 	m.offer = b[headLen+nPriv:]
 	return nil
 }

@@ -69,7 +69,7 @@ func TestMessagesOfWrongLength(t *testing.T) {
 func TestREQOutOfRange(t *testing.T) {
 	for name, spoil := range map[string]func(b []byte){
 		"type":          func(b []byte) { b[0] = msgREP },
-		"flags":         func(b []byte) { b[2] = 4 },
+		"flags":         func(b []byte) { b[2] = 8 },
 		"retry":         func(b []byte) { b[5] = 8 },
 		"rnr retry":     func(b []byte) { b[6] = 8 },
 		"private data":  func(b []byte) { b[7] = 57 },

@@ -181,12 +181,12 @@ func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
 	if err := c.hold(); err != nil {
 		return nil, err
 	}
-	ch, err := newChannel(c)
+	e, err := newEventFile()
 	if err != nil {
 		c.release()
 		return nil, err
 	}
-	return ch, nil
+	return newChannel(c, e), nil
 }
 
 func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {

@@ -98,7 +98,7 @@ func TestOfferRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := openFDs(t) - len(c.fds)
-			_, err := openOffer(c.blob, c.fds)
+			_, err := openOffer(c.blob, c.fds, nil)
 			require.ErrorIs(t, err, verbs.ErrProtocol)
 			require.Equal(t, before, openFDs(t))
 		})

@@ -18,7 +18,7 @@ import (
 // as a u32 after the type.
 const (
 	msgUp          = firstLinkMsg + iota // the sender can receive now
-	msgBye                               // orderly end
+	msgBye                               // orderly end; of a line, too, unless both ends keep it
 	msgNak                               // u8: what is wrong with your request, or mine
 	msgKick                              // look into your inbox
 	msgKicked                            // done
@@ -30,6 +30,7 @@ const (
 	msgBounceReady                       // done
 	msgNoBounce                          // no memory for it
 	msgWake                              // your eventfd is full; wake up
+	msgReady                             // orderly end, if msgBye did not come before; the line may be used again
 )
 
 // maxLinkMsg is the size of a link's receive buffer: there may be many links, and
@@ -41,12 +42,17 @@ const maxLinkMsg = 512
 const revokeTimeout = time.Second
 
 // link is the control connection of a connected QP: one goroutine that waits for
-// messages and for the hang-up.
+// messages and for the hang-up. Its socket may be a line, which outlives it.
 type link struct {
 	q        *qp
 	tx, rx   *socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte)
 	onHangup func(orderly bool, err error)
+
+	// sending orders what the link sends, of which nothing may follow its end: a
+	// line carries the next connection after that.
+	sending sync.Mutex
+	ended   bool
 
 	mu      sync.Mutex
 	cause   error // why we hung up; nil if the peer did, or for an orderly end
@@ -63,27 +69,67 @@ func newLink(q *qp, tx, rx *socket, onCM func([]byte), onHangup func(bool, error
 
 // tell sends a message that is only a type. A failure is the hang-up, which the
 // link's goroutine sees.
-func (l *link) tell(msg byte) { _ = l.tx.send([]byte{msg}, nil) }
+func (l *link) tell(msg byte) { l.send([]byte{msg}, nil) }
+
+func (l *link) send(msg []byte, fds []int) {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	if !l.ended {
+		_ = l.tx.send(msg, fds)
+	}
+}
+
+// sayBye is the last that the link sends. It returns false where the socket is to be
+// hung up, which says more.
+func (l *link) sayBye() bool {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	l.ended = true
+	if l.tx.line.sayBye() {
+		return true
+	}
+	_ = l.tx.send([]byte{msgBye}, nil)
+	return false
+}
 
 // tellKey sends a message about a key.
 func (l *link) tellKey(msg byte, key uint32) {
-	_ = l.tx.send(hostOrder.AppendUint32([]byte{msg}, key), nil)
+	l.send(hostOrder.AppendUint32([]byte{msg}, key), nil)
 }
 
-func (l *link) nak(code nakCode) { _ = l.tx.send([]byte{msgNak, byte(code)}, nil) }
+func (l *link) nak(code nakCode) {
+	l.tx.line.spoil()
+	l.send([]byte{msgNak, byte(code)}, nil)
+}
 
-// run reads the socket until it hangs up.
+// run reads the socket until it hangs up, or the connection has ended on a line that
+// goes on.
 func (l *link) run() {
 	buf := make([]byte, maxLinkMsg)
 	bye := false
 	for {
 		n, fds, err := l.rx.recv(buf)
-		if err == nil && buf[0] == msgBye && n == 1 {
+		if err == nil && (buf[0] == msgBye || buf[0] == msgReady) && n == 1 {
 			closeFDs(fds)
-			bye = true
-			break
+			ln := l.tx.line
+			if !ln.hears() {
+				bye = true
+				break
+			}
+			if !bye {
+				bye = true
+				l.endConnection(true)
+			}
+			if ln.listener == nil && buf[0] == msgBye {
+				continue
+			}
+			ln.peerDone()
+			return
 		}
-		if err == nil {
+		if err == nil && bye {
+			err = fmt.Errorf("%w: link message %d after the end of the connection", verbs.ErrProtocol, buf[0])
+			closeFDs(fds)
+		} else if err == nil {
 			err = l.handle(buf[:n], fds)
 		}
 		if err != nil {
@@ -108,15 +154,28 @@ func (l *link) close(err error) {
 	}
 	l.local, l.cause = true, err
 	l.mu.Unlock()
-	if err == nil {
-		l.tell(msgBye)
+	if err != nil {
+		l.tx.line.spoil()
+	} else if l.sayBye() {
+		l.endConnection(true)
+		return
 	}
 	l.tx.shutdown()
 }
 
-// hangup takes the link down: what the peer has published is still delivered,
-// then its memory is unmapped and everybody who waits is told.
+// hangup is the end of the socket.
 func (l *link) hangup(bye bool) {
+	l.tx.line.spoil()
+	l.endConnection(bye)
+	l.tx.close()
+	if l.rx != l.tx {
+		l.rx.close()
+	}
+}
+
+// endConnection takes the link down: what the peer has published is still delivered,
+// then its memory is let go of and everybody who waits is told.
+func (l *link) endConnection(bye bool) {
 	l.mu.Lock()
 	orderly, err := bye || l.local && l.cause == nil, l.cause
 	if !orderly && err == nil {
@@ -127,6 +186,10 @@ func (l *link) hangup(bye bool) {
 	l.q.linkDown(l, orderly)
 
 	l.mu.Lock()
+	if l.down {
+		l.mu.Unlock()
+		return
+	}
 	l.down = true
 	granted := l.granted
 	l.granted = nil
@@ -135,10 +198,6 @@ func (l *link) hangup(bye bool) {
 		m.unexport(l)
 	}
 	close(l.done)
-	l.tx.close()
-	if l.rx != l.tx {
-		l.rx.close()
-	}
 	if l.onHangup != nil {
 		l.onHangup(orderly, err)
 	}
@@ -177,6 +236,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 	case msgUp:
 		l.q.retry()
 	case msgNak:
+		l.tx.line.spoil()
 		l.q.gotNak(nakCode(msg[1]))
 	case msgKick:
 		l.q.progressInbox()
@@ -229,7 +289,8 @@ func (l *link) give(m *mr) bool {
 	if err != nil {
 		return false
 	}
-	_ = l.tx.send(m.offer().append([]byte{msgMR}), []int{fd})
+	m.mem.show(nil)
+	l.send(m.offer().append([]byte{msgMR}), []int{fd})
 	closeFDs([]int{fd})
 	return true
 }

@@ -169,8 +169,11 @@ type memory struct {
 
 	mu        sync.Mutex
 	committed int
+	first     int // what was committed at first
 	mrs       int
 	closed    bool
+	sharing   sharing
+	shown     mrShape // what of it was offered
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
@@ -183,7 +186,7 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{ctx: ctx, fd: fd, data: data, committed: committed}
+	m := &memory{ctx: ctx, fd: fd, data: data, committed: committed, first: committed}
 	ctx.mems.add(m)
 	return m, nil
 }
@@ -227,11 +230,32 @@ func (m *memory) Close() error {
 	}
 	m.closed = true
 	m.ctx.mems.remove(m)
+	m.ctx.release()
+	if m.sharing.line.keepMemory(m) {
+		m.data = nil
+		return nil
+	}
+	return m.free()
+}
+
+// free gives the memory itself back.
+func (m *memory) free() error {
 	err := unix.Munmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)
-	m.ctx.release()
 	return os.NewSyscallError("munmap", err)
+}
+
+// trim gives back what was committed later.
+func (m *memory) trim() error {
+	if m.committed == m.first {
+		return nil
+	}
+	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(m.committed-m.first))
+	if err == nil {
+		m.committed = m.first
+	}
+	return err
 }
 
 // hold keeps the memory for an MR; it fails when the memory is closed.

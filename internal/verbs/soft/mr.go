@@ -106,6 +106,24 @@ func (m *mr) invalidate() []*link {
 	return exports
 }
 
+// show notes that the memory is given to somebody who is not met on a line.
+func (m *memory) show(ln *line) {
+	m.mu.Lock()
+	m.sharing.show(ln)
+	m.mu.Unlock()
+}
+
+// showFirst notes that m, the first MR of an offer, is given to the peer on ln, and
+// says whether that has it mapped already.
+func (m *mr) showFirst(ln *line) (known bool) {
+	m.mem.mu.Lock()
+	defer m.mem.mu.Unlock()
+	shape := m.offer().shape()
+	known = m.mem.sharing.show(ln) && m.mem.shown == shape
+	m.mem.shown = shape
+	return known
+}
+
 // export notes that l is given the memory; false if the MR is closed or
 // invalidated. m.mu is held, by a giver until the memory is on its way: a
 // revocation must not overtake it.

@@ -5,6 +5,7 @@ package soft
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"strconv"
 
@@ -17,13 +18,20 @@ import (
 //
 //	0 version u8 | 1 flags u8 | 2 log2 entries u8 | 3 log2 bounce bytes u8 | 4 QPN u32
 //	8 number of MRs u8 | 9 reserved, 0 | 16 MRs, 32 bytes each
+//
+// On a line (line.go) flags may say that the inbox, the eventfd or the memory of the
+// first MR is that of the connection before; then there is no descriptor for it.
 const (
-	offerVersion = 1
+	offerVersion = 2
 	offerHeader  = 16
 	maxOffered   = 4 // MRs; others are asked for
 
-	offerEvent = 1 << 0
-	offerSRQ   = 1 << 1
+	offerEvent     = 1 << 0
+	offerSRQ       = 1 << 1
+	offerOldInbox  = 1 << 2
+	offerOldEvent  = 1 << 3
+	offerOldMemory = 1 << 4
+	offerFlags     = 1<<5 - 1
 )
 
 // offered is what a QP has offered and not yet been attached for.
@@ -61,18 +69,37 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 }
 
 func (q *qp) makeOffer() (*offered, error) {
-	o := &offered{fds: []int{q.in.fd}}
+	o := &offered{}
 	var flags byte
+	if q.in.sharing.show(q.line) {
+		flags |= offerOldInbox
+	} else {
+		o.fds = append(o.fds, q.in.fd)
+	}
 	if ch := q.recvCQ.channel; ch != nil {
 		flags |= offerEvent
-		o.fds = append(o.fds, ch.fd)
+		if ch.show(q.line) {
+			flags |= offerOldEvent
+		} else {
+			o.fds = append(o.fds, ch.fd)
+		}
 	}
 	if q.srq != nil {
 		flags |= offerSRQ
 		o.fds = append(o.fds, q.srq.fd)
 	}
 	var mrs []byte
-	for _, m := range q.exportable() {
+	for i, m := range q.exportable() {
+		// Only the first is kept: the peer could not tell several apart.
+		if i == 0 && m.showFirst(q.line) {
+			flags |= offerOldMemory
+			o.mrs = append(o.mrs, m)
+			mrs = m.offer().append(mrs)
+			continue
+		}
+		if i > 0 {
+			m.mem.show(nil)
+		}
 		m.mu.Lock()
 		fd, err := m.dupFD()
 		m.mu.Unlock()
@@ -126,11 +153,14 @@ func (m *mr) dupFD() (int, error) {
 // fdName is what the kernel calls a descriptor.
 func fdName(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
-// openOffer maps what a peer offers and takes fds, all of them also on error.
-func openOffer(b []byte, fds []int) (_ *peer, err error) {
+// openOffer maps what a peer offers and takes fds, all of them also on error. What is
+// kept on ln and not offered again is let go of.
+func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 	p := &peer{}
 	left := fds
+	old := ln.takePeer()
 	defer func() {
+		old.unmap()
 		closeFDs(left)
 		if err != nil {
 			p.unmap()
@@ -140,24 +170,29 @@ func openOffer(b []byte, fds []int) (_ *peer, err error) {
 		return nil, fmt.Errorf("%w: offer of %d bytes that is not of version %d", verbs.ErrProtocol, len(b), offerVersion)
 	}
 	flags, n := b[1], int(b[8])
-	want := 1 + n
-	if flags&offerEvent != 0 {
-		want++
-	}
-	if flags&offerSRQ != 0 {
-		want++
-	}
-	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^(offerEvent|offerSRQ) != 0 {
+	want := 1 + n - bits.OnesCount8(flags&(offerOldInbox|offerOldEvent|offerOldMemory)) + bits.OnesCount8(flags&(offerEvent|offerSRQ))
+	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 {
 		return nil, fmt.Errorf("%w: offer of %d bytes, %d MRs and %d descriptors", verbs.ErrProtocol, len(b), n, len(fds))
 	}
-	p.qpn = hostOrder.Uint32(b[4:])
-	out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
-	if err != nil {
+	if err := old.check(b); err != nil {
 		return nil, err
 	}
-	p.out = *out
-	next := 1
-	if flags&offerEvent != 0 {
+	p.qpn = hostOrder.Uint32(b[4:])
+	next := 0
+	if flags&offerOldInbox != 0 {
+		p.out, old.out = old.out, outbox{}
+		p.out.renew()
+	} else {
+		out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
+		if err != nil {
+			return nil, err
+		}
+		p.out = *out
+		next++
+	}
+	if flags&offerOldEvent != 0 {
+		p.door, old.door = old.door, nil
+	} else if flags&offerEvent != 0 {
 		if p.door, err = newDoorbell(left[next]); err != nil {
 			return nil, err
 		}
@@ -171,11 +206,39 @@ func openOffer(b []byte, fds []int) (_ *peer, err error) {
 		next++
 	}
 	for i := range n {
-		m, err := parseMROffer(b[offerHeader+i*mrOfferSize:]).open(left[next+i])
-		if err != nil {
-			return nil, err
+		o := parseMROffer(b[offerHeader+i*mrOfferSize:])
+		var m *remoteMR
+		if i == 0 && flags&offerOldMemory != 0 {
+			m, old.mr = old.mr, nil
+			m.key, m.access, m.addr = o.key, o.access, o.addr
+		} else {
+			if m, err = o.open(left[next]); err != nil {
+				return nil, err
+			}
+			next++
 		}
+		m.first = i == 0
 		p.add(m)
 	}
+	p.line = ln
 	return p, nil
+}
+
+// check checks an offer against what is kept of the peer: it must be what the flags
+// say, and of the same shape.
+func (k *keptPeer) check(b []byte) error {
+	flags := b[1]
+	bad := ""
+	switch {
+	case flags&offerOldInbox != 0 && (k.out.data == nil || k.out.geometry != geometry{shift: b[2], bounceShift: b[3]}):
+		bad = "inbox"
+	case flags&offerOldEvent != 0 && (k.door == nil || flags&offerEvent == 0):
+		bad = "eventfd"
+	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).shape() != k.mr.shape):
+		bad = "memory"
+	}
+	if bad != "" {
+		return fmt.Errorf("%w: offer of an %s of an earlier connection, where none like it is kept", verbs.ErrProtocol, bad)
+	}
+	return nil
 }

@@ -32,6 +32,7 @@ type peer struct {
 	again   bool      // it must be asked once more then
 	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
 	asked   bool      // likewise for an MR or for the bounce area
+	line    *line     // what it was met on; nil if that does not outlive the connection
 }
 
 // find returns the mapping of an MR, or nil.
@@ -59,6 +60,9 @@ func (p *peer) drop(rkey uint32) {
 		if m.key == rkey {
 			p.last = nil
 			p.mrs = append(p.mrs[:i], p.mrs[i+1:]...)
+			if m.first {
+				p.line.spoil() // the owner takes it for kept
+			}
 			_ = unix.Munmap(m.mapped)
 			return
 		}
@@ -84,6 +88,14 @@ type remoteMR struct {
 	addr   uint64
 	data   []byte // the MR
 	mapped []byte // the pages it lies in
+	shape  mrShape
+	first  bool // of its offer: it may be kept for the next connection
+}
+
+// mrShape is what a mapping of an MR depends on, beside the file.
+type mrShape struct {
+	size, off uint64
+	writable  bool
 }
 
 // mrOffer says where an MR is in the memfd that comes with it.
@@ -119,6 +131,10 @@ func parseMROffer(b []byte) mrOffer {
 	}
 }
 
+func (o mrOffer) shape() mrShape {
+	return mrShape{o.size, o.off, o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0}
+}
+
 // open maps the MR. A peer's pages are mapped writable only where we may write.
 func (o mrOffer) open(fd int) (*remoteMR, error) {
 	page := uint64(pageSize)
@@ -127,7 +143,7 @@ func (o mrOffer) open(fd int) (*remoteMR, error) {
 		return nil, fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.size, o.addr, o.off)
 	}
 	prot := unix.PROT_READ
-	if o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
+	if o.shape().writable {
 		prot |= unix.PROT_WRITE
 	}
 	skip := o.off % page
@@ -135,7 +151,7 @@ func (o mrOffer) open(fd int) (*remoteMR, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip : skip+o.size], mapped: mapped}, nil
+	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip : skip+o.size], mapped: mapped, shape: o.shape()}, nil
 }
 
 // dupFDs duplicates descriptors, all or none.

@@ -34,6 +34,7 @@ type qp struct {
 	peer    *peer // what is mapped of the other end; nil until connected
 	wake    bool  // the peer must be woken once mu is released
 	link    *link
+	line    *line // what the QP is to be connected on; nil if that ends with the connection
 	offered *offered
 	attr    verbs.QPAttr
 	timer   *time.Timer // runs retry, for requests that wait

@@ -209,7 +209,10 @@ func (q *qp) cqDied() {
 
 // wakeAll makes whoever sleeps on the QP's completions look at its state.
 func (q *qp) wakeAll() {
-	for _, c := range []*cq{q.recvCQ, q.sendCQ} {
+	for i, c := range []*cq{q.recvCQ, q.sendCQ} {
+		if i == 1 && c.channel == q.recvCQ.channel {
+			break // signalled already
+		}
 		c.mu.Lock()
 		if c.channel != nil {
 			c.channel.signal()

@@ -19,7 +19,7 @@ func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []
 
 // attachTo is attach, for a peer that must have the QPN want unless that is 0.
 func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
-	p, err := openOffer(peerOffer, peerFDs)
+	p, err := openOffer(peerOffer, peerFDs, l.tx.line)
 	if err == nil && want != 0 && p.qpn != want {
 		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, want)
 		p.unmap()
@@ -124,8 +124,19 @@ func (q *qp) dropPeer() {
 		c.detachLocked(q)
 	}
 	c.mu.Unlock()
-	q.peer.unmap()
+	if !q.peer.line.keepPeer(q.peer) {
+		q.peer.unmap()
+	}
 	q.peer = nil
+}
+
+// setLine says what the QP is to be connected on, before it makes its offer.
+func (q *qp) setLine(ln *line) {
+	q.mu.Lock()
+	q.line = ln
+	q.offered.close()
+	q.offered = nil
+	q.mu.Unlock()
 }
 
 // deliver takes what the peer has published into the CQ.

@@ -35,9 +35,14 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return fmt.Errorf("%w: no attributes", verbs.ErrInvalid)
 	}
 	q.mu.Lock()
+	l := q.link
 	dial, err := q.modify(attr, mask)
 	to := q.attr.DestQPN
+	reset := q.link == nil
 	q.unlock()
+	if l != nil && reset {
+		l.close(nil)
+	}
 	if dial != nil {
 		q.dial(dial, to)
 	}
@@ -64,11 +69,7 @@ func (q *qp) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (*bringUp, error)
 		q.toError()
 		return nil, nil
 	case verbs.QPReset:
-		l := q.link
 		q.reset()
-		if l != nil {
-			l.close(nil)
-		}
 		return nil, nil
 	}
 	if from == verbs.QPReset {
@@ -194,10 +195,15 @@ func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 // toInit makes what a QP needs outside RESET.
 func (q *qp) toInit() error {
 	// The SRQ's peers count on as many entries as it has receives.
-	in, err := newInbox(q.rq.max)
+	in, err := q.line.takeInbox(q.rq.max), error(nil)
+	if in == nil {
+		in, err = newInbox(q.rq.max)
+	}
 	if err == nil && q.srq != nil && in.reach != noReach {
 		// What the peer may send is not told in this inbox.
-		err = in.commitEntries()
+		if err = in.commitEntries(); err != nil {
+			in.close()
+		}
 	}
 	if err != nil {
 		return err
@@ -259,7 +265,8 @@ func (q *qp) reset() {
 	q.state.Store(uint32(verbs.QPReset))
 	q.endDial()
 	q.dropPeer()
-	q.link = nil
+	ln := q.line
+	q.link, q.line = nil, nil
 	q.offered.close()
 	q.offered = nil
 	if q.timer != nil {
@@ -285,5 +292,7 @@ func (q *qp) reset() {
 	in := q.in
 	q.in = nil
 	c.mu.Unlock()
-	in.close()
+	if !ln.keepInbox(in) {
+		in.close()
+	}
 }

@@ -165,14 +165,20 @@ type inbox struct {
 	emptied uint64 // bounce bytes taken
 	backed  bool   // the bounce area is committed
 	reach   uint64 // head must stay below; all entries are backed if it is noReach
+	sharing sharing
 }
 
 // noReach is the reach of a queue that is backed as a whole.
 const noReach = ^uint64(0)
 
+// geometryFor is that of our inboxes for n posted receives.
+func geometryFor(n int) geometry {
+	return geometry{shift: uint8(bits.Len(uint(max(n, 1) - 1))), bounceShift: bounceShift}
+}
+
 // newInbox makes an inbox for n posted receives.
 func newInbox(n int) (*inbox, error) {
-	g := geometry{shift: uint8(bits.Len(uint(max(n, 1) - 1))), bounceShift: bounceShift}
+	g := geometryFor(n)
 	committed, reach := g.firstEnd(), g.first()
 	if !canPopulate() || reach == 1<<g.shift {
 		committed, reach = g.bounceOff(), noReach
@@ -184,6 +190,17 @@ func newInbox(n int) (*inbox, error) {
 	in := &inbox{fd: fd, reach: reach}
 	in.init(data, g)
 	return in, nil
+}
+
+// renew takes everything out of an inbox that a peer has done with: entries have laps
+// of which none may look new to the next connection.
+func (in *inbox) renew() {
+	end := in.bounceOff()
+	if in.reach != noReach {
+		end = in.firstEnd()
+	}
+	clear(in.data[:end])
+	in.head, in.emptied = 0, 0
 }
 
 // commitEntries backs the entries that are not yet.
@@ -267,6 +284,9 @@ func (o *outbox) publish(op uint64, imm uint32, w1 uint64) {
 	atomic.StoreUint64((*uint64)(p), uint64(imm)|op<<32|o.lap(o.next)<<lapShift)
 	o.next++
 }
+
+// renew begins again with an inbox that its owner has renewed.
+func (o *outbox) renew() { o.next, o.credit, o.filled = 0, 0, 0 }
 
 // takeWake reports whether the receiver sleeps and wants to be woken for this
 // entry, and if so takes the duty to do it.

@@ -28,9 +28,9 @@ type recvQueue struct {
 	mask     uint32
 	wrs      atomic.Pointer[[]recvWR] // nil as long as all that was posted is blank
 	sges     []verbs.SGE              // maxSGE for each of wrs, made when first needed
-	flush    bool        // the QP is in ERR: what is posted is flushed
-	posted   uint32      // under mu; the same as tail
-	shared   *shared     // where the peer sees what is posted; nil before INIT
+	flush    bool                     // the QP is in ERR: what is posted is flushed
+	posted   uint32                   // under mu; the same as tail
+	shared   *shared                  // where the peer sees what is posted; nil before INIT
 	tail     atomic.Uint32
 	_        [64]byte      // the two ends are used by different processors
 	next     uint32        // receives taken

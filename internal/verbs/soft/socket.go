@@ -39,6 +39,8 @@ type socket struct {
 	rc syscall.RawConn
 
 	sendMu sync.Mutex // held over a send, so that its deadline is its own
+
+	line *line // set before anything is sent; nil if the socket ends with its connection
 }
 
 // newSocket puts fd, which must be non-blocking, into the poller and owns it,
@@ -287,7 +289,11 @@ func (s *socket) shutdown() {
 }
 
 // close closes the socket; a recv in progress ends with os.ErrClosed.
-func (s *socket) close() error { return s.f.Close() }
+func (s *socket) close() error {
+	err := s.f.Close()
+	s.line.free()
+	return err
+}
 
 // peerCred returns who the peer was when it connected, or when it began to listen.
 func (s *socket) peerCred() (pid int32, uid uint32, err error) {

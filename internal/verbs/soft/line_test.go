@@ -1,0 +1,316 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// linePair makes a connection to l over which both ends know of each other's memory.
+func linePair(t *testing.T, l *testID) (d, a *dataEnd) {
+	t.Helper()
+	d = dialData(t, unbuilt(t, l.LocalAddr()))
+	a = acceptData(t, l)
+	d.meet(d.next(verbs.CMEstablished).Param.PrivateData)
+	a.next(verbs.CMEstablished)
+	return d, a
+}
+
+// destroy ends an end in the order of verbs, the id last.
+func (e *dataEnd) destroy() {
+	e.t.Helper()
+	_ = e.Disconnect()
+	require.NoError(e.t, e.qp.Close())
+	require.NoError(e.t, e.cq.Close())
+	require.NoError(e.t, e.ch.Close())
+	require.NoError(e.t, e.mr.Close())
+	require.NoError(e.t, e.mem.Close())
+	require.NoError(e.t, e.CMID.Close())
+}
+
+// idle is how many lines of the process's dialers carry no connection.
+func (p *linePool) idle() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lines)
+}
+
+func (l *listener) restingLines() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.resting.Len()
+}
+
+func listenerOf(id *testID) *listener { return id.CMID.(*cmID).listen }
+
+// noLines waits until no line of an earlier test is left.
+func noLines(t *testing.T) {
+	t.Helper()
+	require.True(t, until(func() bool { return idleLines.idle() == 0 }))
+}
+
+// endBoth ends a connection and waits until its line is idle.
+func endBoth(t *testing.T, first, second *dataEnd) {
+	t.Helper()
+	first.destroy()
+	second.next(verbs.CMDisconnected)
+	second.destroy()
+	require.True(t, until(func() bool { return idleLines.idle() > 0 }), "the line is not idle")
+}
+
+// descriptors are the files behind what an end shows its peer.
+func (e *dataEnd) descriptors() [3]int {
+	return [3]int{e.qp.(*qp).in.fd, e.ch.(*compChannel).fd, e.mem.(*memory).fd}
+}
+
+// TestLine has connections come one after the other on one line. None finds anything
+// of those before it, whoever ends them and whatever was left unread.
+func TestLine(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	var local string
+	var before [2][3]int
+	for round := range 20 {
+		d, a := linePair(t, l)
+		now := [2][3]int{d.descriptors(), a.descriptors()}
+		if round > 0 {
+			require.Equal(t, local, d.LocalAddr().String())
+			require.Equal(t, before, now, "what the peer knows is used again")
+		}
+		local, before = d.LocalAddr().String(), now
+		for _, e := range []*dataEnd{d, a} {
+			var wc [1]verbs.WC
+			n, err := e.cq.Poll(wc[:])
+			require.NoError(t, err)
+			require.Zero(t, n, "round %d: %+v", round, wc)
+			require.Equal(t, make([]byte, dataSlots*dataSlot), e.mem.Bytes(), "memory of an earlier connection")
+		}
+		if round%4 < 2 {
+			done := make(chan error, 2)
+			go func() { done <- a.exchange(100) }()
+			go func() { done <- d.exchange(100) }()
+			require.NoError(t, <-done)
+			require.NoError(t, <-done)
+		}
+		// Nobody takes these, and there are as many as go into the queues.
+		for _, e := range []*dataEnd{d, a} {
+			for range dataSlots {
+				_, err := e.qp.PostSend([]verbs.SendWR{{
+					Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, Inline: bytes.Repeat([]byte{0xee}, dataSlot),
+					ImmData: 77, RKey: e.peer.rkey, RemoteAddr: e.peer.addr,
+				}})
+				if err != nil {
+					require.ErrorIs(t, err, verbs.ErrQueueFull)
+				}
+			}
+		}
+		if round%2 == 0 {
+			endBoth(t, d, a)
+		} else {
+			endBoth(t, a, d)
+		}
+	}
+}
+
+// TestLineIsDropped has one end let go of an idle line: the next dial makes another
+// connection, from the same address.
+func TestLineIsDropped(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	local := d.LocalAddr()
+	endBoth(t, d, a)
+	listening := listenerOf(l)
+	require.True(t, until(func() bool { return listening.restingLines() == 1 }))
+	listening.mu.Lock()
+	listening.wakeLine(listening.resting.Front()).sock.close()
+	listening.mu.Unlock()
+	d, a = linePair(t, l)
+	require.Equal(t, local, d.LocalAddr())
+	done := make(chan error, 2)
+	go func() { done <- a.exchange(100) }()
+	go func() { done <- d.exchange(100) }()
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+	endBoth(t, d, a)
+
+	// A listener that is closed is not found by way of a line either.
+	l.Close()
+	require.Zero(t, listening.restingLines())
+	d = dialData(t, unbuilt(t, l.LocalAddr()))
+	require.Equal(t, verbs.RejectNoService, d.next(verbs.CMRejected).Reason)
+}
+
+// TestLineOfASlowPeer has the acceptor end the connection and not destroy its end: the
+// next dial does not wait for that.
+func TestLineOfASlowPeer(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	require.NoError(t, a.Disconnect())
+	d.next(verbs.CMDisconnected)
+	d.destroy()
+	require.Zero(t, idleLines.idle())
+	d2, a2 := linePair(t, l)
+	require.NotEqual(t, d.LocalAddr(), d2.LocalAddr())
+	a.destroy()
+	endBoth(t, d2, a2)
+}
+
+// TestSpoiledLines has connections end otherwise than in good order, or after what a
+// peer cannot keep: their lines end with them.
+func TestSpoiledLines(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	for name, spoil := range map[string]func(d, a *dataEnd){
+		"MR closed": func(d, a *dataEnd) { require.NoError(t, a.mr.Close()) },
+		"MR invalidated": func(d, a *dataEnd) {
+			_, err := d.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRSendWithInv, ImmData: d.peer.rkey}})
+			require.NoError(t, err)
+		},
+		"access error": func(d, a *dataEnd) {
+			_, err := d.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: make([]byte, 8), RKey: d.peer.rkey}})
+			require.NoError(t, err)
+		},
+		"id closed before its QP": func(d, a *dataEnd) { require.NoError(t, d.CMID.Close()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLines(t)
+			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+			d, a := linePair(t, l)
+			spoil(d, a)
+			for _, e := range []*dataEnd{d, a} {
+				_ = e.Disconnect()
+				e.qp.Close()
+				e.cq.Close()
+				e.ch.Close()
+				e.mr.Close()
+				e.mem.Close()
+				e.CMID.Close()
+			}
+			require.True(t, until(func() bool { return d.CMID.(*cmID).sock.line.isClosed() && a.CMID.(*cmID).sock.line.isClosed() }))
+			require.Zero(t, d.CMID.(*cmID).sock.line.uses+a.CMID.(*cmID).sock.line.uses, "it was idle")
+			d, a = linePair(t, l)
+			endBoth(t, d, a)
+		})
+	}
+}
+
+func (ln *line) isClosed() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.closed
+}
+
+// TestLinesAreBounded has more connections at once than lines are kept, of which soon
+// nothing is left.
+func TestLinesAreBounded(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	const n = maxIdleLines + 20
+	l := listenAt(t, "127.0.0.1:0", n, verbs.CMOptions{})
+	var ends [][2]*dataEnd
+	for range n {
+		d, a := linePair(t, l)
+		ends = append(ends, [2]*dataEnd{d, a})
+	}
+	began := time.Now()
+	for _, e := range ends {
+		e[0].destroy()
+		e[1].next(verbs.CMDisconnected)
+		e[1].destroy()
+		require.LessOrEqual(t, idleLines.idle(), maxIdleLines)
+		require.LessOrEqual(t, listenerOf(l).restingLines(), maxIdleLines)
+	}
+	if time.Since(began) < lineIdle/2 {
+		require.Positive(t, idleLines.idle())
+	}
+	require.True(t, until(func() bool { return idleLines.idle() == 0 && listenerOf(l).restingLines() == 0 }))
+}
+
+// TestREQForAnotherLine has a dialer ask on its line for what is not its own.
+func TestREQForAnotherLine(t *testing.T) {
+	noLeaks(t)
+	for name, spoil := range map[string]func(m *connMsg){
+		"destination": func(m *connMsg) { m.dst = addrPlus(m.dst) },
+		"source":      func(m *connMsg) { m.src = addrPlus(m.src) },
+		"not to keep": func(m *connMsg) { m.keep = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLines(t)
+			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+			d, a := linePair(t, l)
+			endBoth(t, d, a)
+			ln := idleLines.take(soft0, d.RemoteAddr().Addr(), d.RemoteAddr(), &verbs.CMOptions{})
+			require.NotNil(t, ln)
+			defer ln.sock.close()
+			m := connMsg{src: ln.src, dst: ln.dst, keep: true}
+			spoil(&m)
+			malformed := l.ListenStats().Malformed
+			require.NoError(t, ln.sock.send(appendREQ(nil, &m), nil))
+			waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == malformed+1 })
+			l.nothing()
+		})
+	}
+}
+
+func addrPlus(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), a.Port()^1) }
+
+// TestOldOffersRefused opens offers of what was never given, or is of another shape.
+func TestOldOffersRefused(t *testing.T) {
+	in, err := newInbox(16)
+	require.NoError(t, err)
+	defer in.close()
+	out, err := openOutbox(in.fd, in.geometry)
+	require.NoError(t, err)
+	kept := &line{agreed: true, peer: &keptPeer{out: *out}}
+	other := in.geometry
+	other.shift++
+	for name, c := range map[string]struct {
+		ln    *line
+		flags byte
+		g     geometry
+		mrs   []mrOffer
+	}{
+		"inbox without a line":   {nil, offerOldInbox, in.geometry, nil},
+		"inbox on a fresh line":  {&line{}, offerOldInbox, in.geometry, nil},
+		"eventfd without a line": {nil, offerOldInbox | offerEvent | offerOldEvent, in.geometry, nil},
+		"eventfd never given":    {kept, offerOldInbox | offerEvent | offerOldEvent, in.geometry, nil},
+		"inbox of another shape": {kept, offerOldInbox, other, nil},
+		"memory never given":     {kept, offerOldInbox | offerOldMemory, in.geometry, []mrOffer{{key: 1, size: 4096}}},
+		"memory without an MR":   {kept, offerOldInbox | offerOldMemory, in.geometry, nil},
+	} {
+		b := make([]byte, offerHeader)
+		b[0], b[1], b[2], b[3], b[8] = offerVersion, c.flags, c.g.shift, c.g.bounceShift, byte(len(c.mrs))
+		for _, o := range c.mrs {
+			b = o.append(b)
+		}
+		if c.ln == kept {
+			again, err := openOutbox(in.fd, in.geometry)
+			require.NoError(t, err)
+			kept.peer.unmap()
+			kept.peer = &keptPeer{out: *again}
+		}
+		_, err := openOffer(b, nil, c.ln)
+		require.ErrorIs(t, err, verbs.ErrProtocol, name)
+		require.Nil(t, kept.peer.mapped(c.ln == kept), name)
+	}
+	kept.free()
+}
+
+// mapped is what is still mapped of a kept peer that an offer was opened for.
+func (k *keptPeer) mapped(opened bool) []byte {
+	if k == nil || !opened {
+		return nil
+	}
+	return k.out.data
+}
