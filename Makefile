@@ -31,7 +31,7 @@ fuzz:
 # Each round measures everything once, so that what is compared stands side by side.
 # make bench BENCH=Echo measures a part, which leaves the documentation alone; benchstat
 # reads what is in OUT.
-COUNT ?= 6
+COUNT ?= 5
 BENCH ?= .
 BENCH_TIME ?= 0.1s
 documented := docs/bench/software.txt

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,35 +64,40 @@ func httpCases() (cases []benchCase) {
 	return cases
 }
 
+// visitors are the clients of the case that runs, which is run with more and more
+// repetitions: their connections stay.
+var visitors struct {
+	of  string
+	all []*http.Client
+}
+
+// visit returns n clients of the case that runs.
+func visit(m meter, n int, at site, transport string, p protocol) ([]*http.Client, error) {
+	if visitors.of != m.Name() {
+		for _, c := range visitors.all {
+			c.CloseIdleConnections()
+		}
+		visitors.of, visitors.all = m.Name(), nil
+	}
+	for len(visitors.all) < n {
+		t, err := at.roundTripper(transport, p)
+		if err != nil {
+			return nil, err
+		}
+		visitors.all = append(visitors.all, &http.Client{Transport: t})
+	}
+	return visitors.all[:n], nil
+}
+
 // fetch has clients fetch n pages together.
 func fetch(m meter, n int, at site, transport string, p protocol, clients, size int) {
 	url := fmt.Sprintf("%s://%s/%d", p.scheme(), httpHost, size)
-	all := make([]*http.Client, min(clients, n))
+	all, err := visit(m, min(clients, n), at, transport, p)
+	if err != nil {
+		m.Fatal(err)
+	}
 	trips := make([]latency.Histogram, len(all))
-	var failed atomic.Pointer[error]
-	together := func(f func(i int) error) {
-		var wg sync.WaitGroup
-		for i := range all {
-			wg.Go(func() {
-				if err := f(i); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
-			})
-		}
-		wg.Wait()
-		if err := failed.Load(); err != nil {
-			m.Fatal(*err)
-		}
-	}
-	for i := range all {
-		t, err := at.roundTripper(transport, p)
-		if err != nil {
-			m.Fatal(err)
-		}
-		all[i] = &http.Client{Transport: t}
-		defer t.CloseIdleConnections()
-	}
-	together(func(i int) error { // connections are made before the clock runs
+	err = sharing(len(all), func(i int) error { // connections are made before the clock runs
 		for range min(n, 4) {
 			if err := get(all[i], url, p, size); err != nil {
 				return err
@@ -101,10 +105,13 @@ func fetch(m meter, n int, at site, transport string, p protocol, clients, size 
 		}
 		return nil
 	})
+	if err != nil {
+		m.Fatal(err)
+	}
 	var left atomic.Int64
 	left.Store(int64(n))
 	m.ResetTimer()
-	together(func(i int) error {
+	err = sharing(len(all), func(i int) error {
 		for left.Add(-1) >= 0 {
 			start := time.Now()
 			if err := get(all[i], url, p, size); err != nil {
@@ -115,6 +122,9 @@ func fetch(m meter, n int, at site, transport string, p protocol, clients, size 
 		return nil
 	})
 	m.StopTimer()
+	if err != nil {
+		m.Fatal(err)
+	}
 	roundTrips.Reset()
 	for i := range trips {
 		roundTrips.Merge(&trips[i])

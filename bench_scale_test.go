@@ -220,7 +220,7 @@ func (c *crowd) measure() (sum usage, err error) {
 func (c *crowd) idle() (busy float64, err error) {
 	interval := 100 * time.Millisecond
 	if c.conns >= 1000 {
-		interval = time.Second
+		interval = 300 * time.Millisecond
 	}
 	time.Sleep(interval / 10) // ends that still poll give up
 	cpu := func() (sum time.Duration) {

@@ -17,6 +17,7 @@ type row struct {
 	work, against string
 	target        target
 	values        func(res *results, procs string) []float64
+	limit         func(res *results) []float64 // what the machine allows; may be nil
 }
 
 // target bounds the median of the values.
@@ -78,14 +79,24 @@ func caseOf(work, procs, transport string) string {
 
 // faster is how many times the rate of another ours is, by a metric that counts time.
 func faster(title, work, metric, other string, t target) row {
-	return row{title, transportNames[other], t, func(res *results, procs string) []float64 {
+	return row{work: title, against: transportNames[other], target: t, values: func(res *results, procs string) []float64 {
 		return res.sample(caseOf(work, procs, other), metric).over(res.sample(caseOf(work, procs, ours), metric))
 	}}
 }
 
+// within is faster with what a limit, which does nothing but move the bytes within one
+// process, comes to against the other.
+func within(limit, title, work, metric, other string, t target) row {
+	r := faster(title, work, metric, other, t)
+	r.limit = func(res *results) []float64 {
+		return res.sample(caseOf(work, "one", other), metric).over(res.sample(caseOf(work, "one", limit), metric))
+	}
+	return r
+}
+
 // longer is how many times as long as another ours takes.
 func longer(title, work, metric, other string, t target) row {
-	return row{title, transportNames[other], t, func(res *results, procs string) []float64 {
+	return row{work: title, against: transportNames[other], target: t, values: func(res *results, procs string) []float64 {
 		return res.sample(caseOf(work, procs, ours), metric).over(res.sample(caseOf(work, procs, other), metric))
 	}}
 }
@@ -98,7 +109,7 @@ func more(title, work, metric, other string, t target) row {
 // twoAgainstOne is the rate with the other end in a process of its own, against that
 // within one process.
 func twoAgainstOne(title, work, metric string) row {
-	return row{title, transportNames[ours], atLeast(0.8), func(res *results, procs string) []float64 {
+	return row{work: title, against: transportNames[ours], target: atLeast(0.8), values: func(res *results, procs string) []float64 {
 		if procs != "two" {
 			return nil
 		}
@@ -108,7 +119,7 @@ func twoAgainstOne(title, work, metric string) row {
 
 // counted is a metric of ours by itself, in units of unit.
 func counted(title, work, metric string, unit float64, t target) row {
-	return row{title, "", t, func(res *results, procs string) []float64 {
+	return row{work: title, target: t, values: func(res *results, procs string) []float64 {
 		values := res.sample(caseOf(work, procs, ours), metric).values()
 		for i := range values {
 			values[i] /= unit
@@ -137,8 +148,8 @@ func streams() section {
 	} {
 		title, work := "writes of "+spaced(size.name), "Stream/size="+size.name
 		s.rows = append(s.rows,
-			faster(title, work, "ns/op", "tcp", size.tcp),
-			faster(title, work, "ns/op", "unix", size.unix),
+			within("ring", title, work, "ns/op", "tcp", size.tcp),
+			within("ring", title, work, "ns/op", "unix", size.unix),
 			faster(title, work, "ns/op", "ring", size.ring))
 	}
 	return s
@@ -148,8 +159,8 @@ func roundTrips() section {
 	s := section{title: "Round trips", note: "How many times shorter; against the ping-pong, how many times as long."}
 	echo := func(size string) string { return "Echo/size=" + size }
 	s.rows = append(s.rows,
-		faster("64 B, both awake, median", echo("64B"), "p50-ns", "tcp", atLeast(15)),
-		faster("64 B, both awake, median", echo("64B"), "p50-ns", "unix", atLeast(8)),
+		within("pingpong", "64 B, both awake, median", echo("64B"), "p50-ns", "tcp", atLeast(15)),
+		within("pingpong", "64 B, both awake, median", echo("64B"), "p50-ns", "unix", atLeast(8)),
 		longer("64 B, both awake, median", echo("64B"), "p50-ns", "pingpong", atMost(3)),
 		faster("64 B, both awake, 99th percentile", echo("64B"), "p99-ns", "tcp", none),
 		faster("64 B, both awake, 99th percentile", echo("64B"), "p99-ns", "unix", none))
@@ -210,17 +221,20 @@ func manyConnections() section {
 		"Connections are made by eight goroutines; in turn, eight goroutines use all of them one after the other."}
 	for _, n := range []string{"1", "10", "100", "1000", "10000"} {
 		title := grouped(n) + " open, "
-		if n == "1" {
-			title = "1 open, "
-		}
 		few, all := "Scale/conns="+n+"/active=few", "Scale/conns="+n+"/active=all"
+		if n == "1" { // the first of a process tells nothing of the rate, and it is all there are
+			s.rows = append(s.rows,
+				faster(title+"echoes per second", few, "ns/op", "tcp", none),
+				faster(title+"99th percentile", few, "p99-ns", "tcp", none))
+			continue
+		}
 		s.rows = append(s.rows,
 			more(title+"rate of connecting", few, "conns/s", "tcp", none),
 			more(title+"rate of connecting", few, "conns/s", "unix", none),
-			faster(title+"8 active: echoes per second", few, "ns/op", "tcp", none),
-			faster(title+"8 active: 99th percentile", few, "p99-ns", "tcp", none),
-			faster(title+"all in turn: echoes per second", all, "ns/op", "tcp", none),
-			faster(title+"all in turn: 99th percentile", all, "p99-ns", "tcp", none))
+			faster(title+"8 active, echoes per second", few, "ns/op", "tcp", none),
+			faster(title+"8 active, 99th percentile", few, "p99-ns", "tcp", none),
+			faster(title+"all in turn, echoes per second", all, "ns/op", "tcp", none),
+			faster(title+"all in turn, 99th percentile", all, "p99-ns", "tcp", none))
 	}
 	return s
 }

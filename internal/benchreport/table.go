@@ -15,6 +15,7 @@ type line struct {
 	work, against string
 	target        target
 	one, two      *spread // nil where nothing was measured
+	limit         *spread
 }
 
 type evaluated struct {
@@ -34,6 +35,12 @@ func evaluate(plan []section, res *results) []evaluated {
 				if values := r.values(res, procs); len(values) > 0 {
 					sp := spreadOf(values)
 					*cell = &sp
+				}
+			}
+			if r.limit != nil {
+				if values := r.limit(res); len(values) > 0 {
+					sp := spreadOf(values)
+					l.limit = &sp
 				}
 			}
 			if l.one != nil || l.two != nil {
@@ -79,7 +86,7 @@ func cell(s *spread) string {
 	return fmt.Sprintf("%s (%s to %s)", number(s.median), low, high)
 }
 
-var columns = []string{"work", "against", "target", "one process", "two processes"}
+var columns = []string{"work", "against", "target", "limit", "one process", "two processes"}
 
 // writeText prints the table for a terminal.
 func writeText(w io.Writer, sections []evaluated) error {
@@ -98,9 +105,9 @@ func writeText(w io.Writer, sections []evaluated) error {
 		return strings.TrimSpace(cell(s) + " " + verdict)
 	}
 	for _, s := range sections {
-		fmt.Fprintf(tw, "\t\t\t\t\n%s\t\t\t\t\n", strings.ToUpper(s.title))
+		fmt.Fprintf(tw, "\t\t\t\t\t\n%s\t\t\t\t\t\n", strings.ToUpper(s.title))
 		for _, l := range s.lines {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", l.work, l.against, l.target, text(l.target, l.one), text(l.target, l.two))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", l.work, l.against, l.target, text(none, l.limit), text(l.target, l.one), text(l.target, l.two))
 		}
 	}
 	if err := tw.Flush(); err != nil {
@@ -135,7 +142,7 @@ func markdown(res *results, sections []evaluated) []byte {
 				work = ""
 			}
 			before = l.work
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", work, l.against, l.target, text(l.target, l.one), text(l.target, l.two))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", work, l.against, l.target, text(none, l.limit), text(l.target, l.one), text(l.target, l.two))
 		}
 	}
 	return b.Bytes()

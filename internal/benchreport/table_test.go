@@ -140,3 +140,30 @@ func TestRunRefuses(t *testing.T) {
 		require.Error(t, run(args, new(bytes.Buffer)), "%v", args)
 	}
 }
+
+// TestDocumentation has the table and the charts in docs be those of the raw output that
+// lies beside them. make bench writes them all; after a change of this program
+// go run ./internal/benchreport -docs docs/BENCHMARKS.md -charts docs/bench docs/bench/software.txt
+// does.
+func TestDocumentation(t *testing.T) {
+	const docs = "../../docs"
+	page, err := os.ReadFile(docs + "/BENCHMARKS.md")
+	require.NoError(t, err)
+	again := filepath.Join(t.TempDir(), "BENCHMARKS.md")
+	require.NoError(t, os.WriteFile(again, page, 0o644))
+	charts := t.TempDir()
+	require.NoError(t, run([]string{"-docs", again, "-charts", charts, docs + "/bench/software.txt"}, new(bytes.Buffer)))
+	got, err := os.ReadFile(again)
+	require.NoError(t, err)
+	require.Equal(t, string(got), string(page))
+	drawn, err := os.ReadDir(charts)
+	require.NoError(t, err)
+	require.NotEmpty(t, drawn)
+	for _, chart := range drawn {
+		want, err := os.ReadFile(filepath.Join(charts, chart.Name()))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(docs, "bench", chart.Name()))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), chart.Name())
+	}
+}
