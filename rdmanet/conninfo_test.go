@@ -26,8 +26,8 @@ func TestConns(t *testing.T) {
 		require.Equal(t, StateEstablished, i.State)
 		require.WithinDuration(t, time.Now(), i.Since, patience)
 		require.Equal(t, sendDepth, i.SendQueueSize)
-		require.GreaterOrEqual(t, i.Registered, DefaultReadBuffer)
-		require.Equal(t, DefaultReadBuffer, i.ReadBuffer)
+		require.Equal(t, client.Stats().ReadBuffer, i.ReadBuffer)
+		require.GreaterOrEqual(t, i.Registered, i.ReadBuffer)
 	}
 	c, s := at[false], at[true]
 	require.Equal(t, client.LocalAddr().String(), c.Local.String())
@@ -36,7 +36,7 @@ func TestConns(t *testing.T) {
 	require.Equal(t, c.Remote, s.Local)
 	require.Zero(t, c.Unread)
 	require.Equal(t, 1001, s.Unread)
-	require.Equal(t, DefaultReadBuffer-1001, c.Writable)
+	require.Equal(t, c.WriteBuffer-1001, c.Writable)
 	require.Equal(t, s.Credits-int(client.Stats().MessagesSent), c.Credits, "messages that are out")
 	require.EqualValues(t, 1001, c.BytesWritten)
 	require.LessOrEqual(t, c.SendQueue, int(client.Stats().MessagesSent))

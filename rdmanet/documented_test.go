@@ -1,11 +1,15 @@
 package rdmanet
 
 import (
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,6 +29,67 @@ func TestLogLinesAreDocumented(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile("`(rdmanet: [^`]+)`").FindAllStringSubmatch(doc, -1) {
 		require.True(t, logged[m[1]], "%q is described and never logged", m[1])
+	}
+}
+
+// TestErrorTextsAreTrue looks in the code for every text that docs/TROUBLESHOOTING.md
+// explains: for each of its parts where "..." stands for what differs.
+func TestErrorTextsAreTrue(t *testing.T) {
+	code := codeOf(t, ".", "../cm", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/ibv")
+	// These are the system's.
+	for _, err := range []error{syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed, syscall.ENOENT} {
+		code += err.Error() + "\n"
+	}
+	heading := regexp.MustCompile("(?m)^### (.*)$")
+	text := regexp.MustCompile("`([^`]+)`")
+	texts := 0
+	for _, h := range heading.FindAllStringSubmatch(readDoc(t, "TROUBLESHOOTING.md"), -1) {
+		for _, m := range text.FindAllStringSubmatch(h[1], -1) {
+			texts++
+			for part := range strings.SplitSeq(m[1], "...") {
+				part = strings.Trim(part, " :")
+				assert.True(t, strings.Contains(code, part), "%q is explained and nowhere in the code", part)
+			}
+		}
+	}
+	require.Greater(t, texts, 40)
+}
+
+// TestErrorsAreDocumented looks for every exported error value, and every reason for a
+// fallback, in docs/TROUBLESHOOTING.md.
+func TestErrorsAreDocumented(t *testing.T) {
+	doc := readDoc(t, "TROUBLESHOOTING.md")
+	declared := regexp.MustCompile(`(?m)^(?:var |\t)(Err[A-Z]\w*) += `)
+	n := 0
+	for _, pkg := range []string{"rdmanet", "cm", "ring"} {
+		for _, m := range declared.FindAllStringSubmatch(codeOf(t, "../"+pkg), -1) {
+			n++
+			require.Contains(t, doc, "`"+pkg+"."+m[1]+"`")
+		}
+	}
+	require.Greater(t, n, 20)
+	for _, reason := range fallbackNames {
+		require.Contains(t, doc, "| `"+reason+"` |")
+	}
+}
+
+// TestLinks follows the links between README.md and the pages of docs.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, "../README.md") {
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
+			assert.NoError(t, err, "a link of %s", page)
+		}
+		if name := strings.TrimPrefix(page, "../"); name != "README.md" {
+			assert.Contains(t, string(readme), "]("+name+")", "README.md does not lead there")
+		}
 	}
 }
 
