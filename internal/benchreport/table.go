@@ -90,7 +90,8 @@ var columns = []string{"work", "against", "target", "limit", "one process", "two
 
 // writeText prints the table for a terminal.
 func writeText(w io.Writer, sections []evaluated) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b bytes.Buffer
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(columns, "\t"))
 	missed := 0
 	text := func(t target, s *spread) string {
@@ -112,6 +113,11 @@ func writeText(w io.Writer, sections []evaluated) error {
 	}
 	if err := tw.Flush(); err != nil {
 		return err
+	}
+	for row := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(row, " \n")); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "\n%d missed\n", missed)
 	return err
