@@ -41,6 +41,7 @@ type Conn struct {
 	waiter    [2]waiter
 	busyPoll  atomic.Int64 // of SetBusyPoll
 
+	pace pacer       // guarded by the read lock
 	busy atomic.Bool // progress was cut short: poll again before sleeping
 
 	rx        sync.Mutex

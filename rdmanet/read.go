@@ -37,9 +37,7 @@ func (c *Conn) read(p []byte) (int, error) {
 	}
 	for {
 		c.rx.Lock()
-		if c.recv.Buffered() < len(p) {
-			c.progress()
-		}
+		c.look(len(p))
 		if n := min(c.recv.Buffered(), len(p)); n > 0 {
 			if n > copyUnderLock {
 				a, b := c.unread(n)
@@ -63,6 +61,28 @@ func (c *Conn) read(p []byte) (int, error) {
 		if err := c.wait(dirRead); err != nil {
 			return 0, err
 		}
+	}
+}
+
+// look polls, if less than want is buffered. The caller holds rx and the read lock.
+func (c *Conn) look(want int) {
+	buffered := c.recv.Buffered()
+	if buffered == 0 {
+		c.pace.empty = true
+		if c.pace.gap > 0 {
+			c.rx.Unlock()
+			c.pace.pause()
+			c.rx.Lock()
+		}
+	}
+	if buffered < want {
+		c.progress()
+	}
+	if n := c.recv.Buffered(); n > 0 && c.pace.empty && c.pace.found(c.rxStats.messages, n) {
+		c.tx.Lock()
+		sent := c.txStats.messages
+		c.tx.Unlock()
+		c.pace.start(sent)
 	}
 }
 
@@ -113,6 +133,9 @@ func (c *Conn) tryRead() bool {
 	c.rx.Lock()
 	defer c.rx.Unlock()
 	c.progress()
+	if c.recv.Buffered() == 0 {
+		c.pace.misses++
+	}
 	return c.recv.Buffered() > 0 || c.has(flagPeerFIN|flagFailed) || c.busy.Load()
 }
 
@@ -183,9 +206,7 @@ func (c *Conn) await(limit int) ([]byte, error) {
 	}
 	for {
 		c.rx.Lock()
-		if c.recv.Buffered() == 0 || c.recv.Buffered() < limit {
-			c.progress()
-		}
+		c.look(max(limit, 1))
 		if n := c.recv.Buffered(); n > 0 {
 			if limit > 0 {
 				n = min(n, limit)

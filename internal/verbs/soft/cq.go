@@ -237,10 +237,33 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		v = armedAny // armed both ways, any completion counts (IBA 11.4.2.2)
 	}
 	c.armed = v
+	cooled := false
 	for _, q := range c.rx {
+		cooled = cooled || q.in.hot
+		q.in.hot, q.in.calm = false, 0
 		atomic.StoreUint32(q.in.armed, v)
 	}
+	if cooled {
+		return fenceAll()
+	}
 	return nil
+}
+
+// calmEntries is how many entries a receiver takes without arming its CQ before it is
+// taken to be one that stays awake.
+const calmEntries = 64
+
+// warm notes that n entries were taken from in and lets the sender off its fences once
+// there have been enough of them. Nothing is hot while the CQ is armed.
+func (c *cq) warm(in *inbox, n uint32) {
+	if in.calm += n; in.calm < calmEntries || !remoteFences.Load() {
+		return
+	}
+	c.settle()
+	if c.armed == armedNot {
+		in.hot = true
+		atomic.StoreUint32(in.armed, armedHot)
+	}
 }
 
 func (c *cq) overrunError() error {
@@ -267,16 +290,22 @@ func (c *cq) fired() bool {
 func (c *cq) takeEvent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fired() {
-		c.event = true
-		c.armed = armedNot
-		for _, q := range c.rx {
-			atomic.StoreUint32(q.in.armed, armedNot)
-		}
-	}
+	c.settle()
 	event := c.event
 	c.event = false
 	return event
+}
+
+// settle takes note of an event that a peer has signalled: the CQ is not armed any more.
+func (c *cq) settle() {
+	if !c.fired() {
+		return
+	}
+	c.event = true
+	c.armed = armedNot
+	for _, q := range c.rx {
+		atomic.StoreUint32(q.in.armed, armedNot)
+	}
 }
 
 // attach makes the CQ consume the inbox of q, whose peer is src.

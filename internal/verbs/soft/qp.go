@@ -73,6 +73,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 		return nil, fmt.Errorf("%w: capacities %+v, where up to %d requests of %d SGEs and %d bytes inline are possible",
 			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
 	}
+	wantRemoteFences()
 	q := &qp{ctx: p.ctx, pd: p, init: *attr, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
 	if attr.SRQ != nil {

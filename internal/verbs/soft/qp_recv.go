@@ -78,6 +78,9 @@ func (q *qp) receive(wc []verbs.WC) int {
 			q.firstMessage()
 		}
 		q.solicited = solicited>>32&entrySolicited != 0
+		if !in.hot {
+			q.recvCQ.warm(in, uint32(n))
+		}
 	}
 	return n
 }

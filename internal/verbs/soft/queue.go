@@ -19,7 +19,7 @@ import (
 //	0    posted   u32  receives posted in total                   receiver
 //	4    consumed u32  entries taken in total (SRQ only)          receiver
 //	8    emptied  u64  bounce bytes taken in total                receiver
-//	128  armed    u32  the receiver sleeps; the producer clears   both
+//	128  armed    u32  whether the receiver sleeps; the producer clears   both
 //	132  status   u32  state, access flags and RNR timer          receiver
 //	256  filled   u64  bounce bytes produced in total             producer
 //	384  lens     u32 x capacity  bytes each posted receive takes receiver
@@ -62,7 +62,12 @@ const (
 	armedNot       = 0
 	armedAny       = 1
 	armedSolicited = 2
+	// armedHot is armedNot of a receiver that will call for a fence before it sleeps.
+	armedHot = 3
 )
+
+// sleeps says what an armed word says of its receiver.
+func sleeps(armed uint32) bool { return armed == armedAny || armed == armedSolicited }
 
 // Bounds of what a peer may offer.
 const (
@@ -166,6 +171,8 @@ type inbox struct {
 	backed  bool   // the bounce area is committed
 	reach   uint64 // head must stay below; all entries are backed if it is noReach
 	sharing sharing
+	hot     bool   // armed says armedHot
+	calm    uint32 // entries taken since the CQ was armed
 }
 
 // noReach is the reach of a queue that is backed as a whole.
@@ -275,14 +282,22 @@ func openOutbox(fd int, g geometry) (*outbox, error) {
 	return o, nil
 }
 
-// publish puts an entry into the queue; the caller has seen that there is room.
+// publish puts an entry into the queue; the caller has seen that there is room, and
+// looks at armed next.
 func (o *outbox) publish(op uint64, imm uint32, w1 uint64) {
 	p := unsafe.Add(o.entries, int(o.next&o.mask)*entrySize)
 	*(*uint64)(unsafe.Add(p, 8)) = w1
-	// The atomic store orders everything before it, and on both processors also
-	// the load of armed after it.
-	atomic.StoreUint64((*uint64)(p), uint64(imm)|op<<32|o.lap(o.next)<<lapShift)
-	o.next++
+	w0 := uint64(imm) | op<<32 | o.lap(o.next)<<lapShift
+	if atomic.LoadUint32(o.armed) == armedHot && remoteFences.Load() {
+		publishUnfenced((*uint64)(p), w0)
+	} else {
+		// The atomic store orders everything before it, and on both processors also
+		// the load of armed after it.
+		atomic.StoreUint64((*uint64)(p), w0)
+	}
+	if o.next++; o.next%(cacheLine/entrySize) == 0 {
+		prefetchWrite(unsafe.Add(o.entries, int((o.next+2*cacheLine/entrySize)&o.mask)*entrySize))
+	}
 }
 
 // renew begins again with an inbox that its owner has renewed.

@@ -1,0 +1,124 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// needRemoteFences waits until the process takes part.
+func needRemoteFences(t *testing.T) {
+	t.Helper()
+	wantRemoteFences()
+	eventually(t, remoteFences.Load)
+}
+
+// post sends a message from a to b.
+func post(a, b *side, data []byte) {
+	wr := writeImm(b, 0, data, 0)
+	wr.Flags |= verbs.SendSignaled
+	a.post(wr)
+	a.next()
+}
+
+// makeHot makes the receiver one that has been awake for long.
+func makeHot(s *side) {
+	s.cq.mu.Lock()
+	defer s.cq.mu.Unlock()
+	s.cq.settle()
+	s.cq.armed = armedNot
+	s.cq.warm(s.qp.in, calmEntries)
+}
+
+// TestUnfencedPublication: a receiver that goes to sleep while its sender publishes
+// without a fence either finds the message or is woken. Without the fence that the
+// receiver calls for, some of these messages are lost.
+func TestUnfencedPublication(t *testing.T) {
+	needRemoteFences(t)
+	a, b := newConnected(t, defaults())
+	rounds := 50_000
+	if testing.Short() {
+		rounds = 10_000
+	}
+	// The publication is late where the processor has to fetch the lines before it.
+	data := make([]byte, 8*cacheLine)
+	var start, posted atomic.Int64
+	go func() {
+		for i := range int64(rounds) {
+			for start.Load() != i+1 {
+			}
+			post(a, b, data)
+			posted.Store(i + 1)
+		}
+	}()
+	woken := uint64(0)
+	for i := range int64(rounds) {
+		b.postRecv(1, 0)
+		clear(b.bytes(0, len(data)))
+		makeHot(b)
+		start.Store(i + 1)
+		for range i % 1000 { // meets the post at ever different moments
+			_ = start.Load()
+		}
+		require.NoError(t, b.cq.ReqNotify(false))
+		n, err := b.cq.Poll(make([]verbs.WC, 4))
+		require.NoError(t, err)
+		for posted.Load() != i+1 {
+		}
+		if n == 0 {
+			require.Greater(t, a.qp.QPStats().WakeupsSent, woken, "nobody woke the receiver of message %d, which did not see it", i)
+			b.next()
+		}
+		woken = a.qp.QPStats().WakeupsSent
+	}
+}
+
+// TestHotReceiver: a receiver is hot when it has taken enough without sleeping, its
+// sender wakes nobody then, and it is cold again as soon as it arms its CQ.
+func TestHotReceiver(t *testing.T) {
+	needRemoteFences(t)
+	a, b := newConnected(t, defaults())
+	armed := func() uint32 { return atomic.LoadUint32(b.qp.in.armed) }
+	send := func(n int) {
+		for range n {
+			b.postRecv(1, 0)
+			post(a, b, nil)
+			b.next()
+		}
+	}
+	send(calmEntries - 1)
+	require.EqualValues(t, armedNot, armed())
+	send(1)
+	require.EqualValues(t, armedHot, armed())
+	before := a.qp.QPStats().WakeupsSent
+	send(1)
+	require.Equal(t, before, a.qp.QPStats().WakeupsSent)
+
+	require.NoError(t, b.cq.ReqNotify(false))
+	require.EqualValues(t, armedAny, armed())
+	send(1)
+	require.Equal(t, before+1, a.qp.QPStats().WakeupsSent)
+	require.EqualValues(t, armedNot, armed())
+	send(calmEntries - 2)
+	require.EqualValues(t, armedNot, armed(), "it slept not long ago")
+	send(1)
+	require.EqualValues(t, armedHot, armed())
+	require.True(t, b.cq.takeEvent(), "the event that came meanwhile is kept")
+}
+
+// TestArmedIsNotHot: messages that are taken while the CQ is armed do not disarm it.
+func TestArmedIsNotHot(t *testing.T) {
+	needRemoteFences(t)
+	a, b := newConnected(t, defaults())
+	require.NoError(t, b.cq.ReqNotify(true)) // for solicited ones, which these are not
+	for range 2 * calmEntries {
+		b.postRecv(1, 0)
+		post(a, b, nil)
+		b.next()
+	}
+	require.EqualValues(t, armedSolicited, atomic.LoadUint32(b.qp.in.armed))
+}
