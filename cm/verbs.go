@@ -113,6 +113,7 @@ const (
 	CapSendInv     = verbs.CapSendInv
 	CapSameHost    = verbs.CapSameHost
 	CapSynchronous = verbs.CapSynchronous
+	CapODP         = verbs.CapODP
 
 	TransportUnknown  = verbs.TransportUnknown
 	TransportIB       = verbs.TransportIB

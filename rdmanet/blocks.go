@@ -85,7 +85,7 @@ func (s *sendBlocks) mustWait() bool {
 }
 
 func newSendBlock(e *endpoint) (*sendBlock, error) {
-	memory, err := e.pinned.alloc(e.pd.Context(), sendBlockSize, sendBlockSize)
+	memory, err := e.pinned.alloc(e.pd.Context(), sendBlockSize, sendBlockSize, sendBlockSize)
 	if err != nil {
 		return nil, err
 	}

@@ -41,10 +41,12 @@ type endpoint struct {
 
 	firstRing   uint32
 	maxRing     uint32
+	granted     int  // bytes of memory in use: the credit block and the ring as granted
 	inline      int  // the largest inline data
 	sameHost    bool // the device reaches this host only, and knows of a peer's death
 	synchronous bool // the device is done with the source when PostSend returns
 	rekeys      bool // both ends know of growth with a new rkey
+	onDemand    bool // the peer's writes back the ring; otherwise it is committed when granted
 	writeImm    bool // doorbells ride on the WRITE; otherwise a SEND follows it
 
 	sends sendDoorbells // only without writeImm
@@ -72,6 +74,7 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
+	e.onDemand = e.synchronous && attr.Caps&verbs.CapODP != 0
 	if !e.sameHost {
 		e.firstRing, e.maxRing = s.net.first, s.net.most
 	}
@@ -81,7 +84,12 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 			_ = e.pinned.release()
 		}
 	}()
-	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), ring.DataOffset+int(e.firstRing)); err != nil {
+	e.granted = ring.DataOffset + int(e.firstRing)
+	committed := e.granted
+	if e.onDemand {
+		committed = ring.DataOffset // the credit block is read before the peer has written it
+	}
+	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), e.granted, committed); err != nil {
 		return nil, err
 	}
 	e.data = e.memory.Bytes()[ring.DataOffset : ring.DataOffset+int(e.maxRing)]

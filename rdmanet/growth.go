@@ -47,8 +47,13 @@ func (e *endpoint) enlarge(size uint32) error {
 	if !e.synchronous && !e.rekeys {
 		return fmt.Errorf("%w: the peer knows of no growth with a new rkey", verbs.ErrNotSupported)
 	}
-	if err := e.pinned.commit(e.memory, ring.DataOffset+int(size)); err != nil || e.synchronous {
+	granted := ring.DataOffset + int(size)
+	if err := e.pinned.grant(e.memory, e.granted, granted, e.onDemand); err != nil {
 		return err
+	}
+	e.granted = granted
+	if e.synchronous {
+		return nil
 	}
 	mr, err := e.registerRing(size)
 	if err == nil {

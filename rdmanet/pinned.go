@@ -30,14 +30,15 @@ func newPinnedMemory() *pinnedMemory {
 	return m
 }
 
-// alloc maps size bytes of which committed are backed at once.
-func (m *pinnedMemory) alloc(ctx verbs.Context, size, committed int) (verbs.Memory, error) {
-	if err := m.charge(committed); err != nil {
+// alloc maps size bytes of which granted may come into use, which are charged, and
+// committed are backed at once.
+func (m *pinnedMemory) alloc(ctx verbs.Context, size, granted, committed int) (verbs.Memory, error) {
+	if err := m.charge(granted); err != nil {
 		return nil, err
 	}
 	memory, err := ctx.AllocMemory(size, committed)
 	if err != nil {
-		m.refund(committed)
+		m.refund(granted)
 		return nil, err
 	}
 	m.mu.Lock()
@@ -47,25 +48,25 @@ func (m *pinnedMemory) alloc(ctx verbs.Context, size, committed int) (verbs.Memo
 }
 
 // free takes back an alloc that nobody has used.
-func (m *pinnedMemory) free(memory verbs.Memory, committed int) error {
+func (m *pinnedMemory) free(memory verbs.Memory, granted int) error {
 	m.mu.Lock()
 	m.mapped = slices.DeleteFunc(m.mapped, func(o verbs.Memory) bool { return o == memory })
 	m.mu.Unlock()
-	m.refund(committed)
+	m.refund(granted)
 	return memory.Close()
 }
 
-// commit backs the first n bytes of memory.
-func (m *pinnedMemory) commit(memory verbs.Memory, n int) error {
-	if n <= memory.Committed() {
-		return nil
-	}
-	more := n - memory.Committed()
-	if err := m.charge(more); err != nil {
+// grant charges what memory, of which granted bytes are in use, is to have more, up to
+// n bytes, and backs that unless the device does so on demand.
+func (m *pinnedMemory) grant(memory verbs.Memory, granted, n int, onDemand bool) error {
+	if err := m.charge(n - granted); err != nil {
 		return err
 	}
+	if onDemand {
+		return nil
+	}
 	if err := memory.Commit(n); err != nil {
-		m.refund(more)
+		m.refund(n - granted)
 		return err
 	}
 	return nil

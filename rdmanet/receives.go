@@ -65,7 +65,7 @@ const (
 )
 
 func (s *sendDoorbells) init(e *endpoint, ctx verbs.Context, depth int) (err error) {
-	if s.memory, err = e.pinned.alloc(ctx, depth*sentLen, depth*sentLen); err != nil {
+	if s.memory, err = e.pinned.alloc(ctx, depth*sentLen, depth*sentLen, depth*sentLen); err != nil {
 		return err
 	}
 	if s.mr, err = e.pd.RegMR(s.memory.Bytes()[:depth*sentLen], verbs.AccessLocalWrite); err != nil {

@@ -17,8 +17,8 @@ import (
 // same kind but is not in there, so that it may be full; a cgroup bounds both.
 const devShm = "/dev/shm"
 
-// perConnection is the shared memory of one end that has just begun: its ring, and
-// a page each for what lies before that and for its queue.
+// perConnection is the shared memory of one end that has been round its first ring:
+// that, and a page each for what lies before it and for its queue.
 const perConnection = rdmanet.DefaultReadBuffer + 2*4096
 
 // checkMemory checks the memory that the software device shares between processes.

@@ -66,7 +66,8 @@ type Context interface {
 
 // Memory is page-aligned memory outside the Go heap.
 type Memory interface {
-	// Bytes is the whole mapping. Touching it past the committed part is not allowed.
+	// Bytes is the whole mapping. Touching it past the committed part is not allowed,
+	// but where a peer has written (CapODP).
 	Bytes() []byte
 	// Committed is how many bytes from the start may be touched.
 	Committed() int
@@ -96,10 +97,14 @@ const (
 	// unless it had to wait for the peer; memory of inline data of any size is
 	// never looked at again.
 	CapSynchronous
+	// CapODP: registered memory need not be committed to be written by a peer, whose
+	// writes back what they touch (on-demand paging, ibv_query_device_ex(3)). Only
+	// the peer's: this side may touch it when the peer has.
+	CapODP
 )
 
 // capNames are the names of the DeviceCaps, lowest bit first.
-var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous"}
+var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging"}
 
 // Names are the names of the abilities that are there.
 func (c DeviceCaps) Names() []string {

@@ -9,6 +9,6 @@ import (
 func TestDeviceCapsSayTheirNames(t *testing.T) {
 	assert.Empty(t, DeviceCaps(0).String())
 	assert.Equal(t, "write with immediate, SRQ", (CapWriteImm | CapSRQ).String())
-	assert.Equal(t, []string{"synchronous"}, (CapSynchronous | 1<<30).Names())
-	assert.Len(t, (2*CapSynchronous - 1).Names(), len(capNames), "each has one")
+	assert.Equal(t, []string{"on-demand paging"}, (CapODP | 1<<30).Names())
+	assert.Len(t, (2*CapODP - 1).Names(), len(capNames), "each has one")
 }

@@ -68,6 +68,9 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 	if c.dev.writeImm() {
 		caps |= verbs.CapWriteImm
 	}
+	if canPopulate() {
+		caps |= verbs.CapODP
+	}
 	return verbs.DeviceAttr{
 		FWVer:           "1",
 		NodeGUID:        c.dev.guid,

@@ -107,7 +107,7 @@ func populate(b []byte) error {
 }
 
 // canPopulate says whether the kernel can do that, which it can since Linux 5.14.
-// Where it cannot, owners back everything from the beginning.
+// Where it cannot, owners back everything from the beginning, and have no CapODP.
 var canPopulate = sync.OnceValue(func() bool {
 	b, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -246,12 +246,16 @@ func (m *memory) free() error {
 	return os.NewSyscallError("munmap", err)
 }
 
-// trim gives back what was committed later.
+// trim gives back what was committed later, or backed by the peer's writes.
 func (m *memory) trim() error {
-	if m.committed == m.first {
+	end := m.committed
+	if canPopulate() {
+		end = len(m.data)
+	}
+	if end == m.first {
 		return nil
 	}
-	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(m.committed-m.first))
+	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(end-m.first))
 	if err == nil {
 		m.committed = m.first
 	}

@@ -90,6 +90,7 @@ type remoteMR struct {
 	mapped []byte // the pages it lies in
 	shape  mrShape
 	first  bool // of its offer: it may be kept for the next connection
+	backed backedPages
 }
 
 // mrShape is what a mapping of an MR depends on, beside the file.

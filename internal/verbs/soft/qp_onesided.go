@@ -42,6 +42,7 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 		}
 		if wr.Flags&verbs.SendInline != 0 {
 			copy(dst, wr.Inline)
+			prefetchBehind(dst)
 		} else if !q.gather(dst, wr.SGList) {
 			return failed(verbs.WCLocProtErr)
 		}
@@ -59,7 +60,7 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 
 // published looks whether the receiver of the entry just published must be woken.
 func (q *qp) published(p *peer, op uint64) {
-	if atomic.LoadUint32(p.out.armed) != armedNot && p.out.takeWake(op&entrySolicited != 0) && p.door != nil {
+	if sleeps(atomic.LoadUint32(p.out.armed)) && p.out.takeWake(op&entrySolicited != 0) && p.door != nil {
 		q.wake = true
 		q.stats.WakeupsSent++
 		return
@@ -112,7 +113,11 @@ func (q *qp) target(p *peer, st status, wr *verbs.SendWR, n uint32, need verbs.A
 	if m.access&need == 0 || off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
 		return nil, failed(verbs.WCRemAccessErr)
 	}
-	return m.data[off : off+uint64(n)], succeeded
+	b := m.data[off : off+uint64(n)]
+	if need != verbs.AccessRemoteRead && !m.back(b, off) {
+		return nil, failed(verbs.WCRemOpErr)
+	}
+	return b, succeeded
 }
 
 // sgeLength adds up a list of at most maxSGE entries.

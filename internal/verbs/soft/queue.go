@@ -207,7 +207,7 @@ func (in *inbox) renew() {
 		end = in.firstEnd()
 	}
 	clear(in.data[:end])
-	in.head, in.emptied = 0, 0
+	in.head, in.emptied, in.hot, in.calm = 0, 0, false, 0
 }
 
 // commitEntries backs the entries that are not yet.

@@ -58,6 +58,25 @@ func testMemory(t *testing.T, s *suite) {
 		}
 	})
 
+	s.needs(t, verbs.CapODP, "OnDemand", func(e *env) {
+		// The peer may write where nothing was committed, in any order, and over and over.
+		page := os.Getpagesize()
+		p := e.pair(PairConfig{})
+		m, err := e.ctx.AllocMemory(200*page, page)
+		require.NoError(e.t, err)
+		closeAtEnd(e.t, "Memory", m)
+		mr := e.mr(p.B.PD, m.Bytes()[100:], everything)
+		for i, off := range []int{190*page - 8, 150*page - 100, 5 * page, 5*page + 8, 199*page - 100, 64*page - 101, 0} {
+			fill(p.A.Mem[:page], i)
+			wr := writeWR(uint64(i), p.A.SGL(0, page), p.B, 0)
+			wr.RemoteAddr, wr.RKey = mr.Addr()+uint64(off), mr.RKey()
+			p.A.Post(wr)
+			p.A.SentOK(uint64(i), verbs.WCRDMAWrite)
+			sameBytes(e.t, p.A.Mem[:page], m.Bytes()[100+off:][:page])
+		}
+		require.Equal(e.t, page, m.Committed())
+	})
+
 	s.run(t, "Invalid", func(e *env) {
 		for _, c := range [][2]int{{0, 0}, {-1, 0}, {4096, -1}, {4096, 1 << 20}} {
 			_, err := e.ctx.AllocMemory(c[0], c[1])
