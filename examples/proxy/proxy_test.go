@@ -48,15 +48,6 @@ func echoServer(t *testing.T) place {
 	return at
 }
 
-func dial(t *testing.T, at place) net.Conn {
-	t.Helper()
-	conn, err := at.Dial(t.Context(), at.address)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	return conn
-}
-
 // echo sends a message to an echo server and waits for its return.
 func echo(conn net.Conn) error {
 	if _, err := io.WriteString(conn, "hello"); err != nil {

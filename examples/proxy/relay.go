@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
@@ -36,12 +38,9 @@ func (r *relay) run() error {
 	return r.cause
 }
 
-// carry copies one direction to its end and passes the end on. The copy holds no
-// bytes of its own: io.Copy finds the WriteTo and ReadFrom of an RDMA connection, so
-// that the kernel reads from and writes to registered memory, and it takes no more from
-// one side than the other side takes.
+// carry copies one direction to its end and passes the end on.
 func (r *relay) carry(to, from net.Conn) int64 {
-	n, err := io.Copy(to, from)
+	n, err := transfer(to, from)
 	if err == nil {
 		err = endpoint.CloseWrite(to)
 	}
@@ -49,6 +48,52 @@ func (r *relay) carry(to, from net.Conn) int64 {
 		r.abort(err)
 	}
 	return n
+}
+
+// transfer copies one direction to its end. It holds no bytes of its own: io.Copy
+// finds the WriteTo and ReadFrom of an RDMA connection, so that the kernel reads from and
+// writes to registered memory, and it takes no more from one side than the other takes.
+func transfer(to, from net.Conn) (int64, error) {
+	if rdma(from) || !rdma(to) {
+		return io.Copy(to, from)
+	}
+	source := &counter{Reader: from}
+	n, err := io.Copy(to, source)
+	if errors.Is(err, syscall.EPIPE) && source.n == n {
+		err = atEnd(from, err)
+	}
+	return n, err
+}
+
+// atEnd waits for the end of a direction whose reader has closed. RDMA's ReadFrom
+// says EPIPE before there is anything to send, while to TCP that is no harm until
+// something comes: and the other direction may have bytes on their way.
+func atEnd(from net.Conn, pipe error) error {
+	n, err := from.Read(make([]byte, 1))
+	switch {
+	case n > 0:
+		return pipe
+	case err == io.EOF:
+		return nil
+	}
+	return err
+}
+
+// A counter counts what is read.
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
+func rdma(conn net.Conn) bool {
+	_, ok := endpoint.Stats(conn)
+	return ok
 }
 
 // abort resets both connections: whatever broke one side, the other learns of it as it
@@ -70,7 +115,7 @@ func reset(conn net.Conn) {
 
 // release closes a connection whose both directions have ended.
 func release(conn net.Conn) {
-	if _, ok := endpoint.Stats(conn); ok { // RDMA's
+	if rdma(conn) {
 		setLinger(conn, int(lastBytes.Seconds()))
 	}
 	_ = conn.Close()

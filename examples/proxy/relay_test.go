@@ -77,6 +77,44 @@ func TestCloseIsTheEnd(t *testing.T) {
 	})
 }
 
+// TestClientThatHasClosedAlready closes an RDMA client before its connection is carried
+// on. What it sent arrives; only an answer finds that nobody is there.
+func TestClientThatHasClosedAlready(t *testing.T) {
+	for _, answer := range []string{"", "too late"} {
+		at := local(t, "rdma")
+		l, err := at.Listen(t.Context(), at.address)
+		require.NoError(t, err)
+		defer l.Close()
+		at.address = l.Addr().String()
+		client, accepted := dial(t, at), accept(t, l)
+		at = local(t, "tcp")
+		l, err = at.Listen(t.Context(), at.address)
+		require.NoError(t, err)
+		defer l.Close()
+		at.address = l.Addr().String()
+		dialled, server := dial(t, at), accept(t, l)
+
+		_, err = io.WriteString(client, "hello")
+		require.NoError(t, err)
+		require.NoError(t, client.Close())
+		done := make(chan error)
+		go func() { done <- (&relay{client: accepted, server: dialled}).run() }()
+		got, err := io.ReadAll(server)
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(got))
+		if answer == "" {
+			require.NoError(t, server.Close())
+			require.NoError(t, <-done)
+			continue
+		}
+		for err = nil; err == nil; {
+			_, err = io.WriteString(server, answer)
+		}
+		assert.True(t, brokenByPeer(err), err)
+		assert.ErrorIs(t, <-done, syscall.EPIPE)
+	}
+}
+
 func TestReset(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, r *route) {
 		for _, by := range []string{"client", "server"} {

@@ -107,17 +107,29 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// connect returns both ends of a connection through the proxies, with a deadline
-// that only a test that hangs meets.
+// connect returns both ends of a connection through the proxies.
 func (r *route) connect(t *testing.T) (client, server net.Conn) {
 	t.Helper()
-	client, err := r.entry.Dial(t.Context(), r.entry.address)
+	client = dial(t, r.entry)
+	return client, accept(t, r.l)
+}
+
+// dial connects to a place, with a deadline that only a test that hangs meets.
+func dial(t *testing.T, at place) net.Conn {
+	t.Helper()
+	conn, err := at.Dial(t.Context(), at.address)
 	require.NoError(t, err)
-	server, err = r.l.Accept()
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return conn
+}
+
+// accept is the same for the other end.
+func accept(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	conn, err := l.Accept()
 	require.NoError(t, err)
-	for _, conn := range []net.Conn{client, server} {
-		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	}
-	return client, server
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	return conn
 }
