@@ -48,7 +48,7 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	counter("credits_received_total", "Credits received.", func(d *rdmanet.DeviceStats) uint64 { return d.CreditsReceived }),
 	counter("credits_sent_total", "Credits sent.", func(d *rdmanet.DeviceStats) uint64 { return d.CreditsSent }),
 	counter("keepalives_sent_total", "Heartbeats sent to silent peers.", func(d *rdmanet.DeviceStats) uint64 { return d.KeepAlivesSent }),
-	counter("wakeups_sent_total", "System calls that woke a sleeping peer.", func(d *rdmanet.DeviceStats) uint64 { return d.WakeupsSent }),
+	counter("wakeups_sent_total", "Messages for which a sleeping peer was woken.", func(d *rdmanet.DeviceStats) uint64 { return d.WakeupsSent }),
 	counter("wakeups_suppressed_total", "Messages for which no peer had to be woken.", func(d *rdmanet.DeviceStats) uint64 { return d.WakeupsSuppressed }),
 	counter("wakeups_rescued_total", "Sleeps that a timer had to end; always 0.", func(d *rdmanet.DeviceStats) uint64 { return d.RescuedWakeups }),
 	counter("spins_total", "Waits that ended while polling.", func(d *rdmanet.DeviceStats) uint64 { return d.Spins }),
