@@ -16,6 +16,9 @@ const (
 	// listener keeps it for longer, so that it is seldom dialed in vain.
 	lineIdle         = 500 * time.Millisecond
 	listenerLineIdle = 2 * lineIdle
+	// lineLinger is how long a line waits for the peer's application to close its end,
+	// with the goroutine of the connection: not so long that it is taken for a leak.
+	lineLinger = lineIdle / 5
 	// maxIdleLines bounds the idle lines of the process's dialers, and those of
 	// each listener.
 	maxIdleLines = 64
@@ -225,7 +228,7 @@ func (ln *line) settle() {
 }
 
 // lingering are lines whose peer has not said yet that it is done.
-var lingering = timeoutList{after: lineIdle}
+var lingering = timeoutList{after: lineLinger}
 
 // giveUp does not wait for the peer any more.
 func (ln *line) giveUp() {
