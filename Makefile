@@ -1,11 +1,15 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test test-softroce test-programs test-browser bench-softroce race fuzz bench lint cross examples ci
+.PHONY: all test test-std test-softroce test-programs test-browser bench-softroce race fuzz bench lint cross examples ci
 
 all: lint test
 
 test:
 	go test ./...
+
+# Tests of the standard library over rdmanet; internal/stdtest/tests.txt says which.
+test-std:
+	go run ./internal/stdtest
 
 # Real verbs, in virtual machines with the kernel's soft-RoCE. It says what to install.
 test-softroce:
