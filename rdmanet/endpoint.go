@@ -41,13 +41,14 @@ type endpoint struct {
 
 	firstRing   uint32
 	maxRing     uint32
-	granted     int  // bytes of memory in use: the credit block and the ring as granted
-	inline      int  // the largest inline data
-	sameHost    bool // the device reaches this host only, and knows of a peer's death
-	synchronous bool // the device is done with the source when PostSend returns
-	rekeys      bool // both ends know of growth with a new rkey
-	onDemand    bool // the peer's writes back the ring; otherwise it is committed when granted
-	writeImm    bool // doorbells ride on the WRITE; otherwise a SEND follows it
+	granted     int    // bytes of memory in use: the credit block and the ring as granted
+	looked      uint64 // bytes of the stream whose place this end may look at, if onDemand
+	inline      int    // the largest inline data
+	sameHost    bool   // the device reaches this host only, and knows of a peer's death
+	synchronous bool   // the device is done with the source when PostSend returns
+	rekeys      bool   // both ends know of growth with a new rkey
+	onDemand    bool   // the peer's writes back the ring; otherwise it is committed when granted
+	writeImm    bool   // doorbells ride on the WRITE; otherwise a SEND follows it
 
 	sends sendDoorbells // only without writeImm
 

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -51,6 +52,7 @@ func (e *endpoint) enlarge(size uint32) error {
 	if err := e.pinned.grant(e.memory, e.granted, granted, e.onDemand); err != nil {
 		return err
 	}
+	e.looked = min(e.looked, uint64(e.granted-ring.DataOffset))
 	e.granted = granted
 	if e.synchronous {
 		return nil
@@ -60,6 +62,22 @@ func (e *endpoint) enlarge(size uint32) error {
 		e.grown = mr
 	}
 	return err
+}
+
+// look makes ready for a look at the first n bytes of the stream: a peer that says it
+// has written them may lie, and where nobody wrote there need not be memory.
+func (e *endpoint) look(n uint64) error {
+	size := uint64(e.granted - ring.DataOffset)
+	if n = max(n, 2*e.looked); n >= size {
+		n = size
+	}
+	if err := e.memory.Commit(ring.DataOffset + int(n)); err != nil {
+		return err
+	}
+	if e.looked = n; n == size {
+		e.looked = math.MaxUint64 // until the ring grows
+	}
+	return nil
 }
 
 // ringKey is the key of the ring as granted.

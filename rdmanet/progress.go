@@ -87,6 +87,12 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 			c.violation(err)
 			return false
 		}
+		if n := c.recv.ReceivedBytes(); c.ep.onDemand && n > c.ep.looked {
+			if err := c.ep.look(n); err != nil {
+				c.fail(syscall.ENOMEM, err)
+				return false
+			}
+		}
 		c.rxStats.messages++
 		if bell.Grown {
 			c.ep.changeOver()
