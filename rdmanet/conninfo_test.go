@@ -9,7 +9,7 @@ import (
 )
 
 func TestConns(t *testing.T) {
-	require.Empty(t, Conns(), "of the tests before")
+	waitForNone(t)
 	client, server := pair(t)
 	write(t, client, 1000)
 	_, err := client.Write([]byte{1})
@@ -40,6 +40,12 @@ func TestConns(t *testing.T) {
 	require.Equal(t, s.Credits-int(client.Stats().MessagesSent), c.Credits, "messages that are out")
 	require.EqualValues(t, 1001, c.BytesWritten)
 	require.LessOrEqual(t, c.SendQueue, int(client.Stats().MessagesSent))
+}
+
+// waitForNone waits for connections of tests before that are still being torn down.
+func waitForNone(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(Conns()) == 0 }, patience, time.Millisecond)
 }
 
 // arrived is how much there is to read, without waiting.

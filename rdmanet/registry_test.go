@@ -56,6 +56,7 @@ func since(now, before map[string]uint64) map[string]uint64 {
 
 func TestReadStats(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
+		waitForNone(t)
 		before := ReadStats()
 		client, server, err := dialPair(&fl.dialer, &fl.listen)
 		require.NoError(t, err)
@@ -101,6 +102,7 @@ func TestReadStats(t *testing.T) {
 }
 
 func TestReadStatsCountsStalls(t *testing.T) {
+	waitForNone(t)
 	before := ReadStats()
 	client, server := flavour{dialer: Dialer{ReadBuffer: MinReadBuffer}, listen: ListenConfig{ReadBuffer: MinReadBuffer}}.pair(t)
 	done := make(chan error, 1)
@@ -118,6 +120,7 @@ func TestReadStatsCountsStalls(t *testing.T) {
 
 func TestReadStatsCountsFailures(t *testing.T) {
 	t.Run("reset", func(t *testing.T) {
+		waitForNone(t)
 		before := ReadStats()
 		client, server := pair(t)
 		require.NoError(t, server.SetLinger(0))
@@ -129,6 +132,7 @@ func TestReadStatsCountsFailures(t *testing.T) {
 		require.Equal(t, map[string]uint64{"ECONNRESET": 1}, counted(t, client.Device(), before).Errors)
 	})
 	t.Run("gone", func(t *testing.T) {
+		waitForNone(t)
 		before := ReadStats()
 		client, server := pair(t)
 		server.ep.abort() // as if the process had died
@@ -204,6 +208,7 @@ func TestReadStatsOfListeners(t *testing.T) {
 // connection may be counted twice, or be missed between its life and the sums.
 func TestReadStatsMonotonic(t *testing.T) {
 	const rounds, size = 60, 100
+	waitForNone(t)
 	before := ReadStats()
 	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
