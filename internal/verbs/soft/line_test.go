@@ -314,3 +314,22 @@ func (k *keptPeer) mapped(opened bool) []byte {
 	}
 	return k.out.data
 }
+
+// TestLineTrims has the memory of a connection grow by what the peer wrote: that is given
+// back when the line is idle, and what was not used more is kept as it is.
+func TestLineTrims(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	m, err := newMemory(soft0.sharedContext(), 64*pageSize, pageSize)
+	require.NoError(t, err)
+	soft0.sharedContext().mems.remove(m)
+	defer func() { require.NoError(t, m.free()) }()
+	m.sharing.known = true
+	require.NoError(t, m.trim())
+	require.True(t, m.sharing.known)
+	m.data[40*pageSize] = 1
+	require.NoError(t, m.trim())
+	require.False(t, m.sharing.known, "the peer takes for backed what is not")
+	require.Equal(t, pageSize, backing(t, m.fd))
+	require.Zero(t, m.data[40*pageSize])
+}

@@ -246,18 +246,16 @@ func (m *memory) free() error {
 	return os.NewSyscallError("munmap", err)
 }
 
-// trim gives back what was committed later, or backed by the peer's writes.
+// trim gives back what was committed later, and with it what the peer's writes had
+// backed, of which it has to learn anew.
 func (m *memory) trim() error {
-	end := m.committed
-	if canPopulate() {
-		end = len(m.data)
+	var st unix.Stat_t
+	if err := unix.Fstat(m.fd, &st); err != nil || st.Blocks*512 <= int64(m.first) {
+		return err
 	}
-	if end == m.first {
-		return nil
-	}
-	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(end-m.first))
+	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(len(m.data)-m.first))
 	if err == nil {
-		m.committed = m.first
+		m.committed, m.sharing.known = m.first, false
 	}
 	return err
 }

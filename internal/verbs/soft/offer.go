@@ -211,7 +211,6 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		if i == 0 && flags&offerOldMemory != 0 {
 			m, old.mr = old.mr, nil
 			m.key, m.access, m.addr = o.key, o.access, o.addr
-			clear(m.backed.bits) // its owner may have given back what was not committed
 		} else {
 			if m, err = o.open(left[next]); err != nil {
 				return nil, err
