@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // sshServer serves what sshd does for -L, -R and commands, of which it has one: cat.
@@ -30,10 +32,15 @@ func newSSHKey(t *testing.T) ssh.Signer {
 	return signer
 }
 
+// sshBuffer holds all that a test sends in one direction. x/crypto/ssh answers some
+// messages from the goroutine that reads, so two ends that both wait for room wait for
+// ever, on any transport: TCP hides it behind buffers of several megabytes.
+const sshBuffer = 16 << 20
+
 // sshPair starts a server on rdmanet and returns a client that has logged in.
 func sshPair(t *testing.T) (*wire, *ssh.Client) {
 	t.Helper()
-	w := newWire(t)
+	w := newSizedWire(t, sshBuffer, rdmanet.MaxRecvDepth)
 	host, user := newSSHKey(t), newSSHKey(t)
 	s := &sshServer{config: &ssh.ServerConfig{
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -248,7 +255,7 @@ func TestSSHCommand(t *testing.T) {
 			return err
 		}
 		defer session.Close()
-		data := random(i*50_000, byte(i))
+		data := random(i*10_000, byte(i))
 		var out bytes.Buffer
 		session.Stdin, session.Stdout = bytes.NewReader(data), &out
 		var exit *ssh.ExitError
@@ -273,7 +280,7 @@ func TestSSHForwarding(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return echoes(conn, i*40_000, byte(i))
+		return echoes(conn, i*4_000, byte(i))
 	}))
 	assert.Equal(t, 1, w.count(), "one connection carries them all")
 
@@ -293,7 +300,7 @@ func TestSSHRemoteForwarding(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return echoes(conn, i*40_000, byte(i))
+		return echoes(conn, i*4_000, byte(i))
 	}))
 	require.NoError(t, l.Close())
 	_, err = net.Dial("tcp", l.Addr().String())

@@ -33,6 +33,7 @@ const patience = 30 * time.Second
 type wire struct {
 	net.Listener // nil if others listen
 	address      string
+	dialer       rdmanet.Dialer
 
 	mu                sync.Mutex
 	accepted, dialled []*rdmanet.Conn
@@ -40,9 +41,17 @@ type wire struct {
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
+	return newSizedWire(t, 0, 0)
+}
+
+// newSizedWire is a wire with rings and queues of these sizes from the beginning; 0 is
+// the default.
+func newSizedWire(t *testing.T, readBuffer, recvDepth int) *wire {
+	t.Helper()
+	lc := rdmanet.ListenConfig{ReadBuffer: readBuffer, RecvDepth: recvDepth}
+	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wire{Listener: l, address: l.Addr().String()}
+	w := &wire{Listener: l, address: l.Addr().String(), dialer: rdmanet.Dialer{ReadBuffer: readBuffer, RecvDepth: recvDepth}}
 	t.Cleanup(func() {
 		_ = l.Close()
 		w.prove(t)
@@ -88,8 +97,7 @@ func (w *wire) Accept() (net.Conn, error) {
 
 // Dial connects to the listener.
 func (w *wire) Dial(ctx context.Context) (net.Conn, error) {
-	var d rdmanet.Dialer
-	conn, err := d.DialContext(ctx, "rdma", w.address)
+	conn, err := w.dialer.DialContext(ctx, "rdma", w.address)
 	if err != nil {
 		return nil, err
 	}
