@@ -35,8 +35,9 @@ type Listener struct {
 
 	// slots holds a token for each connection between its request and its Accept;
 	// queue therefore never blocks.
-	slots chan struct{}
-	queue chan *Conn
+	slots      chan struct{}
+	queue      chan *Conn
+	handshakes handshakes
 
 	ctx      context.Context // ends with Close, or with the device
 	close    context.CancelCauseFunc
@@ -47,7 +48,7 @@ type Listener struct {
 	fallback *FallbackError // guarded by mu
 	deadline acceptDeadline
 
-	accepted, acceptedTCP, established, refused, failed atomic.Uint64
+	accepted, acceptedTCP, evicted, established, refused, failed atomic.Uint64
 }
 
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
@@ -212,7 +213,7 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
 		Pending: len(l.queue), Requests: cs.Requests,
-		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted, TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
+		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }
 
@@ -276,24 +277,28 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 		}
 		return l.refuse(req.ID, code, err)
 	}
-	// A client that waits for a slot may leave meanwhile. Where the device tells,
-	// that ends the wait; elsewhere the accept finds out.
-	select {
-	case l.slots <- struct{}{}:
-	case ev := <-events.setup:
-		l.failed.Add(1)
-		return fmt.Errorf("client left before it was accepted: %v", ev)
-	case <-l.ctx.Done():
-		return l.refuse(req.ID, cm.RefusedShutdown, l.endError())
+	if err := l.takeSlot(events); err != nil {
+		if errors.Is(err, errClientLeft) {
+			l.failed.Add(1)
+			return err
+		}
+		return l.refuse(req.ID, cm.RefusedShutdown, err)
 	}
-	c, err := l.accept(req.ID, events, peer)
+	var h handshake
+	c, err := l.accept(req.ID, events, peer, &h)
 	if err != nil {
 		<-l.slots
+		l.handshakes.fail(&h, l.enqueue)
 		return err
 	}
+	l.handshakes.succeed(&h, c, l.enqueue)
+	return nil
+}
+
+// enqueue has a connection wait for Accept.
+func (l *Listener) enqueue(c *Conn) {
 	l.established.Add(1)
 	l.queue <- c
-	return nil
 }
 
 // checkClient checks all that a client says before anything is spent on it.
@@ -316,14 +321,18 @@ func checkClient(req *cm.Event) (peer cm.Handshake, err error) {
 }
 
 // accept answers a checked request. On an error the id is the caller's to close.
-func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn, error) {
+func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
 	ep, err := newEndpoint(id, l.sizes, l.logger)
 	if err != nil {
 		return nil, l.refuse(id, cm.RefusedResources, err)
 	}
-	c, err := l.establish(ep, events, peer)
+	c, err := l.establish(ep, events, peer, h)
 	if err != nil {
-		l.failed.Add(1)
+		if errors.Is(err, errEvicted) {
+			l.evicted.Add(1)
+		} else {
+			l.failed.Add(1)
+		}
 		ep.destroy(nil)
 		return nil, err
 	}
@@ -333,7 +342,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake) (*Conn
 	return c, nil
 }
 
-func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake) (*Conn, error) {
+func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
 	if err := ep.meet(peer); err != nil {
 		return nil, err
 	}
@@ -346,10 +355,13 @@ func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake) 
 	if err != nil {
 		return nil, err
 	}
+	ctx, evict := context.WithCancelCause(l.ctx)
+	defer evict(nil)
+	l.handshakes.begin(h, evict)
 	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RNRRetryCount: rnrRetryCount}); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, l.handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.handshakeTimeout)
 	defer cancel()
 	if _, err := events.established(ctx); err != nil {
 		return nil, err
