@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -88,7 +89,7 @@ func (id *ID) tryBind(addr netip.AddrPort) (legs []*leg, err error) {
 				continue
 			}
 			closeErr := l.id.Close()
-			if !cannotServe(err) {
+			if !cannotServe(err) && !id.takenByAnother(l, err) {
 				return legs, errors.Join(&DriverError{Driver: d.Name(), Err: err}, closeErr)
 			}
 		}
@@ -166,6 +167,43 @@ func (id *ID) unbind() error {
 		errs = append(errs, discard(ev))
 	}
 	return errors.Join(errs...)
+}
+
+// takenByAnother says whether a bind failed on a device whose addresses cannot be shared
+// because somebody has the address who may share it on the others.
+func (id *ID) takenByAnother(l *leg, err error) bool {
+	_, shares := l.id.(verbs.ListenSharer)
+	return id.opts.ReusePort && !shares && errors.Is(err, syscall.EADDRINUSE)
+}
+
+// SetCompanion gives a bound ID a file that goes, with Options.ReusePort, to whoever
+// comes to share its address; the ID closes it. It fails with ErrNotSupported if no
+// device of the ID can share.
+func (id *ID) SetCompanion(f *os.File) error {
+	if s := id.sharer(); s != nil {
+		return s.SetCompanion(f)
+	}
+	return errors.Join(fmt.Errorf("cm: no device of the id can share its address: %w", ErrNotSupported), f.Close())
+}
+
+// Companion returns the file that came with the address of a bound ID, which the caller
+// must close, or nil.
+func (id *ID) Companion() *os.File {
+	if s := id.sharer(); s != nil {
+		return s.Companion()
+	}
+	return nil
+}
+
+func (id *ID) sharer() verbs.ListenSharer {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for _, l := range id.legs {
+		if s, ok := l.id.(verbs.ListenSharer); ok {
+			return s
+		}
+	}
+	return nil
 }
 
 // newLeg makes a CMID with the ID's options.

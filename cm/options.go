@@ -19,6 +19,10 @@ type Options struct {
 	// EADDRINUSE otherwise. The software device has no such sharing; its BindAddr fails
 	// with EADDRINUSE as it does without the option.
 	ReuseAddr bool
+	// ReusePort lets IDs that have it listen on one address of the software device at
+	// the same time, in any processes of one user: they take requests from one queue,
+	// which stays while one of them does. On other devices only the first listens.
+	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4.
 	AFOnly bool
 	// TOS is the type of service, 0 for the default. It becomes the traffic class of
@@ -49,6 +53,7 @@ const deviceVar = "RDMANET_DEVICE"
 func (o *Options) driver() verbs.CMOptions {
 	return verbs.CMOptions{
 		ReuseAddr:        o.ReuseAddr,
+		ReusePort:        o.ReusePort,
 		AFOnly:           o.AFOnly,
 		TOS:              o.TOS,
 		AckTimeout:       o.AckTimeout,

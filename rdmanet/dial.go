@@ -230,7 +230,8 @@ func (d *Dialer) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithDeadline(ctx, at)
 }
 
-func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (_ *Conn, err error) {
+// dialOnce makes one attempt.
+func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (_ *Conn, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

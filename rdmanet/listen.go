@@ -64,6 +64,15 @@ type ListenConfig struct {
 	// Control is that of net.ListenConfig, for the socket of TCP only.
 	Control func(network, address string, c syscall.RawConn) error
 
+	// ReusePort lets listeners that have it, in this process or in others of the same
+	// user, listen on one address at the same time, so that a server can be replaced
+	// without a client being refused: the next one listens, then the last one closes.
+	// Clients come to any of them. After Close, Accept goes on to return connections
+	// that stood before, and then net.ErrClosed; what nobody accepts in the time of
+	// HandshakeTimeout is reset. It needs the software device; RDMA clients of other
+	// devices come to the listener that was the first.
+	ReusePort bool
+
 	asynchronous bool // see sizes
 }
 
@@ -99,7 +108,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	}
 	at := bindAddr(network, addrs)
 	l := newListener(network, s, lc)
-	if err := l.listenRDMA(lc, at); err != nil {
+	if err := l.listenRDMA(lc, at, nil); err != nil {
 		return nil, fail(tcpAddr(at), err)
 	}
 	live.addListener(l)
@@ -107,27 +116,45 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 }
 
 // listenRDMA begins to listen on every device that has the address, or the one that
-// was asked for.
-func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort) (err error) {
+// was asked for; with tcp the address is shared together with that.
+func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPListener) error {
+	if err := l.bindRDMA(lc, at); err != nil {
+		return err
+	}
+	var err error
+	if l.reusePort && tcp != nil {
+		err = l.shareTCP(tcp)
+	}
+	if err == nil {
+		err = l.startRDMA()
+	}
+	if err != nil {
+		_ = l.id.Close()
+		l.id = nil
+	}
+	return err
+}
+
+// bindRDMA makes the id of a listener and binds it.
+func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0,
-		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout,
+		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout, ReusePort: l.reusePort,
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = id.Close()
-		}
-	}()
 	if err := id.BindAddr(at); err != nil {
+		_ = id.Close()
 		return bindCause("bind", err)
 	}
-	// Before the first event:
 	l.id, l.addr = id, net.TCPAddrFromAddrPort(id.LocalAddr())
-	if err := id.Listen(cap(l.queue)); err != nil {
-		l.id = nil
+	return nil
+}
+
+// startRDMA begins to listen: events follow.
+func (l *Listener) startRDMA() error {
+	if err := l.id.Listen(cap(l.queue)); err != nil {
 		return bindCause("listen", err)
 	}
 	return nil

@@ -31,6 +31,7 @@ type Listener struct {
 	handshakeTimeout time.Duration
 	keepAlive        net.KeepAliveConfig
 	requireRDMA      bool
+	reusePort        bool
 	onFallback       func(*FallbackError)
 
 	// slots holds a token for each connection between its request and its Accept;
@@ -63,7 +64,7 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	l := &Listener{
 		network: network, sizes: s, logger: loggerOr(lc.Logger), handshakeTimeout: timeout,
 		keepAlive:   dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
-		requireRDMA: lc.RequireRDMA, onFallback: lc.OnFallback,
+		requireRDMA: lc.RequireRDMA, reusePort: lc.ReusePort, onFallback: lc.OnFallback,
 		slots: make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
 	}
 	l.ctx, l.close = context.WithCancelCause(context.Background())
@@ -107,7 +108,11 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 		expired := l.deadline.wait()
 		select { // what has ended comes first, whatever else is ready
 		case <-l.ctx.Done():
-			return nil, nil, l.opError(opAccept, l.endError())
+			err := l.endError()
+			if l.reusePort && err == net.ErrClosed {
+				return l.nextLeft(tcp)
+			}
+			return nil, nil, l.opError(opAccept, err)
 		case <-expired:
 			if !l.deadline.passed(expired) {
 				continue
@@ -175,13 +180,14 @@ func (l *Listener) Close() error {
 		if l.id != nil {
 			err = errors.Join(err, l.id.Close())
 		}
-		l.serving.Wait()
-		close(l.queue)
-		live.removeListener(l, l.stats(counted))
-		for c := range l.queue {
-			_ = c.SetLinger(0)
-			_ = c.Close()
+		if l.reusePort {
+			l.drain()
+		} else {
+			l.serving.Wait()
+			close(l.queue)
+			l.resetWaiting()
 		}
+		live.removeListener(l, l.stats(counted))
 		l.deadline.set(time.Time{})
 	})
 	return l.opError(opClose, err)
@@ -231,7 +237,7 @@ func (l *Listener) event(ev *cm.Event) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		_ = ev.ID.Close()
+		_ = ev.ID.Close() // which refuses
 		return
 	}
 	l.serving.Add(1)
@@ -355,7 +361,11 @@ func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, evict := context.WithCancelCause(l.ctx)
+	ctx := l.ctx
+	if l.reusePort {
+		ctx = context.WithoutCancel(ctx) // who was answered may think that it is connected
+	}
+	ctx, evict := context.WithCancelCause(ctx)
 	defer evict(nil)
 	l.handshakes.begin(h, evict)
 	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RNRRetryCount: rnrRetryCount}); err != nil {

@@ -17,6 +17,14 @@ type tcpSide struct {
 	listener *net.TCPListener
 	// queue is where a client meets an Accept. It holds nobody: the kernel's backlog does.
 	queue chan acceptedTCP
+	// left has who was between the two when a listener that shares its address closed.
+	left chan *net.TCPConn
+
+	keepAlive *net.KeepAliveConfig // to be set on who comes; nil if the listener does that
+}
+
+func newTCPSide(l *net.TCPListener) *tcpSide {
+	return &tcpSide{listener: l, queue: make(chan acceptedTCP), left: make(chan *net.TCPConn, 1)}
 }
 
 type acceptedTCP struct {
@@ -30,27 +38,37 @@ func (lc *ListenConfig) listenBoth(ctx context.Context, network, address string,
 	for try := 1; ; try++ {
 		l := newListener(network, s, lc)
 		nl, err := lc.forTCP().Listen(ctx, network, address)
+		if lc.ReusePort && errors.Is(err, syscall.EADDRINUSE) {
+			if l, err = lc.join(ctx, network, address, s, err); err == nil {
+				l.start()
+			}
+			return l, err
+		}
 		if err != nil {
 			return nil, err
 		}
-		l.tcp = &tcpSide{listener: nl.(*net.TCPListener), queue: make(chan acceptedTCP)}
+		l.tcp = newTCPSide(nl.(*net.TCPListener))
 		l.addr = nl.Addr().(*net.TCPAddr)
-		err = l.listenRDMA(lc, l.addr.AddrPort())
+		err = l.listenRDMA(lc, l.addr.AddrPort(), l.tcp.listener)
 		inUse := errors.Is(err, syscall.EADDRINUSE)
 		switch {
 		case inUse && anyPort(address) && try < portTries:
 			_ = nl.Close()
 			continue
-		case err != nil && (inUse || lc.RequireRDMA):
+		case err != nil && (inUse || lc.RequireRDMA || lc.ReusePort):
 			_ = nl.Close()
 			return nil, opError(opListen, network, nil, l.addr, err)
 		case err != nil:
 			l.fallBack(err)
 		}
-		l.serving.Go(l.acceptTCP)
-		live.addListener(l)
+		l.start()
 		return l, nil
 	}
+}
+
+func (l *Listener) start() {
+	l.serving.Go(l.acceptTCP)
+	live.addListener(l)
 }
 
 func (lc *ListenConfig) forTCP() *net.ListenConfig {
@@ -89,10 +107,17 @@ func (l *Listener) acceptTCP() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+		if err == nil && l.tcp.keepAlive != nil {
+			_ = c.SetKeepAliveConfig(*l.tcp.keepAlive) // as package net, which ignores it as well
+		}
 		select {
 		case l.tcp.queue <- acceptedTCP{c, err}:
 		case <-l.ctx.Done():
-			if err == nil {
+			switch {
+			case err != nil:
+			case l.reusePort:
+				l.tcp.left <- c
+			default:
 				reset(c)
 			}
 			return

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/netip"
+	"os"
 	"time"
 )
 
@@ -87,6 +88,10 @@ type CMOptions struct {
 	// which must be alone there (RDMA_OPTION_ID_REUSEADDR). A device without such
 	// sharing has every bind alone.
 	ReuseAddr bool
+	// ReusePort lets ids that have it, of one user, listen on one address at the same
+	// time: a dialer comes to one of them. Where the driver's ids are no ListenSharers
+	// it is ignored.
+	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
 	AFOnly bool
 	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). The dialer's
@@ -168,6 +173,16 @@ type CMID interface {
 	// returns, unless it was called from the sink itself. A connected id is
 	// disconnected first.
 	Close() error
+}
+
+// A ListenSharer is a CMID whose address several processes may listen on with the
+// option ReusePort. A file goes with the address to who comes to share it.
+type ListenSharer interface {
+	// SetCompanion sets the file, of a bound id, which owns it from now on.
+	SetCompanion(f *os.File) error
+	// Companion hands over the file that came with the address of a bound id, or that
+	// was set; nil if there is none.
+	Companion() *os.File
 }
 
 // Route is a driver's answer to how it would reach an address.

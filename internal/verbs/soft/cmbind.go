@@ -30,7 +30,7 @@ func (id *cmID) bind(addr netip.AddrPort) error {
 		return fmt.Errorf("no address to bind to: %w", verbs.ErrInvalid)
 	}
 	addr = netip.AddrPortFrom(canonical(addr.Addr()), addr.Port())
-	claim, err := claimPort(id.dev.name, addr, id.opts.AFOnly)
+	claim, err := id.claimOrJoin(addr)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (l *listener) admit(fd int, name string) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		sock.close()
+		l.turnAway(sock)
 		return
 	}
 	for l.half.Len() >= l.opts.MaxHalfOpen {
@@ -93,6 +93,11 @@ func (l *listener) shake(h *halfOpen) {
 		h.sock.close()
 		return
 	}
+	if n == 2 && buf[0] == msgSHARE && buf[1] == wireVersion {
+		closeFDs(fds)
+		l.share(h.sock)
+		return
+	}
 	l.request(h.sock, h.name, buf[:n], fds)
 }
 
@@ -118,7 +123,7 @@ func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 	m.offer = append([]byte(nil), m.offer...)
 	if !l.enter() {
 		closeFDs(fds)
-		sock.close()
+		l.turnAway(sock)
 		return
 	}
 	if sock.line == nil && m.keep {

@@ -6,6 +6,7 @@ import (
 	"container/list"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -49,15 +50,16 @@ type cmID struct {
 	events event.Queue
 	done   chan struct{} // closed by Close
 
-	mu     sync.Mutex
-	state  cmState
-	opts   verbs.CMOptions
-	ctx    verbs.Context
-	qp     *qp
-	claim  *portClaim // the address BindAddr took
-	dialFD int        // bound to an ephemeral port until Connect, or -1
-	local  netip.AddrPort
-	remote netip.AddrPort
+	mu        sync.Mutex
+	state     cmState
+	opts      verbs.CMOptions
+	ctx       verbs.Context
+	qp        *qp
+	claim     *portClaim // the address BindAddr took
+	companion *os.File   // goes with the address where that is shared, or nil
+	dialFD    int        // bound to an ephemeral port until Connect, or -1
+	local     netip.AddrPort
+	remote    netip.AddrPort
 
 	// The link of a dialer may end before its goroutine has told that the
 	// connection stands; hangup says why, nil for in good order.
@@ -160,8 +162,8 @@ func (id *cmID) Close() error {
 	}
 	id.state = cmClosed
 	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
-	claim, dialFD := id.claim, id.dialFD
-	id.qp, id.request, id.claim, id.dialFD = nil, nil, nil, -1
+	claim, dialFD, companion := id.claim, id.dialFD, id.companion
+	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
 	id.confirmed()
 	id.mu.Unlock()
 
@@ -190,6 +192,9 @@ func (id *cmID) Close() error {
 	}
 	if was >= cmAccepting && sock != nil {
 		sock.line.done(qp == nil || qp.isClosed())
+	}
+	if companion != nil {
+		companion.Close()
 	}
 	id.events.Close()
 	return nil

@@ -169,7 +169,7 @@ func (l *listener) close() {
 	for e := l.half.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*halfOpen)
 		l.strangers.remove(h.late)
-		h.sock.close()
+		l.turnAway(h.sock)
 	}
 	l.half.Init()
 	for l.resting.Len() > 0 {

@@ -27,6 +27,9 @@ const (
 	msgREJ = 3
 	msgRTU = 4
 
+	msgSHARE  = 5 // these two are in cmshare.go
+	msgSHARED = 6
+
 	// wireVersion covers these messages, the offers in them, and what a
 	// connection's two ends share in memory.
 	wireVersion = 2

@@ -1,0 +1,203 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// Two listeners share an address, where both permit it, by sharing the one listening
+// socket: the second asks the first for its descriptor. Both take dialers from the same
+// queue, which lasts as long as one of them does, so no dialer ever finds nobody.
+//
+//	SHARE    type  vers                 the second is a dialer that says this and no REQ
+//	SHARED   type  vers  parts          with the descriptors of the parts
+//
+// The parts are a mask of the bits below, and the descriptors come in their order.
+const (
+	shareSocket    = 1 << 0 // the listening socket, always there
+	shareSlot      = 1 << 1 // the slot of an address that is no wildcard
+	shareCompanion = 1 << 2 // the file that goes with the address
+
+	// joinTries bounds the attempts to join a listener that may leave at that moment.
+	joinTries = 4
+)
+
+var _ verbs.ListenSharer = (*cmID)(nil)
+
+// SetCompanion implements verbs.ListenSharer.
+func (id *cmID) SetCompanion(f *os.File) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if err := id.expect("SetCompanion", cmBound); err != nil {
+		return err
+	}
+	id.companion = f
+	return nil
+}
+
+// Companion implements verbs.ListenSharer.
+func (id *cmID) Companion() *os.File {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	f := id.companion
+	id.companion = nil
+	return f
+}
+
+// claimOrJoin takes addr, or joins who has it if both permit that.
+func (id *cmID) claimOrJoin(addr netip.AddrPort) (claim *portClaim, err error) {
+	for range joinTries {
+		claim, err = claimPort(id.dev.name, addr, id.opts.AFOnly)
+		if !id.opts.ReusePort || addr.Port() == 0 || !errors.Is(err, unix.EADDRINUSE) {
+			return claim, err
+		}
+		joined, joinErr := id.join(addr)
+		if joinErr == nil {
+			return joined, nil
+		}
+		err = fmt.Errorf("%w; and it cannot be shared: %v", err, joinErr)
+		if !errors.Is(joinErr, verbs.ErrPeerGone) {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// join asks the listener at addr for what it has. Called with mu held; the listener is
+// another id, which answers on a goroutine of its own.
+func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
+	name := boundName(id.dev.name, boundHost(addr.Addr(), id.opts.AFOnly), addr.Port())
+	fd, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	sock, err := newSocket(fd)
+	if err != nil {
+		return nil, err
+	}
+	defer sock.close()
+	if err := sock.connect(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
+	}
+	if _, uid, err := sock.peerCred(); err != nil || int(uid) != os.Geteuid() {
+		return nil, fmt.Errorf("it belongs to another user: %w", errors.Join(unix.EACCES, err))
+	}
+	if err := sock.send([]byte{msgSHARE, wireVersion}, nil); err != nil {
+		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
+	}
+	_ = sock.setReadDeadline(time.Now().Add(defaultHandshakeTimeout))
+	buf := make([]byte, maxMessage)
+	n, fds, err := sock.recv(buf)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
+	}
+	claim, companion, err := parseShared(buf[:n], fds, name)
+	if err != nil {
+		closeFDs(fds)
+		return nil, err
+	}
+	claim.addr = addr
+	id.companion = companion
+	return claim, nil
+}
+
+// parseShared takes a SHARED and its descriptors, which stay the caller's if it fails.
+func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error) {
+	if len(b) > 0 && b[0] == msgREJ {
+		return nil, nil, fmt.Errorf("its listener does not permit that: %w", unix.EACCES)
+	}
+	if len(b) != 3 || b[0] != msgSHARED || b[1] != wireVersion || b[2]&shareSocket == 0 {
+		return nil, nil, badMessage("no SHARED")
+	}
+	claim := &portClaim{fd: -1, slot: -1}
+	companion := -1
+	left := fds
+	for _, part := range []struct {
+		bit byte
+		to  *int
+	}{{shareSocket, &claim.fd}, {shareSlot, &claim.slot}, {shareCompanion, &companion}} {
+		if b[2]&part.bit == 0 {
+			continue
+		}
+		if len(left) == 0 {
+			return nil, nil, badMessage("SHARED without its descriptors")
+		}
+		*part.to, left = left[0], left[1:]
+	}
+	if len(left) > 0 || b[2] > shareSocket|shareSlot|shareCompanion {
+		return nil, nil, badMessage("SHARED with more than there is")
+	}
+	if err := checkListening(claim.fd, name); err != nil {
+		return nil, nil, err
+	}
+	if companion < 0 {
+		return claim, nil, nil
+	}
+	return claim, os.NewFile(uintptr(companion), "rdma-soft-companion"), nil
+}
+
+// checkListening checks that fd is what listens at name.
+func checkListening(fd int, name string) error {
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil || listening != 1 {
+		return badMessage("SHARED with a descriptor that does not listen")
+	}
+	sa, err := unix.Getsockname(fd)
+	if u, ok := sa.(*unix.SockaddrUnix); err != nil || !ok || u.Name != name {
+		return badMessage("SHARED with the socket of another address")
+	}
+	return nil
+}
+
+// share gives another listener of the same user what this one has. The caller is a
+// stranger's goroutine, and sock its socket.
+func (l *listener) share(sock *socket) {
+	_, uid, err := sock.peerCred()
+	l.id.mu.Lock()
+	defer l.id.mu.Unlock() // so that the descriptors stay
+	if err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort || l.id.state != cmListening {
+		refuse(sock, verbs.RejectDenied, nil)
+		return
+	}
+	defer sock.close()
+	msg := []byte{msgSHARED, wireVersion, shareSocket}
+	_ = l.sock.rc.Control(func(fd uintptr) {
+		fds := []int{int(fd)}
+		if slot := l.id.claim.slot; slot >= 0 {
+			msg[2] |= shareSlot
+			fds = append(fds, slot)
+		}
+		send := func() { _ = sock.send(msg, fds) }
+		if l.id.companion == nil {
+			send()
+			return
+		}
+		rc, err := l.id.companion.SyscallConn()
+		if err != nil {
+			return
+		}
+		_ = rc.Control(func(fd uintptr) {
+			msg[2] |= shareCompanion
+			fds = append(fds, int(fd))
+			send()
+		})
+	})
+}
+
+// turnAway ends the connection of a stranger that this listener cannot serve any more.
+// Where others may listen at its address, it is told, and tries again.
+func (l *listener) turnAway(sock *socket) {
+	if l.opts.ReusePort {
+		refuse(sock, verbs.RejectConsumer, nil)
+		return
+	}
+	sock.close()
+}

@@ -1,0 +1,135 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestShareAddress has two listeners with one address, of which either is enough.
+func TestShareAddress(t *testing.T) {
+	noLeaks(t)
+	opts := verbs.CMOptions{ReusePort: true}
+	first := listenAt(t, "127.0.0.1:0", 4, opts)
+	addr := first.LocalAddr()
+	second := newTestID(t, opts)
+	require.NoError(t, second.BindAddr(addr))
+	require.Equal(t, addr, second.LocalAddr())
+	require.Nil(t, second.CMID.(verbs.ListenSharer).Companion())
+	require.NoError(t, second.Listen(4))
+
+	require.NoError(t, first.Close())
+	honest(t, second)
+	// The address is as taken as before: for those that cover it, too.
+	for _, at := range []string{"127.0.0.1", "0.0.0.0", "::"} {
+		id := newTestID(t, verbs.CMOptions{})
+		require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(netip.MustParseAddr(at), addr.Port())), unix.EADDRINUSE)
+	}
+	require.NoError(t, second.Close())
+	third := newTestID(t, verbs.CMOptions{})
+	require.NoError(t, third.BindAddr(addr))
+}
+
+// TestShareCompanion has a file go with the address, from one to the next.
+func TestShareCompanion(t *testing.T) {
+	noLeaks(t)
+	opts := verbs.CMOptions{ReusePort: true}
+	first := newTestID(t, opts)
+	require.NoError(t, first.BindAddr(localhost0))
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, first.CMID.(verbs.ListenSharer).SetCompanion(r))
+	require.NoError(t, first.Listen(4))
+	require.ErrorIs(t, first.CMID.(verbs.ListenSharer).SetCompanion(r), verbs.ErrState)
+
+	second := newTestID(t, opts) // keeps it for the third
+	require.NoError(t, second.BindAddr(first.LocalAddr()))
+	require.NoError(t, second.Listen(4))
+	third := newTestID(t, opts)
+	require.NoError(t, first.Close())
+	require.NoError(t, third.BindAddr(second.LocalAddr()))
+	f := third.CMID.(verbs.ListenSharer).Companion()
+	require.NotNil(t, f)
+	defer f.Close()
+	_, err = w.Write([]byte("x"))
+	require.NoError(t, err)
+	b := make([]byte, 1)
+	_, err = f.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(b))
+}
+
+// TestShareIsRefused has listeners that do not share, and ids that do not listen.
+func TestShareIsRefused(t *testing.T) {
+	noLeaks(t)
+	opts := verbs.CMOptions{ReusePort: true}
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	id := newTestID(t, opts)
+	err := id.BindAddr(l.LocalAddr())
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.ErrorContains(t, err, "does not permit")
+	honest(t, l)
+	bound := newTestID(t, opts)
+	require.NoError(t, bound.BindAddr(localhost0))
+	require.ErrorIs(t, id.BindAddr(bound.LocalAddr()), unix.EADDRINUSE)
+}
+
+// TestHostileSharer has somebody at the address that answers what it likes.
+func TestHostileSharer(t *testing.T) {
+	noLeaks(t)
+	name := boundName(soft0.name, "127.0.0.1", 1)
+	lfd, err := holdName(name)
+	require.NoError(t, err)
+	defer unix.Close(lfd)
+	require.NoError(t, unix.Listen(lfd, 1))
+	other, err := holdName(boundName(soft0.name, "127.0.0.1", 2))
+	require.NoError(t, err)
+	defer unix.Close(other)
+	for _, tt := range []struct {
+		name string
+		msg  []byte
+		fds  []int
+		ok   bool
+	}{
+		{"all there is", []byte{msgSHARED, wireVersion, 7}, []int{lfd, 1, 1}, true},
+		{"the socket", []byte{msgSHARED, wireVersion, 1}, []int{lfd}, true},
+		{"nothing", nil, nil, false},
+		{"a refusal", []byte{msgREJ}, nil, false},
+		{"another message", []byte{msgREP, wireVersion, 1}, []int{lfd}, false},
+		{"another version", []byte{msgSHARED, wireVersion + 1, 1}, []int{lfd}, false},
+		{"no socket", []byte{msgSHARED, wireVersion, 2}, []int{1}, false},
+		{"too few descriptors", []byte{msgSHARED, wireVersion, 3}, []int{lfd}, false},
+		{"too many descriptors", []byte{msgSHARED, wireVersion, 1}, []int{lfd, 1}, false},
+		{"unknown parts", []byte{msgSHARED, wireVersion, 9}, []int{lfd}, false},
+		{"what is no socket", []byte{msgSHARED, wireVersion, 1}, []int{1}, false},
+		{"what does not listen", []byte{msgSHARED, wireVersion, 1}, []int{other}, false},
+	} {
+		var fds []int
+		for _, fd := range tt.fds {
+			dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			require.NoError(t, err)
+			fds = append(fds, dup)
+		}
+		claim, companion, err := parseShared(tt.msg, fds, name)
+		if !tt.ok {
+			require.Error(t, err, tt.name)
+			require.Nil(t, claim, tt.name)
+			closeFDs(fds)
+			continue
+		}
+		require.NoError(t, err, tt.name)
+		claim.release()
+		if len(fds) == 3 {
+			require.NoError(t, companion.Close())
+		} else {
+			require.Nil(t, companion)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// A server hands its address over to the next one, which may be another process, by
+// sharing it for a while: both listen with ReusePort, and then the first closes its
+// Listener. On the software device the listening socket itself is shared, and that of
+// TCP with it, so that nobody who waits there is lost. Whoever the first has taken from
+// there is either told to dial again, where the handshake has not been answered, or
+// comes to its Accept, even after Close.
+
+// join listens on an address of TCP that another Listener shares; inUse is why it takes
+// that.
+func (lc *ListenConfig) join(ctx context.Context, network, address string, s sizes, inUse error) (*Listener, error) {
+	addrs, err := resolve(ctx, nil, network, address)
+	if err != nil {
+		return nil, inUse
+	}
+	l := newListener(network, s, lc)
+	if err := l.bindRDMA(lc, bindAddr(network, addrs)); err != nil {
+		return nil, inUse
+	}
+	tcp, err := listenerOf(l.id.Companion())
+	if err == nil && tcp == nil {
+		err = inUse // by somebody who shares nothing
+	}
+	if err == nil {
+		err = l.shareTCP(tcp)
+	}
+	if err == nil {
+		err = l.startRDMA()
+	}
+	if err != nil {
+		_ = l.id.Close()
+		if tcp != nil {
+			_ = tcp.Close()
+		}
+		return nil, opError(opListen, network, nil, l.addr, err)
+	}
+	l.tcp = newTCPSide(tcp)
+	// What a socket is accepted with is not part of the socket.
+	l.tcp.keepAlive = &net.KeepAliveConfig{Enable: lc.KeepAlive >= 0, Idle: lc.KeepAlive}
+	if lc.KeepAliveConfig.Enable {
+		l.tcp.keepAlive = &lc.KeepAliveConfig
+	}
+	return l, nil
+}
+
+// listenerOf makes a listener of the descriptor that came with a shared address; nil if
+// there is none, or it is not one of TCP.
+func listenerOf(f *os.File) (*net.TCPListener, error) {
+	if f == nil {
+		return nil, nil
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, l.Close()
+	}
+	return tcp, nil
+}
+
+// shareTCP has the listening socket of TCP go with the address of RDMA.
+func (l *Listener) shareTCP(tcp *net.TCPListener) error {
+	f, err := tcp.File()
+	if err != nil {
+		return err
+	}
+	return l.id.SetCompanion(f)
+}
+
+// handOverPause is how long a dialer waits before it tries again a listener that is
+// closing, at first, and handOverTries how often it does.
+const (
+	handOverPause = time.Millisecond
+	handOverTries = 6
+)
+
+// dialAddr dials one address, and again where a listener was closing: another may have
+// its address. The error is that of the first attempt.
+func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
+	conn, first := d.dialOnce(ctx, network, src, dst, s)
+	err := first
+	for try, pause := 1, handOverPause; closing(err) && try < handOverTries; try, pause = try+1, 2*pause {
+		select {
+		case <-time.After(pause):
+			conn, err = d.dialOnce(ctx, network, src, dst, s)
+		case <-ctx.Done():
+			return nil, first
+		}
+	}
+	if err == nil {
+		return conn, nil
+	}
+	return nil, first
+}
+
+// closing says whether a dial failed because the listener was just closing, or its
+// process ending. Nobody there has had a connection of it.
+func closing(err error) bool {
+	var rejected *cm.RejectedError
+	if errors.Is(err, cm.ErrUnreachable) {
+		return errors.Is(err, ErrPeerGone)
+	}
+	if !errors.As(err, &rejected) || rejected.Reason != cm.RejectConsumer {
+		return false
+	}
+	refusal := rejected.Refusal()
+	return refusal == nil || refusal.Code == cm.RefusedShutdown
+}
+
+// drain ends a listener that shares its address. Connections that stand already come to
+// Accept; in case nobody calls it, they are reset after a while.
+func (l *Listener) drain() {
+	l.serving.Wait()
+	close(l.queue)
+	if l.tcp != nil {
+		close(l.tcp.left)
+	}
+	time.AfterFunc(l.handshakeTimeout, l.resetWaiting)
+}
+
+// resetWaiting resets the connections that nobody accepted.
+func (l *Listener) resetWaiting() {
+	for c := range l.queue {
+		reset(c)
+	}
+	if l.tcp != nil && l.reusePort {
+		for c := range l.tcp.left {
+			reset(c)
+		}
+	}
+}
+
+// nextLeft returns the connections that a closed listener is left with.
+func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
+	if c, open := <-l.queue; open {
+		<-l.slots
+		l.accepted.Add(1)
+		return c, nil, nil
+	}
+	if tcp != nil {
+		if c, open := <-l.tcp.left; open {
+			l.acceptedTCP.Add(1)
+			return nil, c, nil
+		}
+	}
+	return nil, nil, l.opError(opAccept, net.ErrClosed)
+}

@@ -1,0 +1,259 @@
+//go:build linux
+
+package rdmanet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func init() { roles["successor"] = runSuccessor }
+
+// successorVar is where a successor listens, as "network address".
+const successorVar = "RDMANET_TEST_SUCCESSOR"
+
+// runSuccessor is a server in a row of servers with one address: it says that it is
+// there, answers each client with its process id, and leaves when its input ends.
+func runSuccessor() int {
+	network, address, _ := strings.Cut(os.Getenv(successorVar), " ")
+	lc := ListenConfig{ReusePort: true, Logger: quiet}
+	l, err := lc.Listen(context.Background(), network, address)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("listening", l.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = l.Close()
+	}()
+	var served sync.WaitGroup
+	defer served.Wait()
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return 0
+		}
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		served.Go(func() {
+			defer c.Close()
+			_, _ = io.ReadFull(c, make([]byte, 4))
+			_, _ = fmt.Fprintf(c, "%8d", os.Getpid())
+		})
+	}
+}
+
+// A successor is such a server, from outside.
+type successor struct {
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	address string
+}
+
+func startSuccessor(t testing.TB, network, address string) *successor {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVar+"=successor", successorVar+"="+network+" "+address, "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening ")
+	require.True(t, ok, line)
+	return &successor{cmd, stdin, address}
+}
+
+// leave has the server close its listener and waits for its end.
+func (s *successor) leave(t testing.TB) {
+	t.Helper()
+	require.NoError(t, s.stdin.Close())
+	within(t, lasting, "a server that leaves", func() { assert.NoError(t, s.cmd.Wait()) })
+}
+
+// greet dials a server and returns which one answered.
+func greet(d *Dialer, network, address string) (pid string, rdma bool, err error) {
+	c, err := d.DialContext(context.Background(), network, address)
+	if err != nil {
+		return "", false, err
+	}
+	defer c.Close()
+	_, rdma = c.(*Conn)
+	if _, err := c.Write([]byte("ping")); err != nil {
+		return "", rdma, err
+	}
+	answer := make([]byte, 8)
+	_, err = io.ReadFull(c, answer)
+	return strings.TrimSpace(string(answer)), rdma, err
+}
+
+// TestHandOver replaces a server by the next, several times, while clients dial all the
+// time: none is refused, and each gets its answer.
+func TestHandOver(t *testing.T) {
+	for _, network := range []string{"tcp", "rdma"} {
+		t.Run(network, func(t *testing.T) {
+			server := startSuccessor(t, network, loopbackAddr)
+			address := server.address
+			dialers := []Dialer{{RequireRDMA: true, Timeout: lasting}}
+			if network == "tcp" {
+				dialers = append(dialers, Dialer{Device: noSuchDevice, Logger: quiet, RetryRDMA: -1, Timeout: lasting})
+			}
+			var clients sync.WaitGroup
+			var stop atomic.Bool
+			var answered [2]atomic.Int64
+			var servers sync.Map
+			for k := range dialers {
+				for range 2 {
+					clients.Go(func() {
+						for !stop.Load() {
+							pid, rdma, err := greet(&dialers[k], network, address)
+							if !assert.NoError(t, err) {
+								return
+							}
+							if rdma != (k == 0) {
+								assert.Fail(t, "the wrong kind of connection")
+								return
+							}
+							answered[k].Add(1)
+							servers.Store(pid, true)
+						}
+					})
+				}
+			}
+			pids := []int{server.cmd.Process.Pid}
+			for range 5 {
+				next := startSuccessor(t, network, address)
+				pids = append(pids, next.cmd.Process.Pid)
+				server.leave(t)
+				server = next
+				for k := range dialers { // and somebody is served before it is replaced
+					before := answered[k].Load()
+					require.Eventually(t, func() bool { return answered[k].Load() > before+20 || t.Failed() }, lasting, time.Millisecond)
+				}
+			}
+			stop.Store(true)
+			clients.Wait()
+			server.leave(t)
+			for _, pid := range pids {
+				_, ok := servers.Load(fmt.Sprint(pid))
+				require.True(t, ok, "no client came to process %d", pid)
+			}
+			for k := range dialers {
+				t.Logf("%d clients of kind %d, none refused", answered[k].Load(), k)
+			}
+			_, _, err := greet(&dialers[0], network, address)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		})
+	}
+}
+
+// TestReusePort has listeners share an address only if all permit it.
+func TestReusePort(t *testing.T) {
+	shared := ListenConfig{ReusePort: true, Logger: quiet}
+	alone := ListenConfig{Logger: quiet}
+	for _, at := range []struct{ network, address string }{
+		{"tcp", loopbackAddr}, {"tcp", ":0"}, {"tcp4", ":0"}, {"tcp6", "[::1]:0"}, {"rdma", loopbackAddr}, {"rdma", ":0"},
+	} {
+		t.Run(at.network+" "+at.address, func(t *testing.T) {
+			first, err := shared.listen(context.Background(), at.network, at.address)
+			require.NoError(t, err)
+			defer first.Close()
+			host, _, _ := net.SplitHostPort(at.address)
+			address := net.JoinHostPort(host, fmt.Sprint(first.addr.Port))
+			_, err = alone.Listen(context.Background(), at.network, address)
+			requireOpError(t, err, "listen", []string{at.network}, syscall.EADDRINUSE)
+			second, err := shared.listen(context.Background(), at.network, address)
+			require.NoError(t, err)
+			defer second.Close()
+			require.Equal(t, first.Addr(), second.Addr())
+			require.NoError(t, first.Close())
+			third, err := shared.listen(context.Background(), at.network, address)
+			require.NoError(t, err)
+			defer third.Close()
+			require.NoError(t, second.Close())
+			_, err = second.Accept()
+			require.ErrorIs(t, err, net.ErrClosed)
+
+			c, err := (&Dialer{RequireRDMA: true}).DialContext(context.Background(), at.network, third.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			s, err := third.Accept()
+			require.NoError(t, err)
+			require.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String())
+			require.NoError(t, s.Close())
+			require.NoError(t, third.Close())
+			last, err := alone.listen(context.Background(), at.network, address)
+			require.NoError(t, err)
+			require.NoError(t, last.Close())
+		})
+	}
+	t.Run("of who does not", func(t *testing.T) {
+		for _, network := range []string{"tcp", "rdma"} {
+			l, err := alone.listen(context.Background(), network, loopbackAddr)
+			require.NoError(t, err)
+			defer l.Close()
+			_, err = shared.Listen(context.Background(), network, l.Addr().String())
+			requireOpError(t, err, "listen", []string{network}, syscall.EADDRINUSE)
+		}
+	})
+	t.Run("without a device that can", func(t *testing.T) {
+		lc := shared
+		lc.Device = noSuchDevice
+		_, err := lc.Listen(context.Background(), "tcp", loopbackAddr)
+		requireOpError(t, err, "listen", []string{"tcp"}, ErrNoDevice)
+	})
+}
+
+// TestHandOverKeepsWhoWaits closes a listener that shares its address while connections
+// wait for its Accept.
+func TestHandOverKeepsWhoWaits(t *testing.T) {
+	b := tcpKinds()[0]
+	b.lc.ReusePort = true
+	l := b.newListener(t)
+	c, err := b.dialer.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)
+	require.NoError(t, l.Close())
+	s, err := l.Accept()
+	require.NoError(t, err)
+	_, err = s.Write([]byte("late"))
+	require.NoError(t, err)
+	require.Equal(t, "late", string(readFull(t, c, 4)))
+	require.NoError(t, s.Close())
+	_, err = l.Accept()
+	requireOpError(t, err, "accept", []string{"tcp"}, net.ErrClosed)
+
+	// Where nobody accepts they are reset.
+	b.lc.HandshakeTimeout = 100 * time.Millisecond
+	l = b.newListener(t)
+	c, err = b.dialer.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)
+	require.NoError(t, l.Close())
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
