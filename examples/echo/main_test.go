@@ -30,7 +30,7 @@ func device() string {
 	return "soft0"
 }
 
-var networks = []string{"rdma", "tcp", "unix"}
+var networks = []string{"rdma", "rdma+tcp", "tcp", "unix"}
 
 func TestAlone(t *testing.T) {
 	for _, network := range networks {

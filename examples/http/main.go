@@ -30,7 +30,7 @@
 //	-debug address    with -listen: show the server's connections on this TCP address
 //	-size bytes       one page size instead of 1 KiB, 64 KiB and 1 MiB
 //	-count n          so many requests of each size instead of as many as fit in half a second
-//	-network name     rdma (the default), rdma4, rdma6, tcp, tcp4, tcp6, unix
+//	-network name     rdma (the default), rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix
 //	-device name      the RDMA device to use instead of the best one for the route
 //
 // The exit status is 0 when every page arrived unchanged, 1 when something
@@ -104,7 +104,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&opt.debug, "debug", "", "with -listen: show the server's connections on this TCP `address`")
 	fs.IntVar(&opt.size, "size", 0, "page size in `bytes` (default: 1024, 65536 and 1048576 in turn)")
 	fs.IntVar(&opt.count, "count", 0, "`number` of requests of each size (default: what fits in half a second)")
-	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, tcp, tcp4, tcp6, unix")
+	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix")
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
 	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })
 	return opt, err

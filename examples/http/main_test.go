@@ -28,7 +28,7 @@ func device() string {
 }
 
 func TestAlone(t *testing.T) {
-	for _, network := range []string{"rdma", "tcp", "unix"} {
+	for _, network := range []string{"rdma", "rdma+tcp", "tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", network, "-count", "20"))
 			require.Zero(t, status, errs)

@@ -1,6 +1,7 @@
 // Package endpoint opens the ends of an example's connection: by rdmanet on the
 // networks "rdma", "rdma4" and "rdma6", by package net on "tcp" and "unix", so
-// that one program can be compared over all of them.
+// that one program can be compared over all of them. "rdma+tcp" is what rdmanet calls
+// "tcp": by RDMA where that gets there, and otherwise by TCP.
 package endpoint
 
 import (
@@ -20,7 +21,7 @@ import (
 
 // Config says how to connect.
 type Config struct {
-	// Network is "rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6" or "unix".
+	// Network is "rdma", "rdma4", "rdma6", "rdma+tcp", "tcp", "tcp4", "tcp6" or "unix".
 	Network string
 	// Device names the RDMA device; empty means the best one for the route.
 	Device string
@@ -32,7 +33,7 @@ type Config struct {
 func (c Config) Check() error {
 	switch {
 	case !c.RDMA() && !c.plain():
-		return fmt.Errorf("unknown network %q: use rdma, rdma4, rdma6, tcp, tcp4, tcp6 or unix", c.Network)
+		return fmt.Errorf("unknown network %q: use rdma, rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6 or unix", c.Network)
 	case c.Device != "" && !c.RDMA():
 		return fmt.Errorf("device %q needs an rdma network, not %q", c.Device, c.Network)
 	}
@@ -45,7 +46,7 @@ func (c Config) Listen(ctx context.Context, address string) (net.Listener, error
 		return new(net.ListenConfig).Listen(ctx, c.Network, address)
 	}
 	lc := rdmanet.ListenConfig{Device: c.Device}
-	return lc.Listen(ctx, c.Network, address)
+	return lc.Listen(ctx, c.network(), address)
 }
 
 // Dial connects to address.
@@ -55,7 +56,7 @@ func (c Config) Dial(ctx context.Context, address string) (net.Conn, error) {
 		return d.DialContext(ctx, c.Network, address)
 	}
 	d := rdmanet.Dialer{Device: c.Device, Timeout: c.Timeout}
-	return d.DialContext(ctx, c.Network, address)
+	return d.DialContext(ctx, c.network(), address)
 }
 
 // Local returns an address of this host that a server can listen on, and a
@@ -102,7 +103,22 @@ func (c Config) onDevice(at netip.Addr) netip.Addr {
 
 // RDMA says whether connections are by rdmanet.
 func (c Config) RDMA() bool {
-	return c.Network == "rdma" || c.Network == "rdma4" || c.Network == "rdma6"
+	switch c.Network {
+	case "rdma", "rdma4", "rdma6", both:
+		return true
+	}
+	return false
+}
+
+// both is rdmanet's network "tcp", whose name the kernel's TCP has here.
+const both = "rdma+tcp"
+
+// network is the name that rdmanet knows.
+func (c Config) network() string {
+	if c.Network == both {
+		return "tcp"
+	}
+	return c.Network
 }
 
 func (c Config) plain() bool {

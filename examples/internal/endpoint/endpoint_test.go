@@ -16,7 +16,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	for _, network := range []string{"rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6", "unix"} {
+	for _, network := range []string{"rdma", "rdma4", "rdma6", "rdma+tcp", "tcp", "tcp4", "tcp6", "unix"} {
 		assert.NoError(t, Config{Network: network}.Check())
 	}
 	assert.NoError(t, Config{Network: "rdma", Device: "soft0"}.Check())
@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestEveryNetworkCarriesBytesAndHalfCloses(t *testing.T) {
-	for _, network := range []string{"rdma", "rdma4", "tcp", "tcp4", "unix"} {
+	for _, network := range []string{"rdma", "rdma4", "rdma+tcp", "tcp", "tcp4", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			c := Config{Network: network, Timeout: 10 * time.Second}
 			address, remove, err := c.Local()
