@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -87,12 +88,19 @@ func (l *Listener) shareTCP(tcp *net.TCPListener) error {
 const (
 	handOverPause = time.Millisecond
 	handOverTries = 6
+	// handOverPatience bounds them all: who has the address then is there at once.
+	handOverPatience = time.Second
 )
 
 // dialAddr dials one address, and again where a listener was closing: another may have
 // its address. The error is that of the first attempt.
 func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
 	conn, first := d.dialOnce(ctx, network, src, dst, s)
+	if first == nil {
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
+	defer cancel()
 	err := first
 	for try, pause := 1, handOverPause; closing(err) && try < handOverTries; try, pause = try+1, 2*pause {
 		select {
@@ -118,8 +126,10 @@ func closing(err error) bool {
 	if !errors.As(err, &rejected) || rejected.Reason != cm.RejectConsumer {
 		return false
 	}
-	refusal := rejected.Refusal()
-	return refusal == nil || refusal.Code == cm.RefusedShutdown
+	if refusal := rejected.Refusal(); refusal != nil {
+		return refusal.Code == cm.RefusedShutdown
+	}
+	return len(bytes.Trim(rejected.PrivateData, "\x00")) == 0 // an id that was closed
 }
 
 // drain ends a listener that shares its address. Connections that stand already come to
