@@ -96,12 +96,14 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	if !local {
 		return bindError(netip.AddrPortFrom(from, 0), unix.EADDRNOTAVAIL, "not an address of this host")
 	}
-	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
-		id.sock, id.local = ln.sock, ln.src
-		return nil
+	// On a line, too: servers tell connections apart by the port.
+	if id.dialFD, id.local, err = bindEphemeral(id.dev.name, from); err != nil {
+		return err
 	}
-	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from)
-	return err
+	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
+		id.sock = ln.sock
+	}
+	return nil
 }
 
 func (id *cmID) ResolveRoute(time.Duration) error {

@@ -152,25 +152,17 @@ func (d *dial) exchange() verbs.CMEvent {
 	return d.establish(&rep, fds)
 }
 
-// dialAnew replaces the socket of a line by one that is not connected, of the same
-// name.
+// dialAnew replaces the socket of a line by the one that holds the connection's port.
 func (d *dial) dialAnew() error {
 	d.again = false
 	d.sock.close()
-	fd, err := openSocket()
-	if err != nil {
-		return err
-	}
-	if err := bindName(fd, dialerName(d.id.dev.name, d.src)); err != nil {
-		unix.Close(fd)
-		return err
-	}
 	d.id.mu.Lock()
 	defer d.id.mu.Unlock()
 	if d.id.state != cmConnecting {
-		unix.Close(fd)
 		return verbs.ErrClosed
 	}
+	fd := d.id.dialFD
+	d.id.dialFD = -1
 	sock, err := d.id.newLine(fd)
 	if err != nil {
 		return err

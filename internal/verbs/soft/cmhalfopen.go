@@ -6,6 +6,7 @@ import (
 	"container/list"
 	"errors"
 	"io"
+	"net/netip"
 
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -104,10 +105,12 @@ func (l *listener) shake(h *halfOpen) {
 // request takes in the first message of a connection from a peer of that name.
 func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 	m, err := parseREQ(msg)
-	if err == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)) {
+	ln := sock.line
+	switch {
+	case err != nil:
+	case ln == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
 		err = badMessage("REQ with addresses that are not its own")
-	}
-	if ln := sock.line; err == nil && ln != nil && (!m.keep || m.src != ln.src || m.dst != ln.dst) {
+	case ln != nil && !(m.keep && m.src.Addr() == ln.src.Addr() && m.dst == ln.dst && l.holds(m.src)):
 		err = badMessage("REQ that is not for its line")
 	}
 	if err != nil {
@@ -130,6 +133,12 @@ func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, src: m.src, dst: m.dst}
 	}
 	l.bring(sock, &request{m, fds})
+}
+
+// holds says whether a dialer, the one on a line by all we know, has the port of src.
+func (l *listener) holds(src netip.AddrPort) bool {
+	taken, err := nameTaken(dialerName(l.id.dev.name, src))
+	return taken || err != nil // without descriptors nobody can tell
 }
 
 // meet ends the time as a stranger, with the error of its first message, and

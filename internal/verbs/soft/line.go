@@ -32,8 +32,8 @@ const (
 // in these.
 //
 // It goes with the socket and never to another: whoever is at the other end has these
-// mappings already. A connection on a line begins with REQ as any other, and its
-// offers say which of the descriptors the peer needs not be sent. It has ended when
+// mappings already. A connection on a line has a port of its own, begins with REQ as
+// any other, and its offers say which of the descriptors the peer needs not be sent. It has ended when
 // the dialer has said msgBye and the acceptor msgReady; each says so when it will
 // touch nothing of the other any more, and what it keeps is made new before it is
 // used again. Whatever is out of the ordinary spoils a line: it ends with its
