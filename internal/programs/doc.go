@@ -4,7 +4,7 @@
 // examples/proxy. It is a module of its own, so that what it needs is nothing that
 // users of rdmanet need.
 //
-//	cd internal/programs && go test ./...
+//	cd internal/programs && go test ./... # on Linux
 //
 // The servers and tools are Debian's packages postgresql, redis-server, redis-tools,
 // nginx-light and wrk. Where one is missing its tests are skipped, and say so; with

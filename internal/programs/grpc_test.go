@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/interop"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 )
@@ -46,7 +45,7 @@ func grpcPair(t *testing.T, server, client credentials.TransportCredentials) (*w
 	t.Helper()
 	w := newWire(t)
 	s := grpc.NewServer(grpc.Creds(server))
-	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
+	testpb.RegisterTestServiceServer(s, interop.NewTestServer())
 	served := make(chan error)
 	go func() { served <- s.Serve(w) }()
 	t.Cleanup(func() {
@@ -82,7 +81,7 @@ func grpcSecurities(t *testing.T, test func(t *testing.T, w *wire, cc *grpc.Clie
 // https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md that need no
 // service of Google's, no load balancer and no other server.
 func TestGRPCInteroperability(t *testing.T) {
-	type client = testgrpc.TestServiceClient
+	type client = testpb.TestServiceClient
 	cases := []struct {
 		name string
 		do   func(context.Context, client, ...grpc.CallOption)
@@ -103,7 +102,7 @@ func TestGRPCInteroperability(t *testing.T) {
 	grpcSecurities(t, func(t *testing.T, w *wire, cc *grpc.ClientConn) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 		defer cancel()
-		tc := testgrpc.NewTestServiceClient(cc)
+		tc := testpb.NewTestServiceClient(cc)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				caseUnderway.Store(t)
@@ -112,7 +111,7 @@ func TestGRPCInteroperability(t *testing.T) {
 		}
 		t.Run("unimplemented_service", func(t *testing.T) {
 			caseUnderway.Store(t)
-			interop.DoUnimplementedService(ctx, testgrpc.NewUnimplementedServiceClient(cc))
+			interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(cc))
 		})
 		t.Run("unimplemented_method", func(t *testing.T) {
 			caseUnderway.Store(t)
@@ -180,7 +179,7 @@ func silence(t *testing.T) {
 func TestGRPCServerThatStops(t *testing.T) {
 	w := newWire(t)
 	s := grpc.NewServer()
-	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
+	testpb.RegisterTestServiceServer(s, interop.NewTestServer())
 	served := make(chan error)
 	go func() { served <- s.Serve(w) }()
 	cc, err := grpcClient(w, insecure.NewCredentials())
@@ -188,7 +187,7 @@ func TestGRPCServerThatStops(t *testing.T) {
 	defer cc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	tc := testgrpc.NewTestServiceClient(cc)
+	tc := testpb.NewTestServiceClient(cc)
 	stream, err := tc.FullDuplexCall(ctx)
 	require.NoError(t, err)
 	ask := func() error {
