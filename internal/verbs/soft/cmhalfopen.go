@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"time"
 
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -110,8 +111,16 @@ func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 	case err != nil:
 	case ln == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
 		err = badMessage("REQ with addresses that are not its own")
-	case ln != nil && !(m.keep && m.src.Addr() == ln.src.Addr() && m.dst == ln.dst && l.holds(m.src)):
+	case ln != nil && !(m.keep && m.src.Addr() == ln.src.Addr() && m.dst == ln.dst):
 		err = badMessage("REQ that is not for its line")
+	case ln != nil && !l.holds(m.src):
+		if sock.hangsUp(hangUpTime) {
+			l.count(&l.stats.Hangup)
+			closeFDs(fds)
+			sock.close()
+			return
+		}
+		err = badMessage("REQ from a port that nobody has")
 	}
 	if err != nil {
 		l.count(&l.stats.Malformed)
@@ -134,6 +143,9 @@ func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 	}
 	l.bring(sock, &request{m, fds})
 }
+
+// hangUpTime is how long after its port the socket of a process may go that ends.
+const hangUpTime = 50 * time.Millisecond
 
 // holds says whether a dialer, the one on a line by all we know, has the port of src.
 func (l *listener) holds(src netip.AddrPort) bool {

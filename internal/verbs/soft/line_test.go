@@ -264,6 +264,25 @@ func TestREQForAnotherLine(t *testing.T) {
 	}
 }
 
+// TestREQOfADeadDialer: whoever has gone since it asked, and its port with it, has not
+// broken the protocol.
+func TestREQOfADeadDialer(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	endBoth(t, d, a)
+	ln := idleLines.take(soft0, d.RemoteAddr().Addr(), d.RemoteAddr(), &verbs.CMOptions{})
+	require.NotNil(t, ln)
+	before := l.ListenStats()
+	m := connMsg{src: addrPlus(ln.src), dst: ln.dst, keep: true}
+	require.NoError(t, ln.sock.send(appendREQ(nil, &m), nil))
+	ln.sock.close()
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Hangup == before.Hangup+1 })
+	require.Equal(t, before.Malformed, l.ListenStats().Malformed)
+	l.nothing()
+}
+
 func addrPlus(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), a.Port()^1) }
 
 // TestOldOffersRefused opens offers of what was never given, or is of another shape.

@@ -279,6 +279,18 @@ func closeFDs(fds []int) {
 	}
 }
 
+// hangsUp says whether the peer hangs up within d. What it sends meanwhile is lost, and
+// nobody else may receive.
+func (s *socket) hangsUp(d time.Duration) bool {
+	if s.setReadDeadline(time.Now().Add(d)) != nil {
+		return false
+	}
+	var buf [1]byte
+	_, fds, err := s.recv(buf[:])
+	closeFDs(fds)
+	return err == io.EOF
+}
+
 // setReadDeadline bounds the recv calls in progress and to come; the zero time
 // takes the bound away.
 func (s *socket) setReadDeadline(t time.Time) error { return s.f.SetReadDeadline(t) }
