@@ -229,10 +229,18 @@ func TestReusePort(t *testing.T) {
 // TestHandOverKeepsWhoWaits closes a listener that shares its address while connections
 // wait for its Accept.
 func TestHandOverKeepsWhoWaits(t *testing.T) {
-	b := tcpKinds()[0]
-	b.lc.ReusePort = true
-	l := b.newListener(t)
-	c, err := b.dialer.Dial("tcp", l.Addr().String())
+	// The software device, which can share an address, also where another is tested.
+	dialer := Dialer{Device: "soft0", Logger: quiet}
+	lc := ListenConfig{Device: "soft0", Logger: quiet, ReusePort: true}
+	newListener := func() *Listener {
+		t.Helper()
+		l, err := lc.listen(context.Background(), "tcp", loopbackAddr)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	l := newListener()
+	c, err := dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)
@@ -247,9 +255,9 @@ func TestHandOverKeepsWhoWaits(t *testing.T) {
 	requireOpError(t, err, "accept", []string{"tcp"}, net.ErrClosed)
 
 	// Where nobody accepts they are reset.
-	b.lc.HandshakeTimeout = 100 * time.Millisecond
-	l = b.newListener(t)
-	c, err = b.dialer.Dial("tcp", l.Addr().String())
+	lc.HandshakeTimeout = 100 * time.Millisecond
+	l = newListener()
+	c, err = dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)

@@ -1,11 +1,13 @@
 package rdmanet_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -35,7 +37,8 @@ func eachSite(t *testing.T, f func(t *testing.T, s *site)) {
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			lc := rdmanet.ListenConfig{Device: kind.device, Logger: quiet}
-			l, err := lc.Listen(context.Background(), kind.network, "127.0.0.1:0")
+			address := cmp.Or(os.Getenv("RDMANET_TEST_ADDR"), "127.0.0.1:0") // the first on a real device
+			l, err := lc.Listen(context.Background(), kind.network, address)
 			require.NoError(t, err)
 			s := &site{served: make(chan error, 1), addr: l.Addr(), entered: make(chan struct{}), leave: make(chan struct{})}
 			mux := http.NewServeMux()
