@@ -194,6 +194,7 @@ func TestTCPNetworksNetConn(t *testing.T) {
 
 // TestRequireRDMA has no connection rather than one over TCP.
 func TestRequireRDMA(t *testing.T) {
+	onSoftware(t)
 	lc := ListenConfig{Logger: quiet, Device: noSuchDevice, RequireRDMA: true}
 	_, err := lc.Listen(context.Background(), "tcp", loopbackAddr)
 	requireOpError(t, err, "listen", []string{"tcp"}, ErrNoDevice)
@@ -293,6 +294,7 @@ func TestPlainServerIsNotDelayed(t *testing.T) {
 
 // TestSlowRDMA has a server whose RDMA side says nothing: TCP overtakes it.
 func TestSlowRDMA(t *testing.T) {
+	onSoftware(t)
 	b := overBoth{lc: ListenConfig{Logger: quiet, Backlog: 1}}
 	tcp, err := net.Listen("tcp", loopbackAddr)
 	require.NoError(t, err)
@@ -344,6 +346,7 @@ func TestFastRDMALeavesNoTrace(t *testing.T) {
 
 // TestVersionFallsBack has a server that speaks another version over RDMA.
 func TestVersionFallsBack(t *testing.T) {
+	onSoftware(t)
 	tcp, err := net.Listen("tcp", loopbackAddr)
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -401,6 +404,7 @@ func TestTCPSettings(t *testing.T) {
 
 // TestTCPDialsAtOnce has many dialers of both kinds at one listener.
 func TestTCPDialsAtOnce(t *testing.T) {
+	onSoftware(t)
 	const each = 32
 	kinds := []overBoth{tcpKinds()[0], tcpKinds()[3]}
 	l := kinds[0].newListener(t)

@@ -112,6 +112,7 @@ func greet(d *Dialer, network, address string) (pid string, rdma bool, err error
 // TestHandOver replaces a server by the next, several times, while clients dial all the
 // time: none is refused, and each gets its answer.
 func TestHandOver(t *testing.T) {
+	onSoftware(t)
 	for _, network := range []string{"tcp", "rdma"} {
 		t.Run(network, func(t *testing.T) {
 			server := startSuccessor(t, network, loopbackAddr)
@@ -171,6 +172,7 @@ func TestHandOver(t *testing.T) {
 
 // TestReusePort has listeners share an address only if all permit it.
 func TestReusePort(t *testing.T) {
+	onSoftware(t)
 	shared := ListenConfig{ReusePort: true, Logger: quiet}
 	alone := ListenConfig{Logger: quiet}
 	for _, at := range []struct{ network, address string }{
@@ -229,18 +231,11 @@ func TestReusePort(t *testing.T) {
 // TestHandOverKeepsWhoWaits closes a listener that shares its address while connections
 // wait for its Accept.
 func TestHandOverKeepsWhoWaits(t *testing.T) {
-	// The software device, which can share an address, also where another is tested.
-	dialer := Dialer{Device: "soft0", Logger: quiet}
-	lc := ListenConfig{Device: "soft0", Logger: quiet, ReusePort: true}
-	newListener := func() *Listener {
-		t.Helper()
-		l, err := lc.listen(context.Background(), "tcp", loopbackAddr)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return l
-	}
-	l := newListener()
-	c, err := dialer.Dial("tcp", l.Addr().String())
+	onSoftware(t)
+	b := tcpKinds()[0]
+	b.lc.ReusePort = true
+	l := b.newListener(t)
+	c, err := b.dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)
@@ -255,9 +250,9 @@ func TestHandOverKeepsWhoWaits(t *testing.T) {
 	requireOpError(t, err, "accept", []string{"tcp"}, net.ErrClosed)
 
 	// Where nobody accepts they are reset.
-	lc.HandshakeTimeout = 100 * time.Millisecond
-	l = newListener()
-	c, err = dialer.Dial("tcp", l.Addr().String())
+	b.lc.HandshakeTimeout = 100 * time.Millisecond
+	l = b.newListener(t)
+	c, err = b.dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	require.Eventually(t, func() bool { return l.Stats().Pending == 1 }, patience, time.Millisecond)

@@ -33,6 +33,15 @@ func testAddr() string {
 	return loopbackAddr
 }
 
+// onSoftware has a test run on the software device also where another is tested: it is
+// about what that can, or about an address that only that has.
+func onSoftware(t *testing.T) {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		t.Setenv("RDMANET_TEST_ADDR", "")
+		t.Setenv("RDMANET_DEVICE", "soft0")
+	}
+}
+
 const loopbackAddr = "127.0.0.1:0"
 
 // slowVar says how many times slower than a common host this one may be, as one that
