@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // bringUpTo takes a QP from INIT to RTS by hand.
@@ -74,18 +76,20 @@ func TestConnectedToItself(t *testing.T) {
 func TestStrangersAtTheBlock(t *testing.T) {
 	a := newSide(t, defaults())
 	a.bringUpTo(a.qp.QPN() | 0xfff000 | 1) // a peer with a higher number
-	before := openFDs(t)
+	event := eventfd(t, 0)
+	defer unix.Close(event)
+	before := leaktest.Take()
 	hello := a.qp.helloMessage(msgHello, a.qp.QPN())
 	for _, msg := range [][]byte{{0}, {msgHello}, hello, append(hello, 1, 2, 3), a.qp.helloMessage(msgNudge, a.qp.QPN()), make([]byte, maxMessage)} {
 		s, err := dialBlock(blockName("soft0", a.qp.QPN()>>qpnBlockBits))
 		require.NoError(t, err)
-		reply, fds, err := exchange(s, msg, []int{0, 1, 2}, helloTimeout)
+		reply, fds, err := exchange(s, msg, []int{event, event, event}, helloTimeout)
 		require.NoError(t, err)
 		require.Equal(t, []byte{msgNotYet}, reply)
 		require.Empty(t, fds)
 		s.close()
 	}
-	eventually(t, func() bool { return openFDs(t) == before })
+	require.Empty(t, before.Wait(nil))
 	require.Nil(t, linkOf(a))
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -167,15 +168,15 @@ func noLeaks(t *testing.T) {
 	for _, c := range []io.Closer{qp, cq, pd} {
 		require.NoError(t, c.Close())
 	}
-	fds, routines := openFDs(t), runtime.NumGoroutine()
+	fds, routines := len(leaktest.OpenFiles()), runtime.NumGoroutine()
 	t.Cleanup(func() {
-		left := func() bool { return openFDs(t) > fds || runtime.NumGoroutine() > routines }
+		left := func() bool { return len(leaktest.OpenFiles()) > fds || runtime.NumGoroutine() > routines }
 		if until(func() bool { return !left() }) {
 			return
 		}
 		stacks := make([]byte, 1<<20)
 		t.Errorf("%d descriptors instead of %d, %d goroutines instead of %d\n%s",
-			openFDs(t), fds, runtime.NumGoroutine(), routines, stacks[:runtime.Stack(stacks, true)])
+			len(leaktest.OpenFiles()), fds, runtime.NumGoroutine(), routines, stacks[:runtime.Stack(stacks, true)])
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -91,7 +92,7 @@ func TestClaimRefusals(t *testing.T) {
 
 func TestClaimOneOfMany(t *testing.T) {
 	dev := testDevice(t)
-	before := openFDs(t)
+	before := leaktest.Take()
 	var wg sync.WaitGroup
 	claims := make([]*portClaim, 8)
 	for i := range claims {
@@ -112,7 +113,7 @@ func TestClaimOneOfMany(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, won)
-	require.Equal(t, before, openFDs(t))
+	require.Empty(t, before.LeakedFiles())
 }
 
 func TestClaimAddressesOfOnePort(t *testing.T) {
@@ -124,10 +125,10 @@ func TestClaimAddressesOfOnePort(t *testing.T) {
 		defer c.release()
 		ip = ip.Next()
 	}
-	before := openFDs(t)
+	before := leaktest.Take()
 	_, err := claimPort(dev, netip.AddrPortFrom(ip, 40002), false)
 	require.ErrorIs(t, err, unix.EADDRINUSE)
-	require.Equal(t, before, openFDs(t))
+	require.Empty(t, before.LeakedFiles())
 }
 
 func TestBindEphemeral(t *testing.T) {

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -106,15 +108,14 @@ func TestSocketTooLong(t *testing.T) {
 
 func TestSocketTooManyFDs(t *testing.T) {
 	a, b := newPair(t)
-	fds := make([]int, maxFDs+1)
-	for i := range fds {
-		fds[i] = 1
-	}
-	before := openFDs(t)
+	event := eventfd(t, 0)
+	defer unix.Close(event)
+	fds := slices.Repeat([]int{event}, maxFDs+1)
+	before := leaktest.Take()
 	sendRaw(t, a, []byte{1}, fds)
 	_, _, err := b.recv(make([]byte, 16))
 	require.ErrorIs(t, err, verbs.ErrProtocol)
-	require.Equal(t, before, openFDs(t))
+	require.Empty(t, before.LeakedFiles())
 
 	// Exactly the permitted number is fine.
 	require.NoError(t, a.send([]byte{1}, fds[:maxFDs]))
@@ -127,7 +128,7 @@ func TestSocketTooManyFDs(t *testing.T) {
 	sendRaw(t, a, nil, fds[:1])
 	_, _, err = b.recv(make([]byte, 16))
 	require.ErrorIs(t, err, verbs.ErrProtocol)
-	require.Equal(t, before, openFDs(t))
+	require.Empty(t, before.LeakedFiles())
 }
 
 func TestSocketPeerThatDoesNotRead(t *testing.T) {
@@ -155,14 +156,6 @@ func TestSocketPeerCred(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, os.Getpid(), pid)
 	require.EqualValues(t, os.Geteuid(), uid)
-}
-
-// openFDs counts the open descriptors of this process.
-func openFDs(t *testing.T) int {
-	t.Helper()
-	ents, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	return len(ents)
 }
 
 // sendRaw sends what send refuses to, an empty message included.
