@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -116,4 +117,37 @@ func readDoc(t *testing.T, name string) string {
 	b, err := os.ReadFile("../docs/" + name)
 	require.NoError(t, err)
 	return string(b)
+}
+
+// TestReliabilityIsTested looks for the tests that docs/RELIABILITY.md names: each row of
+// its tables ends with one at least, and each is there.
+func TestReliabilityIsTested(t *testing.T) {
+	tests := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range function.FindAllStringSubmatch(string(code), -1) {
+			tests[m[1]] = true
+		}
+		return err
+	}))
+	name := regexp.MustCompile("`([A-Z]\\w+)(?:/[^`]*)?`")
+	rows := 0
+	for line := range strings.Lines(readDoc(t, "RELIABILITY.md")) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| fault ") {
+			continue
+		}
+		rows++
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		named := name.FindAllStringSubmatch(cells[len(cells)-1], -1)
+		assert.NotEmpty(t, named, "a row without a test: %s", line)
+		for _, m := range named {
+			assert.True(t, tests[m[1]], "%s is named and does not exist: %s", m[1], line)
+		}
+	}
+	require.NotZero(t, rows)
 }
