@@ -47,27 +47,23 @@ func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
 
 // onMessage takes the peer's messages from the QP's link, on its goroutine. RTU is
 // the only one due: the end of a connection is the link's own matter.
-func (id *cmID) onMessage(msg []byte) {
-	err := checkSignal(msg, msgRTU)
+func (id *cmID) onMessage(msg []byte) error {
+	if err := checkSignal(msg, msgRTU); err != nil {
+		return err
+	}
 	id.mu.Lock()
-	qp := id.qp
-	if err == nil && id.state == cmAccepting {
-		id.confirmed()
-		id.state = cmConnected
-		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+	if id.state != cmAccepting {
 		id.mu.Unlock()
-		qp.retry() // what was posted before the dialer was up
-		id.events.Start()
-		return
+		return badMessage("RTU out of turn")
 	}
+	id.confirmed()
+	id.state = cmConnected
+	id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+	qp := id.qp
 	id.mu.Unlock()
-	if err == nil {
-		err = badMessage("RTU out of turn")
-	}
-	if qp != nil {
-		qp.disconnect()
-	}
-	id.end(err)
+	qp.retry() // what was posted before the dialer was up
+	id.events.Start()
+	return nil
 }
 
 // onHangup hears from the QP's link that the connection is over, on its goroutine.

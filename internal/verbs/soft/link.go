@@ -46,7 +46,7 @@ const revokeTimeout = time.Second
 type link struct {
 	q        *qp
 	tx, rx   *socket // the same, but for a QP that is connected to itself
-	onCM     func([]byte)
+	onCM     func([]byte) error
 	onHangup func(orderly bool, err error)
 
 	// sending orders what the link sends, of which nothing may follow its end: a
@@ -63,7 +63,7 @@ type link struct {
 	done    chan struct{} // closed when the link is down
 }
 
-func newLink(q *qp, tx, rx *socket, onCM func([]byte), onHangup func(bool, error)) *link {
+func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
 	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup, done: make(chan struct{})}
 }
 
@@ -210,8 +210,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 		if l.onCM == nil || len(fds) > 0 {
 			return fmt.Errorf("%w: connection manager message %d on a link", verbs.ErrProtocol, msg[0])
 		}
-		l.onCM(append([]byte(nil), msg...))
-		return nil
+		return l.onCM(append([]byte(nil), msg...))
 	}
 	if msg[0] == msgMR && len(msg) == 1+mrOfferSize && len(fds) == 1 {
 		m, err := parseMROffer(msg[1:]).open(fds[0])

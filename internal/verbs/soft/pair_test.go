@@ -108,8 +108,11 @@ func (s *side) attachFrom(sock *socket) error {
 	buf := make([]byte, maxMessage)
 	n, fds, err := sock.recv(buf)
 	require.NoError(s.t, err)
-	return s.qp.attach(sock, buf[1:n], fds, func([]byte) {}, s.onHangup)
+	return s.qp.attach(sock, buf[1:n], fds, noCM, s.onHangup)
 }
+
+// noCM takes the messages of a connection manager that the test is in place of.
+func noCM([]byte) error { return nil }
 
 // connect connects two sides as the connection manager does and takes them to RTS.
 func connect(t testing.TB, a, b *side, c sideConfig) {

@@ -11,9 +11,9 @@ import (
 
 // attach connects the QP with the peer whose offer came over s or is to come back
 // over it. It owns s and peerFDs, also on error. Messages of the connection
-// manager go to onCM and the end of the connection to onHangup, once, both on the
+// manager go to onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
 // link's goroutine; orderly says that one of the two ends closed it properly.
-func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte), onHangup func(orderly bool, err error)) error {
+func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
 }
 
