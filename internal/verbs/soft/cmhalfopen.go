@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"os"
 	"time"
 
 	pool "github.com/libp2p/go-buffer-pool"
@@ -19,6 +20,7 @@ import (
 type halfOpen struct {
 	sock *socket
 	name string        // the name it has bound, which the kernel vouches for
+	uid  uint32        // likewise its user
 	elem *list.Element // in listener.half; nil when it was dropped
 	late *list.Element // in listener.strangers
 }
@@ -36,7 +38,7 @@ func (l *listener) admit(fd int, name string) {
 		refuse(sock, verbs.RejectDenied, nil)
 		return
 	}
-	h := &halfOpen{sock: sock, name: name}
+	h := &halfOpen{sock: sock, name: name, uid: uid}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -100,11 +102,11 @@ func (l *listener) shake(h *halfOpen) {
 		l.share(h.sock)
 		return
 	}
-	l.request(h.sock, h.name, buf[:n], fds)
+	l.request(h.sock, h.name, h.uid, buf[:n], fds)
 }
 
-// request takes in the first message of a connection from a peer of that name.
-func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
+// request takes in the first message of a connection from a peer of that name and user.
+func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fds []int) {
 	m, err := parseREQ(msg)
 	ln := sock.line
 	switch {
@@ -138,8 +140,9 @@ func (l *listener) request(sock *socket, name string, msg []byte, fds []int) {
 		l.turnAway(sock)
 		return
 	}
-	if sock.line == nil && m.keep {
-		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, src: m.src, dst: m.dst}
+	// On a line the dialer says which port it has: among processes of one user.
+	if sock.line == nil && m.keep && int(uid) == os.Geteuid() {
+		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, uid: uid, src: m.src, dst: m.dst}
 	}
 	l.bring(sock, &request{m, fds})
 }

@@ -43,7 +43,7 @@ type line struct {
 	sock     *socket
 	listener *listener // nil at the dialer
 	name     string    // what the dialer has bound; "" at the dialer
-	uid      uint32    // whose process the listener is; at the dialer
+	uid      uint32    // whose process the peer is
 	src, dst netip.AddrPort
 
 	mu      sync.Mutex

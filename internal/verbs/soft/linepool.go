@@ -129,5 +129,5 @@ func (l *listener) await(h *restingLine) {
 		h.sock.close()
 		return
 	}
-	l.request(h.sock, h.name, buf[:n], fds)
+	l.request(h.sock, h.name, h.uid, buf[:n], fds)
 }
