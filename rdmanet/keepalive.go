@@ -29,11 +29,13 @@ const minBeat = time.Millisecond
 // keepAlive notices that the peer does not answer any more. Its lock is taken
 // before the Conn's others.
 type keepAlive struct {
-	mu     sync.Mutex
-	config net.KeepAliveConfig // without zeros or negative values
-	beat   heartbeat
-	timer  *time.Timer // nil while it is off
-	round  uint64      // tells a timer's call from one that was set later
+	mu      sync.Mutex
+	config  net.KeepAliveConfig // without zeros or negative values
+	stalled bool                // a Write waits for room
+	persist net.KeepAliveConfig // is in force while a Write waits, if config is off
+	beat    heartbeat
+	timer   *time.Timer // nil while nobody is to be looked after
+	round   uint64      // tells a timer's call from one that was set later
 }
 
 // A heartbeat decides when a silent peer is asked for a sign of life and when it is
@@ -77,9 +79,10 @@ func dialKeepAlive(idle time.Duration, config net.KeepAliveConfig) net.KeepAlive
 	if !config.Enable && idle >= 0 {
 		config = net.KeepAliveConfig{Enable: true, Idle: idle}
 	}
-	defaults := net.KeepAliveConfig{Idle: DefaultKeepAliveIdle, Interval: DefaultKeepAliveInterval, Count: DefaultKeepAliveCount}
-	return mergeKeepAlive(defaults, config)
+	return mergeKeepAlive(defaultKeepAlive, config)
 }
+
+var defaultKeepAlive = net.KeepAliveConfig{Enable: true, Idle: DefaultKeepAliveIdle, Interval: DefaultKeepAliveInterval, Count: DefaultKeepAliveCount}
 
 // mergeKeepAlive applies config to old: zeros choose the default, negative values
 // leave things as they are.
@@ -111,11 +114,50 @@ func (c *Conn) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepA
 	}
 	k.config = config
 	k.stop()
+	c.startKeepAlive()
+}
+
+// startKeepAlive sets the timer if there is something to look after. The caller holds
+// keepAlive's lock.
+func (c *Conn) startKeepAlive() {
+	k := &c.keepAlive
+	config := k.inForce()
 	// A process of this host cannot be lost without the device knowing.
-	if k.config.Enable && !c.ep.sameHost && !c.life.closed() {
-		k.beat = heartbeat{}
-		round := k.round
-		k.timer = time.AfterFunc(max(k.config.Idle/2, minBeat), func() { c.lookAfter(round) })
+	if config == nil || c.ep.sameHost || c.life.closed() {
+		return
+	}
+	k.beat = heartbeat{}
+	round := k.round
+	k.timer = time.AfterFunc(max(config.Idle/2, minBeat), func() { c.lookAfter(round) })
+}
+
+// inForce is the configuration to go by, nil if there is nothing to look after. It is
+// called with mu held.
+func (k *keepAlive) inForce() *net.KeepAliveConfig {
+	switch {
+	case k.config.Enable:
+		return &k.config
+	case k.stalled:
+		return &k.persist
+	}
+	return nil
+}
+
+// stalling is told when a Write begins to wait for room and when it has waited. All that
+// it sent may have been acknowledged, so that nothing is under way that could fail, and
+// the credit never come. TCP asks a peer with a closed window for a sign of life whether
+// keepalive is on or not (the persist timer; RFC 9293, 3.8.6.1), and so do we.
+func (c *Conn) stalling(waits bool) {
+	if c.ep.sameHost {
+		return
+	}
+	k := &c.keepAlive
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stalled = waits
+	// A timer that finds nobody waiting ends by itself: most Writes wait briefly.
+	if waits && k.timer == nil {
+		c.startKeepAlive()
 	}
 }
 
@@ -146,17 +188,22 @@ func (c *Conn) lookAfter(round uint64) {
 	if k.round != round || c.has(flagFailed|flagPeerClosed) {
 		return // set anew, or nothing is left to look after
 	}
+	config := k.inForce()
+	if config == nil {
+		k.stop() // the Write has got its room
+		return
+	}
 	heard, err := c.heard()
 	if err != nil || c.has(flagGone) {
 		c.giveUp()
 		return
 	}
-	do, next := k.beat.tick(heard, &k.config)
+	do, next := k.beat.tick(heard, config)
 	switch do {
 	case beatAsk:
 		c.ask()
 	case beatDead:
-		silent := time.Duration(k.config.Count) * k.config.Interval
+		silent := time.Duration(config.Count) * config.Interval
 		c.fail(syscall.ETIMEDOUT, fmt.Errorf("%w: it did not answer a keepalive within %v", ErrPeerGone, silent))
 		return
 	}
@@ -206,8 +253,10 @@ func (c *Conn) giveUp() {
 }
 
 // SetKeepAlive turns the keepalive on or off. It is on unless Dialer or
-// ListenConfig say otherwise. On the software device, where the system itself tells
-// at once that the peer's process has died, keepalive changes nothing.
+// ListenConfig say otherwise. While it is off a dead peer is noticed by Writes only; one
+// that waits for room asks as the keepalive would by default. On the software device,
+// where the system itself tells at once that the peer's process has died, keepalive
+// changes nothing.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
 		old.Enable = keepalive

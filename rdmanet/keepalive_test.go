@@ -169,6 +169,52 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+// TestPersist has a Write wait for room with the keepalive off. All that it sent has
+// been acknowledged, so only a question tells whether the peer is still there.
+func TestPersist(t *testing.T) {
+	// full is a connection whose ring is full, and what becomes of a Write that waits.
+	full := func(t *testing.T, fl flavour) (client, server *Conn, written chan error) {
+		client, server = fl.pair(t)
+		overNetwork(client)
+		require.NoError(t, client.SetKeepAlive(false))
+		client.keepAlive.mu.Lock()
+		client.keepAlive.persist = quick
+		client.keepAlive.mu.Unlock()
+		written = make(chan error, 1)
+		go func() {
+			_, err := client.Write(make([]byte, 1<<20))
+			written <- err
+		}()
+		require.Eventually(t, func() bool { return client.Stats().Parks > 0 }, patience, time.Millisecond)
+		return client, server, written
+	}
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		t.Run("a black hole is noticed", func(t *testing.T) {
+			client, _, written := full(t, fl)
+			throughBlackHole(client).on.Store(true)
+			within(t, patience, "Write", func() {
+				err := <-written
+				require.ErrorIs(t, err, syscall.ETIMEDOUT)
+				require.ErrorIs(t, err, ErrPeerGone)
+			})
+		})
+		t.Run("a peer that does not read lives on", func(t *testing.T) {
+			client, server, written := full(t, fl)
+			asked := func() uint64 { return client.Stats().KeepAlivesSent }
+			require.Eventually(t, func() bool { return asked() > 5 }, patience, time.Millisecond)
+			require.Empty(t, written)
+			readFull(t, server, 1<<20)
+			require.NoError(t, <-written)
+			// Nobody is asked when nobody waits.
+			require.Eventually(t, func() bool {
+				client.keepAlive.mu.Lock()
+				defer client.keepAlive.mu.Unlock()
+				return client.keepAlive.timer == nil
+			}, patience, time.Millisecond)
+		})
+	})
+}
+
 // TestKeepAliveSetAgain has a program set the keepalive more often than it beats.
 func TestKeepAliveSetAgain(t *testing.T) {
 	client, _ := pair(t)

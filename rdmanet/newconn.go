@@ -26,6 +26,7 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 		return nil, err
 	}
 	c.linger.Store(-1)
+	c.keepAlive.persist = defaultKeepAlive
 	c.waiter[dirRead] = waiter{try: c.tryRead, arm: c.armRead, budget: newSpinBudget()}
 	c.waiter[dirWrite] = waiter{try: c.tryWrite, arm: c.armWrite, budget: newSpinBudget()}
 	return c, nil

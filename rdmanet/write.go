@@ -215,7 +215,9 @@ func (c *Conn) stall() error {
 	}
 	began := time.Now()
 	region := traceStalling()
+	c.stalling(true)
 	err := c.wait(dirWrite)
+	c.stalling(false)
 	region.End()
 	c.tx.Lock()
 	c.txStats.stalls++
