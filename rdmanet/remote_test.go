@@ -9,6 +9,7 @@ import (
 	"net/rpc"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,7 @@ type remote struct {
 	cmd    *exec.Cmd
 	client *rpc.Client
 	killed bool
+	end    func() // sees it end, which it does when it is asked for nothing more
 }
 
 const remoteRole = "remote"
@@ -46,7 +48,7 @@ func startRemote(t testing.TB) *remote {
 	require.NoError(t, err)
 	require.NoError(t, r.cmd.Start())
 	r.client = rpc.NewClient(pipes{out, in})
-	t.Cleanup(func() {
+	r.end = sync.OnceFunc(func() {
 		_ = in.Close() // it answers what is asked already, and ends
 		err := r.cmd.Wait()
 		_ = r.client.Close()
@@ -54,6 +56,7 @@ func startRemote(t testing.TB) *remote {
 			require.NoError(t, err, "the other process leaked something")
 		}
 	})
+	t.Cleanup(r.end)
 	return r
 }
 
@@ -89,7 +92,7 @@ func begin[T any](r *remote, method string, args any) <-chan T {
 	return done
 }
 
-// kill ends the process as nothing can be prepared for, and waits until it is gone.
+// kill ends the process as nothing can be prepared for.
 func (r *remote) kill() {
 	r.t.Helper()
 	r.killed = true

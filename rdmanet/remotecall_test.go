@@ -89,6 +89,12 @@ type (
 		Seed uint64
 		N    int64
 	}
+	RemoteConverse struct {
+		Flavour string
+		Seed    uint64
+		Dial    string // whom, if there are Dialers
+		Dialers int
+	}
 	RemotePlay struct {
 		ID, Serves, Rounds int
 	}

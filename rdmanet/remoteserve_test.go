@@ -189,6 +189,35 @@ func (r *Remote) Sip(a RemoteSend, e *RemoteError) error {
 	return nil
 }
 
+// Converse has conversations on connections that it accepts and dials, until the
+// process is killed. As the other process does nothing wrong, nothing may fail.
+func (r *Remote) Converse(a RemoteConverse, _ *int) error {
+	must := func(what string, err error) {
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "%s of a process that is to be killed: %v\n", what, err)
+			os.Exit(1)
+		}
+	}
+	go func() {
+		for {
+			c, err := r.l.AcceptConn()
+			must("Accept", err)
+			go converse(c, a.Seed, false, must)
+		}
+	}()
+	d := flavourNamed(a.Flavour).dialer
+	for range a.Dialers {
+		go func() {
+			for {
+				c, err := d.dial(context.Background(), "rdma", a.Dial)
+				must("Dial", err)
+				converse(c, a.Seed, true, must)
+			}
+		}()
+	}
+	select {}
+}
+
 // Stats are those of a connection.
 func (r *Remote) Stats(id int, s *ConnStats) error {
 	*s = r.conn(id).Stats()

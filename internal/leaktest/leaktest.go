@@ -1,5 +1,6 @@
 // Package leaktest finds what tests leave behind in their process: goroutines that
-// run code of this module, and descriptors of the kinds that connections have.
+// run code of this module, and descriptors and mappings of the kinds that connections
+// have.
 package leaktest
 
 import (
@@ -15,10 +16,11 @@ import (
 // A Snapshot is what there was before the tests.
 type Snapshot struct {
 	files, goroutines map[string]string
+	mappings          map[string]int
 }
 
 // Take looks at the process as it is now.
-func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines()} }
+func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines(), Mappings()} }
 
 // Wait returns a text about all that has come since the snapshot and stays, "" if
 // there is nothing. It waits two seconds for what is torn down in the background.
@@ -27,7 +29,7 @@ func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(100, 
 
 func (s Snapshot) wait(rounds int, more func() string) (leaked string) {
 	for range rounds {
-		leaked = s.LeakedFiles() + s.leakedGoroutines()
+		leaked = s.LeakedFiles() + s.leakedMappings() + s.leakedGoroutines()
 		if leaked == "" && more != nil {
 			leaked = more()
 		}
@@ -90,6 +92,32 @@ func (s Snapshot) LeakedFiles() string {
 			continue
 		}
 		fmt.Fprintf(&leaked, "descriptor %s: %s\n", fd, target)
+	}
+	return leaked.String()
+}
+
+// mapped is what connections map.
+var mapped = regexp.MustCompile("memfd:|/dev/infiniband")
+
+// Mappings counts the mappings of this process that are like those of connections, by
+// what is mapped; none where the system has no /proc.
+func Mappings() map[string]int {
+	mappings := map[string]int{}
+	maps, _ := os.ReadFile("/proc/self/maps")
+	for line := range strings.Lines(string(maps)) {
+		if at := mapped.FindStringIndex(line); at != nil {
+			mappings[strings.TrimSpace(line[at[0]:])]++
+		}
+	}
+	return mappings
+}
+
+func (s Snapshot) leakedMappings() string {
+	var leaked strings.Builder
+	for what, n := range Mappings() {
+		if more := n - s.mappings[what]; more > 0 {
+			fmt.Fprintf(&leaked, "%d mappings of %s\n", more, what)
+		}
 	}
 	return leaked.String()
 }

@@ -1,0 +1,295 @@
+//go:build linux
+
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+)
+
+// seedVar replays a randomized test.
+const seedVar = "RDMANET_TEST_SEED"
+
+// testSeed is the seed of a randomized test. One that fails prints it.
+func testSeed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv(seedVar); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s=%d replays it", seedVar, seed)
+		}
+	})
+	return seed
+}
+
+// goneWithin is how soon it is noticed that the process of a peer has died: on the
+// software device by the hang-up of a socket, elsewhere by what its kernel sends.
+func goneWithin() time.Duration {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		return soon
+	}
+	return 50 * time.Millisecond
+}
+
+// TestKillRounds kills a process at a random moment, time and again: before its
+// connections stand, in the midst of their streams, when these are half-closed, and when
+// they are closed. The other process lives on. What it got is what had been said, its
+// calls end in time and for that reason, and it serves the next process.
+func TestKillRounds(t *testing.T) {
+	rounds := 200
+	switch {
+	case testing.Short():
+		rounds = 10
+	case raceEnabled:
+		rounds = 30
+	}
+	seed := testSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	before := leaktest.Take()
+	var survivors []*survivor
+	for _, fl := range flavours() {
+		if !testing.Short() || fl.name == "default" {
+			survivors = append(survivors, newSurvivor(t, fl, seed))
+		}
+	}
+	next := startRemote(t)
+	for range rounds {
+		victim := next
+		next = startRemote(t) // meanwhile
+		survivors[rng.IntN(len(survivors))].round(victim, rng)
+	}
+	next.end()
+	var all tally
+	for _, s := range survivors {
+		require.NoError(t, s.l.Close())
+		<-s.served
+		require.Zero(t, s.l.Stats().Malformed)
+		all.add(&s.tally)
+	}
+	require.Empty(t, before.Wait(leftovers), "leaked after %d rounds", rounds)
+	t.Logf("%d rounds: %v", rounds, &all)
+	if rounds >= 200 {
+		require.True(t, all.dials > 0 && all.cut > 0 && all.half > 0 && all.whole > 0, "no process was killed at some of the moments")
+	}
+}
+
+// leftovers tells what the process still has of connections.
+func leftovers() (left string) {
+	if n := MemoryInUse(); n > 0 {
+		left = fmt.Sprintf("%d bytes of rings\n", n)
+	}
+	for _, c := range Conns() {
+		left += fmt.Sprintf("connection %+v\n", c)
+	}
+	for _, l := range Listeners() {
+		left += fmt.Sprintf("listener %+v\n", l)
+	}
+	return left
+}
+
+// A tally counts what the kills met.
+type tally struct {
+	dials int // that did not come to a connection
+	cut   int // connections both of whose directions were cut
+	half  int // where one had come to its end
+	whole int // both
+
+	latest time.Duration // from the death to the end of the last call, without stalls
+}
+
+func (a *tally) add(b *tally) {
+	a.dials += b.dials
+	a.cut += b.cut
+	a.half += b.half
+	a.whole += b.whole
+	a.latest = max(a.latest, b.latest)
+}
+
+func (a *tally) String() string {
+	return fmt.Sprintf("%d dials, %d connections and %d half-closed ones cut, %d were through; noticed within %.2f of the time allowed", a.dials, a.cut, a.half, a.whole, a.latest.Seconds()/goneWithin().Seconds())
+}
+
+// A survivor is what this process has in one flavour.
+type survivor struct {
+	t       *testing.T
+	fl      flavour
+	seed    uint64
+	l       *Listener
+	served  chan struct{}
+	handled atomic.Uint64 // connections of Accept whose calls have ended
+	tally
+
+	mu   sync.Mutex
+	ends []callEnd
+}
+
+// A callEnd is how and when a call ended.
+type callEnd struct {
+	what string
+	err  error
+	at   time.Time
+}
+
+func newSurvivor(t *testing.T, fl flavour, seed uint64) *survivor {
+	fl.dialer.Logger = quiet
+	s := &survivor{t: t, fl: fl, seed: seed, l: fl.newListener(t), served: make(chan struct{})}
+	go func() {
+		defer close(s.served)
+		for {
+			c, err := s.l.AcceptConn()
+			if err != nil {
+				return
+			}
+			go func() {
+				s.converse(c, false)
+				s.handled.Add(1)
+			}()
+		}
+	}()
+	return s
+}
+
+// converse notes how the calls on a connection end.
+func (s *survivor) converse(c *Conn, dialled bool) {
+	var mu sync.Mutex
+	cut := 0
+	converse(c, s.seed, dialled, func(what string, err error) {
+		if err != nil {
+			mu.Lock()
+			cut++
+			mu.Unlock()
+			s.ended(what, err)
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*[]*int{&s.whole, &s.half, &s.cut, &s.cut}[cut]++
+}
+
+func (s *survivor) ended(what string, err error) {
+	end := callEnd{what, err, time.Now()}
+	s.mu.Lock()
+	s.ends = append(s.ends, end)
+	s.mu.Unlock()
+}
+
+// dial connects to a process as often as it is there.
+func (s *survivor) dial(at string) {
+	for {
+		c, err := s.fl.dialer.dial(context.Background(), "rdma", at)
+		if err != nil {
+			s.ended("Dial", err)
+			s.mu.Lock()
+			s.dials++
+			s.mu.Unlock()
+			return
+		}
+		s.converse(c, true)
+	}
+}
+
+// round has connections with a process, which dials, listens, or does both, and kills it.
+func (s *survivor) round(victim *remote, rng *rand.Rand) {
+	ways, dialers := 1+rng.IntN(3), 1+rng.IntN(4)
+	a := RemoteConverse{Flavour: s.fl.name, Seed: s.seed}
+	if ways&1 != 0 {
+		a.Dial, a.Dialers = s.l.Addr().String(), dialers
+	}
+	at := call[string](victim, "Listen", RemoteListen{Flavour: s.fl.name})
+	dead := begin[int](victim, "Converse", a)
+	var dials sync.WaitGroup
+	if ways&2 != 0 {
+		for range dialers {
+			dials.Go(func() { s.dial(at) })
+		}
+	}
+	time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(16))))))
+	stood := watchStalls()
+	killed := time.Now()
+	victim.kill()
+	<-dead // as a pipe tells, which has nothing to do with us
+	death := time.Now()
+	within(s.t, patience, "Dial or calls on a connection", dials.Wait)
+	require.Eventually(s.t, func() bool { return s.quiet() }, patience, time.Millisecond, "calls go on, or clients are waited for: %+v", s.l.Stats())
+	stalled := stood()
+	victim.end()
+	status := victim.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.Equal(s.t, syscall.SIGKILL, status.Signal(), "the process had ended before: %v", victim.cmd.ProcessState)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, end := range s.ends {
+		require.False(s.t, end.at.Before(killed), "%s before the kill: %v", end.what, end.err)
+		require.NoError(s.t, isDeath(end), "%s", end.what)
+		late := end.at.Sub(death) - stalled
+		s.latest = max(s.latest, late)
+		require.LessOrEqual(s.t, late, goneWithin(), "%s ended too late, %v being the machine's: %v", end.what, stalled, end.err)
+	}
+	s.ends = s.ends[:0]
+}
+
+// quiet says that nothing of a dead process is left: each client was accepted or failed,
+// and those that were accepted are through.
+func (s *survivor) quiet() bool {
+	l, hangups := s.l.Stats(), s.l.requestStats().Hangup // who left before the request
+	return l.HalfOpen == 0 && l.Requests == l.Established+l.Refused+l.Failed-hangups && l.Pending == 0 &&
+		l.Accepted == l.Established && s.handled.Load() == l.Accepted
+}
+
+// isDeath says what is wrong with the end of a call if the peer's process has died.
+func isDeath(end callEnd) error {
+	var op *net.OpError
+	switch {
+	case !errors.As(end.err, &op), op.Timeout():
+	case errors.Is(end.err, syscall.ECONNRESET) && errors.Is(end.err, ErrPeerGone):
+		return nil
+	case end.what == "Dial" && errors.Is(end.err, syscall.ECONNREFUSED):
+		return nil
+	}
+	return fmt.Errorf("not the end of a peer that died: %w", end.err)
+}
+
+// watchStalls watches how long the process gets no processor, in all, until it is asked.
+func watchStalls() (stalled func() time.Duration) {
+	const tick = time.Millisecond
+	stop, total := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		var sum time.Duration
+		for last := time.Now(); ; {
+			select {
+			case <-ticker.C:
+			case <-stop:
+				total <- sum
+				return
+			}
+			now := time.Now()
+			sum += max(now.Sub(last)-2*tick, 0)
+			last = now
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-total
+	}
+}
