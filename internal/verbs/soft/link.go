@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -41,8 +42,13 @@ const maxLinkMsg = 512
 // is alive but stopped; after that the peer is cut off.
 const revokeTimeout = time.Second
 
-// link is the control connection of a connected QP: one goroutine that waits for
-// messages and for the hang-up. Its socket may be a line, which outlives it.
+// linkLinger is how long a link to which nothing is said keeps its goroutine: a
+// connection that does not last needs no other way to wait.
+const linkLinger = 10 * time.Millisecond
+
+// link is the control connection of a connected QP. A goroutine waits for messages and
+// for the hang-up, and if there are none for a while gives way to quietLinks. The
+// socket may be a line, which outlives the link.
 type link struct {
 	q        *qp
 	tx, rx   *socket // the same, but for a QP that is connected to itself
@@ -54,7 +60,10 @@ type link struct {
 	sending sync.Mutex
 	ended   bool
 
+	bye bool // the peer has ended the connection; the goroutine's
+
 	mu      sync.Mutex
+	reading bool  // the goroutine may be waiting
 	cause   error // why we hung up; nil if the peer did, or for an orderly end
 	local   bool  // we hung up
 	down    bool
@@ -103,43 +112,89 @@ func (l *link) nak(code nakCode) {
 }
 
 // run reads the socket until it hangs up, or the connection has ended on a line that
-// goes on.
+// goes on, or there has been nothing to read for a while.
 func (l *link) run() {
-	buf := make([]byte, maxLinkMsg)
-	bye := false
+	buf := pool.Get(maxLinkMsg)
+	defer pool.Put(buf)
+	l.mu.Lock()
+	l.reading = true
+	l.mu.Unlock()
+	linger := lingeringLinks.add(l.hush)
 	for {
 		n, fds, err := l.rx.recv(buf)
-		if err == nil && (buf[0] == msgBye || buf[0] == msgReady) && n == 1 {
-			closeFDs(fds)
-			ln := l.tx.line
-			if !ln.hears() {
-				bye = true
-				break
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			l.stopReading()
+			if quietLinks.add(l) {
+				return
 			}
-			if !bye {
-				bye = true
-				l.endConnection(true)
-			}
-			if ln.listener == nil && buf[0] == msgBye {
-				continue
-			}
-			ln.peerDone()
+			continue
+		}
+		done := false
+		if err == nil {
+			done, err = l.take(buf[:n], fds)
+		}
+		if !done && err == nil {
+			continue
+		}
+		lingeringLinks.remove(linger)
+		l.stopReading()
+		if done {
+			l.tx.line.peerDone()
 			return
 		}
-		if err == nil && bye {
-			err = fmt.Errorf("%w: link message %d after the end of the connection", verbs.ErrProtocol, buf[0])
-			closeFDs(fds)
-		} else if err == nil {
-			err = l.handle(buf[:n], fds)
+		if err != errBye && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+			l.fail(err)
 		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
-				l.fail(err)
-			}
-			break
-		}
+		l.hangup(l.bye)
+		return
 	}
-	l.hangup(bye)
+}
+
+// lingeringLinks are links whose goroutine has waited for less than linkLinger, or was
+// not idle then.
+var lingeringLinks = timeoutList{after: linkLinger}
+
+// hush ends the wait of the goroutine.
+func (l *link) hush() {
+	l.mu.Lock()
+	if l.reading {
+		_ = l.rx.setReadDeadline(longPast)
+	}
+	l.mu.Unlock()
+}
+
+// stopReading sees that hush does not touch the socket any more.
+func (l *link) stopReading() {
+	l.mu.Lock()
+	l.reading = false
+	_ = l.rx.setReadDeadline(time.Time{})
+	l.mu.Unlock()
+}
+
+// errBye is the end of a connection whose socket ends with it.
+var errBye = errors.New("the peer has ended the connection")
+
+// take takes in one message. done says that the connection is over at the peer's end and
+// its line goes on; an error hangs up.
+func (l *link) take(msg []byte, fds []int) (done bool, err error) {
+	if len(msg) == 1 && (msg[0] == msgBye || msg[0] == msgReady) {
+		closeFDs(fds)
+		ln := l.tx.line
+		first := !l.bye
+		l.bye = true
+		if !ln.hears() {
+			return false, errBye
+		}
+		if first {
+			l.endConnection(true)
+		}
+		return ln.listener != nil || msg[0] == msgReady, nil
+	}
+	if l.bye {
+		closeFDs(fds)
+		return false, fmt.Errorf("%w: link message %d after the end of the connection", verbs.ErrProtocol, msg[0])
+	}
+	return false, l.handle(msg, fds)
 }
 
 // fail hangs up because of something the peer did.

@@ -41,6 +41,10 @@ type socket struct {
 	sendMu sync.Mutex // held over a send, so that its deadline is its own
 
 	line *line // set before anything is sent; nil if the socket ends with its connection
+
+	// linkPoller.mu guards these.
+	polled  bool // it is in the poller's set
+	closing bool
 }
 
 // newSocket puts fd, which must be non-blocking, into the poller and owns it,
@@ -300,9 +304,14 @@ func (s *socket) shutdown() {
 	_ = s.rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 }
 
-// close closes the socket; a recv in progress ends with os.ErrClosed.
+// close closes the socket; a recv in progress ends with os.ErrClosed, and so does the
+// wait of a quiet link.
 func (s *socket) close() error {
+	l := quietLinks.leave(s)
 	err := s.f.Close()
+	if l != nil {
+		go l.run()
+	}
 	s.line.free()
 	return err
 }
