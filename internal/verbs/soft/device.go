@@ -76,7 +76,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 		NodeGUID:        c.dev.guid,
 		HWVer:           1,
 		Caps:            caps,
-		MaxMRSize:       1 << 46,
+		MaxMRSize:       maxMRSize,
 		MaxQP:           qpnBlockCount * qpnBlockSize,
 		MaxQPWR:         maxQueue,
 		MaxSGE:          maxSGE,

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -80,7 +78,7 @@ func (k *keptPeer) unmap() {
 		k.door.release()
 	}
 	if k.mr != nil {
-		_ = unix.Munmap(k.mr.mapped)
+		k.mr.unmap()
 	}
 }
 

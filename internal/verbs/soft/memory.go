@@ -145,7 +145,9 @@ func mapPeer(fd int, off int64, size int, prot int) ([]byte, error) {
 	return data, nil
 }
 
-// checkSealed returns the size of a peer's memfd that can neither shrink nor grow.
+// checkSealed returns the size of a peer's memfd that can neither shrink nor grow. It
+// has pages of the common kind: a file of huge pages has seals, too, and a hole that is
+// made in it is SIGBUS where no huge page is left.
 func checkSealed(fd int) (int64, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -153,6 +155,13 @@ func checkSealed(fd int) (int64, error) {
 	}
 	if seals&wantSeals != wantSeals {
 		return 0, fmt.Errorf("%w: shared memory is not sealed against shrinking and growing", verbs.ErrProtocol)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return 0, os.NewSyscallError("fstatfs", err)
+	}
+	if fs.Type == unix.HUGETLBFS_MAGIC {
+		return 0, fmt.Errorf("%w: shared memory of huge pages", verbs.ErrProtocol)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

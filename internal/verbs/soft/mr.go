@@ -17,6 +17,8 @@ const (
 	keyIndexBits = 20
 	keyIndexMask = 1<<keyIndexBits - 1
 	maxMRs       = 1 << keyIndexBits
+	// maxMRSize is what a peer can map of one; see peer.add.
+	maxMRSize = maxPeerMapped
 )
 
 // mr is verbs.MR. Its lkey and rkey are one number: the place in the context's
@@ -41,6 +43,8 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 	switch {
 	case len(buf) == 0:
 		return nil, fmt.Errorf("%w: registration of no memory", verbs.ErrInvalid)
+	case len(buf) > maxMRSize:
+		return nil, fmt.Errorf("%w: registration of %d bytes, where %d are possible", verbs.ErrInvalid, len(buf), maxMRSize)
 	case access&^all != 0:
 		return nil, fmt.Errorf("%w: access flags %#x", verbs.ErrInvalid, uint32(access))
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:

@@ -178,6 +178,7 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		return nil, err
 	}
 	p.qpn = hostOrder.Uint32(b[4:])
+	p.line = ln
 	next := 0
 	if flags&offerOldInbox != 0 {
 		p.out, old.out = old.out, outbox{}
@@ -220,7 +221,6 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		m.first = i == 0
 		p.add(m)
 	}
-	p.line = ln
 	return p, nil
 }
 

@@ -15,8 +15,16 @@ import (
 // hostOrder is the byte order of both processors the device runs on.
 var hostOrder = binary.LittleEndian
 
-// maxMapped bounds the MRs of one peer that are mapped at once.
-const maxMapped = 64
+// A peer says how large its MRs are, and they need no memory to be large. Mapped they
+// take address space, and a process that has no more of it ends.
+const (
+	maxMapped     = 64      // MRs of one peer
+	maxPeerMapped = 1 << 36 // bytes of them
+	maxAllMapped  = 1 << 46 // bytes of all peers, half of what a process has at the least
+)
+
+// allMapped counts the bytes of peers' MRs that are mapped.
+var allMapped atomic.Int64
 
 // peer is what a connected QP has of the other end. qp.mu guards it.
 type peer struct {
@@ -45,10 +53,15 @@ func (p *peer) find(rkey uint32) *remoteMR {
 	return nil
 }
 
-// add takes a mapping; the oldest makes room for it.
+// add takes a mapping; the oldest make room for it.
 func (p *peer) add(m *remoteMR) {
 	p.drop(m.key)
-	if len(p.mrs) == maxMapped {
+	size := len(m.mapped)
+	for _, o := range p.mrs {
+		size += len(o.mapped)
+	}
+	for len(p.mrs) > 0 && (len(p.mrs) == maxMapped || size > maxPeerMapped) {
+		size -= len(p.mrs[0].mapped)
 		p.drop(p.mrs[0].key)
 	}
 	p.mrs = append(p.mrs, m)
@@ -63,7 +76,7 @@ func (p *peer) drop(rkey uint32) {
 			if m.first {
 				p.line.spoil() // the owner takes it for kept
 			}
-			_ = unix.Munmap(m.mapped)
+			m.unmap()
 			return
 		}
 	}
@@ -91,6 +104,12 @@ type remoteMR struct {
 	shape  mrShape
 	first  bool // of its offer: it may be kept for the next connection
 	backed backedPages
+}
+
+// unmap ends the mapping.
+func (m *remoteMR) unmap() {
+	allMapped.Add(-int64(len(m.mapped)))
+	_ = unix.Munmap(m.mapped)
 }
 
 // mrShape is what a mapping of an MR depends on, beside the file.
@@ -140,7 +159,7 @@ func (o mrOffer) shape() mrShape {
 func (o mrOffer) open(fd int) (*remoteMR, error) {
 	page := uint64(pageSize)
 	const limit = 1 << 46
-	if o.size == 0 || o.size > limit || o.off > limit || o.addr+o.size < o.addr || o.addr%page != o.off%page {
+	if o.size == 0 || o.size > maxMRSize || o.off > limit || o.addr+o.size < o.addr || o.addr%page != o.off%page {
 		return nil, fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.size, o.addr, o.off)
 	}
 	prot := unix.PROT_READ
@@ -148,8 +167,14 @@ func (o mrOffer) open(fd int) (*remoteMR, error) {
 		prot |= unix.PROT_WRITE
 	}
 	skip := o.off % page
-	mapped, err := mapPeer(fd, int64(o.off-skip), int(o.size+skip), prot)
+	n := int64(o.size + skip)
+	if allMapped.Add(n) > maxAllMapped {
+		allMapped.Add(-n)
+		return nil, noMemory("mmap", int(n), unix.ENOMEM)
+	}
+	mapped, err := mapPeer(fd, int64(o.off-skip), int(n), prot)
 	if err != nil {
+		allMapped.Add(-n)
 		return nil, err
 	}
 	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip : skip+o.size], mapped: mapped, shape: o.shape()}, nil

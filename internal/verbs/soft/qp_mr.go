@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"golang.org/x/sys/unix"
 )
 
 func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.status) }
@@ -31,11 +30,11 @@ func (q *qp) gotMR(m *remoteMR) error {
 	q.mu.Lock()
 	defer q.unlock()
 	if q.peer == nil {
-		_ = unix.Munmap(m.mapped)
+		m.unmap()
 		return nil
 	}
 	if !q.peer.asked {
-		_ = unix.Munmap(m.mapped)
+		m.unmap()
 		return fmt.Errorf("%w: MR that was not asked for", verbs.ErrProtocol)
 	}
 	q.peer.asked = false
