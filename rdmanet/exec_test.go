@@ -3,9 +3,15 @@
 package rdmanet
 
 import (
+	"context"
 	"fmt"
-	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,53 +30,76 @@ func init() {
 	}
 }
 
-// TestExecUnderLoad starts processes while connections come and go and bytes move:
-// none of them inherits a descriptor.
+// TestExecUnderLoad starts processes while connections come and go and bytes move: none
+// of them inherits a descriptor, and no byte is changed.
 func TestExecUnderLoad(t *testing.T) {
-	fl := flavour{}
-	client, server := fl.pair(t)
-	go func() { _, _ = io.Copy(server, server) }()
-	stop, stopped := make(chan struct{}), make(chan struct{}, 2)
-	go func() {
-		defer func() { stopped <- struct{}{} }()
-		buf := make([]byte, 10_000)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
+	fl, seed := flavour{}, testSeed(t)
+	s := newSurvivor(t, fl, seed)
+	var stop atomic.Bool
+	var load, children sync.WaitGroup
+	for range 3 {
+		load.Go(func() {
+			for !stop.Load() {
+				c, err := fl.dialer.dial(context.Background(), "rdma", s.l.Addr().String())
+				if !assert.NoError(t, err) {
+					return
+				}
+				s.converse(c, true)
 			}
-			if _, err := client.Write(buf); !assert.NoError(t, err) {
-				return
-			}
-			if _, err := io.ReadFull(client, buf); !assert.NoError(t, err) {
-				return
-			}
-		}
-	}()
-	go func() {
-		defer func() { stopped <- struct{}{} }()
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			c, s, err := dialPair(&fl.dialer, &fl.listen)
-			if !assert.NoError(t, err) {
-				return
-			}
-			_, _ = c.Close(), s.Close()
-		}
-	}()
-	for range 20 {
-		out, err := roleCommand(descriptorsRole).CombinedOutput()
-		require.NoError(t, err)
-		for _, kind := range []string{"memfd", "socket", "eventfd"} {
-			require.NotContains(t, string(out), kind, "a descriptor was inherited")
-		}
+		})
 	}
-	close(stop)
-	<-stopped
-	<-stopped
+	for range 2 {
+		children.Go(func() {
+			for range scale(20) {
+				out, err := roleCommand(descriptorsRole).CombinedOutput()
+				assert.NoError(t, err)
+				for _, kind := range []string{"memfd", "socket", "eventfd"} {
+					assert.NotContains(t, string(out), kind, "a descriptor was inherited")
+				}
+			}
+		})
+	}
+	children.Wait()
+	stop.Store(true)
+	load.Wait()
+	require.Eventually(t, s.quiet, patience, time.Millisecond)
+	s.requireNoEnds()
+	require.Positive(t, s.whole)
+	require.NoError(t, s.l.Close())
+	<-s.served
+}
+
+const outlivingRole = "outliving"
+
+func init() {
+	roles[outlivingRole] = func() int {
+		time.Sleep(lasting) // or until it is killed
+		return 0
+	}
+}
+
+// TestExecOutlived kills processes that have started others, which live on: these keep
+// no connection alive, nor a listener's address.
+func TestExecOutlived(t *testing.T) {
+	const children = 3
+	fl := flavour{name: "default"}
+	rng := rand.New(rand.NewPCG(testSeed(t), 0))
+	s := newSurvivor(t, fl, rng.Uint64())
+	var idle *Conn
+	s.round(startRemote(t), rng, func(r *remote) {
+		for range children {
+			child, err := os.FindProcess(call[int](r, "Start", outlivingRole))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, child.Kill()) }) // so long it has lived
+		}
+		var err error
+		idle, err = fl.dialer.dial(context.Background(), "rdma", s.at)
+		require.NoError(t, err)
+	})
+	requireEnd(t, idle, syscall.ECONNRESET)
+	l, err := fl.listen.listen(context.Background(), "rdma", s.at)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	require.NoError(t, s.l.Close())
+	<-s.served
 }

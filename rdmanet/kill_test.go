@@ -3,8 +3,8 @@
 package rdmanet
 
 import (
+	"context"
 	"net"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -123,7 +123,8 @@ func TestTwoProcessKillWriter(t *testing.T) {
 }
 
 // TestTwoProcessKillListener kills a listener with connections that nobody has
-// accepted, and dialers that wait for a place among them.
+// accepted, and dialers that wait for a place among them. All of them fail in time, and
+// the next listener has the address at once.
 func TestTwoProcessKillListener(t *testing.T) {
 	const backlog, dialers = 2, 6
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
@@ -133,28 +134,52 @@ func TestTwoProcessKillListener(t *testing.T) {
 		for range dialers {
 			go func() { results <- <-fl.dialBehind(at.AddrPort()) }()
 		}
-		var pending []*Conn
+		ends := make(chan callEnd)
+		calls := 0
+		await := func(what string, call func() error) {
+			calls++
+			go func() {
+				err := call()
+				ends <- callEnd{what, err, time.Now()}
+			}()
+		}
 		for range backlog {
 			d := <-results
 			require.NoError(t, d.err)
-			pending = append(pending, d.conn)
-		}
-		r.kill()
-		for _, c := range pending {
-			requireEnd(t, c, syscall.ECONNRESET)
+			closeLater(t, d.conn)
+			await("Read", func() error {
+				_, err := d.conn.Read(make([]byte, 1))
+				return err
+			})
+			await("Write", func() error {
+				_, err := d.conn.Write(make([]byte, 4<<20))
+				return err
+			})
 		}
 		for range dialers - backlog {
+			await("Dial", func() error { return (<-results).err })
+		}
+		// As many again have asked, and the rest cannot even do that.
+		require.Eventually(t, func() bool {
+			return call[ListenerStats](r, "Listening", 0).Requests == 2*backlog
+		}, patience, time.Millisecond)
+		stood := watchStalls()
+		defer stood.stop()
+		death := r.kill()
+		for range calls {
 			select {
-			case d := <-results:
-				require.Error(t, d.err)
-				require.NotErrorIs(t, d.err, os.ErrDeadlineExceeded)
-				var errno syscall.Errno
-				require.ErrorAs(t, d.err, &errno)
-				require.Contains(t, []syscall.Errno{syscall.ECONNRESET, syscall.ECONNREFUSED}, errno, "%v", d.err)
-			case <-time.After(soon):
-				t.Fatal("a dialer waits for a listener that is dead")
+			case end := <-ends:
+				require.NoError(t, isDeath(end), "%s", end.what)
+				require.LessOrEqual(t, end.at.Sub(death), goneWithin()+stood.total(), end.what)
+			case <-time.After(patience):
+				t.Fatal("a call waits for a process that is dead")
 			}
 		}
+		r.end()
+		l, err := fl.listen.listen(context.Background(), "rdma", at.String())
+		require.NoError(t, err)
+		defer l.Close()
+		requireServed(t, fl, l)
 	})
 }
 
@@ -166,7 +191,7 @@ func TestTwoProcessKillDialing(t *testing.T) {
 		for kills := range 5 {
 			r := startRemote(t)
 			for range 4 {
-				begin[int](r, "DialAgain", RemoteDial{Flavour: fl.name, Addr: l.Addr().String()})
+				begin[RemoteError](r, "DialAgain", RemoteDial{Flavour: fl.name, Addr: l.Addr().String()})
 			}
 			for range 10 + kills {
 				c, err := l.AcceptConn()

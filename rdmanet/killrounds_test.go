@@ -75,7 +75,9 @@ func TestKillRounds(t *testing.T) {
 	for range rounds {
 		victim := next
 		next = startRemote(t) // meanwhile
-		survivors[rng.IntN(len(survivors))].round(victim, rng)
+		survivors[rng.IntN(len(survivors))].round(victim, rng, func(*remote) {
+			time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(16))))))
+		})
 	}
 	next.end()
 	var all tally
@@ -134,6 +136,7 @@ type survivor struct {
 	fl      flavour
 	seed    uint64
 	l       *Listener
+	at      string // where the process of this round listens
 	served  chan struct{}
 	handled atomic.Uint64 // connections of Accept whose calls have ended
 	tally
@@ -207,30 +210,30 @@ func (s *survivor) dial(at string) {
 	}
 }
 
-// round has connections with a process, which dials, listens, or does both, and kills it.
-func (s *survivor) round(victim *remote, rng *rand.Rand) {
+// round has connections with a process, which dials, listens, or does both, and kills it
+// after a while.
+func (s *survivor) round(victim *remote, rng *rand.Rand, while func(*remote)) {
 	ways, dialers := 1+rng.IntN(3), 1+rng.IntN(4)
 	a := RemoteConverse{Flavour: s.fl.name, Seed: s.seed}
 	if ways&1 != 0 {
 		a.Dial, a.Dialers = s.l.Addr().String(), dialers
 	}
-	at := call[string](victim, "Listen", RemoteListen{Flavour: s.fl.name})
-	dead := begin[int](victim, "Converse", a)
+	s.at = call[string](victim, "Listen", RemoteListen{Flavour: s.fl.name})
+	begin[int](victim, "Converse", a)
 	var dials sync.WaitGroup
 	if ways&2 != 0 {
 		for range dialers {
-			dials.Go(func() { s.dial(at) })
+			dials.Go(func() { s.dial(s.at) })
 		}
 	}
-	time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(16))))))
+	while(victim)
 	stood := watchStalls()
+	defer stood.stop()
 	killed := time.Now()
-	victim.kill()
-	<-dead // as a pipe tells, which has nothing to do with us
-	death := time.Now()
+	death := victim.kill()
 	within(s.t, patience, "Dial or calls on a connection", dials.Wait)
 	require.Eventually(s.t, func() bool { return s.quiet() }, patience, time.Millisecond, "calls go on, or clients are waited for: %+v", s.l.Stats())
-	stalled := stood()
+	stalled := stood.total()
 	victim.end()
 	status := victim.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	require.Equal(s.t, syscall.SIGKILL, status.Signal(), "the process had ended before: %v", victim.cmd.ProcessState)
@@ -245,6 +248,21 @@ func (s *survivor) round(victim *remote, rng *rand.Rand) {
 		require.LessOrEqual(s.t, late, goneWithin(), "%s ended too late, %v being the machine's: %v", end.what, stalled, end.err)
 	}
 	s.ends = s.ends[:0]
+}
+
+// requireNoEnds sees that no call has failed so far.
+func (s *survivor) requireNoEnds() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(s.t, s.ends)
+}
+
+// through is how many connections have come to their end.
+func (s *survivor) through() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whole
 }
 
 // quiet says that nothing of a dead process is left: each client was accepted or failed,
@@ -268,28 +286,29 @@ func isDeath(end callEnd) error {
 	return fmt.Errorf("not the end of a peer that died: %w", end.err)
 }
 
-// watchStalls watches how long the process gets no processor, in all, until it is asked.
-func watchStalls() (stalled func() time.Duration) {
+// stalls adds up how long the process got no processor.
+type stalls struct {
+	sum  atomic.Int64
+	stop func()
+}
+
+func watchStalls() *stalls {
 	const tick = time.Millisecond
-	stop, total := make(chan struct{}), make(chan time.Duration)
+	ticker, done := time.NewTicker(tick), make(chan struct{})
+	s := &stalls{stop: func() { ticker.Stop(); close(done) }}
 	go func() {
-		ticker := time.NewTicker(tick)
-		defer ticker.Stop()
-		var sum time.Duration
 		for last := time.Now(); ; {
 			select {
 			case <-ticker.C:
-			case <-stop:
-				total <- sum
+			case <-done:
 				return
 			}
 			now := time.Now()
-			sum += max(now.Sub(last)-2*tick, 0)
+			s.sum.Add(int64(max(now.Sub(last)-2*tick, 0)))
 			last = now
 		}
 	}()
-	return func() time.Duration {
-		close(stop)
-		return <-total
-	}
+	return s
 }
+
+func (s *stalls) total() time.Duration { return time.Duration(s.sum.Load()) }

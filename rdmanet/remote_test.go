@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -92,11 +93,15 @@ func begin[T any](r *remote, method string, args any) <-chan T {
 	return done
 }
 
-// kill ends the process as nothing can be prepared for.
-func (r *remote) kill() {
+// kill ends the process as nothing can be prepared for, and returns when a pipe told
+// that it was gone.
+func (r *remote) kill() (death time.Time) {
 	r.t.Helper()
 	r.killed = true
+	gone := begin[int](r, "Live", 0)
 	require.NoError(r.t, r.cmd.Process.Kill())
+	<-gone
+	return time.Now()
 }
 
 // accept takes the connection that was dialled to the process last.

@@ -62,8 +62,9 @@ func addrOf(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseA
 // What travels between the two processes, with names that net/rpc asks for.
 type (
 	RemoteListen struct {
-		Flavour string
-		Backlog int
+		Flavour          string
+		Backlog          int
+		HandshakeTimeout time.Duration
 	}
 	RemoteDial struct{ Flavour, Addr string }
 	RemoteEnd  struct {

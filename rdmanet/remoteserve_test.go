@@ -69,7 +69,7 @@ func (r *Remote) conn(id int) *Conn {
 // Listen begins to listen, in place of the listener before, and returns the address.
 func (r *Remote) Listen(a RemoteListen, at *string) error {
 	lc := flavourNamed(a.Flavour).listen
-	lc.Backlog = a.Backlog
+	lc.Backlog, lc.HandshakeTimeout = a.Backlog, a.HandshakeTimeout
 	l, err := lc.listen(context.Background(), "rdma", testAddr())
 	if err != nil {
 		return err
@@ -105,13 +105,14 @@ func (r *Remote) Dial(a RemoteDial, end *RemoteEnd) error {
 	return err
 }
 
-// DialAgain dials, and dials again, and closes what it gets, for ever.
-func (r *Remote) DialAgain(a RemoteDial, _ *int) error {
+// DialAgain dials, and dials again, and closes what it gets, until it gets nothing.
+func (r *Remote) DialAgain(a RemoteDial, e *RemoteError) error {
 	d := flavourNamed(a.Flavour).dialer
 	for {
 		c, err := d.dial(context.Background(), "rdma", a.Addr)
 		if err != nil {
-			return err
+			*e = toWire(err)
+			return nil
 		}
 		_ = c.Close()
 	}
@@ -215,7 +216,26 @@ func (r *Remote) Converse(a RemoteConverse, _ *int) error {
 			}
 		}()
 	}
-	select {}
+	return r.Live(0, nil)
+}
+
+// Start starts a process in a role, which nobody waits for.
+func (r *Remote) Start(role string, pid *int) error {
+	cmd := roleCommand(role)
+	err := cmd.Start()
+	if err == nil {
+		*pid = cmd.Process.Pid
+	}
+	return err
+}
+
+// Live is a call that ends when the process does.
+func (r *Remote) Live(int, *int) error { select {} }
+
+// Listening is what the listener has counted.
+func (r *Remote) Listening(_ int, s *ListenerStats) error {
+	*s = r.l.Stats()
+	return nil
 }
 
 // Stats are those of a connection.

@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -15,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTwoProcessStop stops the other process: that is no error, and after it goes
-// on so do the bytes.
+// TestTwoProcessStop stops the other process: that is no error, deadlines fire as they
+// always do, and after it goes on so do the bytes.
 func TestTwoProcessStop(t *testing.T) {
 	const size = 4 << 20
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
@@ -30,12 +33,17 @@ func TestTwoProcessStop(t *testing.T) {
 			require.NoError(t, err)
 
 			r.signal(syscall.SIGSTOP, "T")
-			require.NoError(t, c.SetDeadline(time.Now().Add(100*time.Millisecond)))
-			n, err := c.Write(first)
-			requireTimeout(t, err)
+			n := 0
+			requireInTime(t, 20*time.Millisecond, c.SetWriteDeadline, func() error {
+				m, err := c.Write(first[n:])
+				n += m
+				return err
+			})
 			require.Less(t, n, size)
-			_, err = c.Read(make([]byte, 1))
-			requireTimeout(t, err)
+			requireInTime(t, 20*time.Millisecond, c.SetReadDeadline, func() error {
+				_, err := c.Read(make([]byte, 1))
+				return err
+			})
 
 			r.signal(syscall.SIGCONT, "SR")
 			require.NoError(t, c.SetDeadline(time.Time{}))
@@ -49,6 +57,127 @@ func TestTwoProcessStop(t *testing.T) {
 			require.Equal(t, "back again", string(readFull(t, c, 10)))
 		})
 	})
+}
+
+// TestTwoProcessStopCostsNothing has a Read and a Write wait for a process that is
+// stopped: they sleep.
+func TestTwoProcessStopCostsNothing(t *testing.T) {
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
+			echoed := begin[RemoteSum](r, "Echo", end.ID)
+			read, written := make(chan RemoteSum, 1), make(chan RemoteSum, 1)
+			r.signal(syscall.SIGSTOP, "T")
+			go func() { written <- send(c, 1, 4<<20) }()
+			go func() { read <- sum(c) }()
+			little := slowly(10 * time.Millisecond)
+			var used time.Duration
+			var parks uint64
+			require.Eventually(t, func() bool { // once both have come to sleep
+				before, cpu := c.Stats().Parks, cpuTime(t)
+				time.Sleep(200 * time.Millisecond)
+				used, parks = cpuTime(t)-cpu, c.Stats().Parks-before
+				return used < little && parks == 0
+			}, patience, time.Millisecond, "%v of CPU time in a fifth of a second, %d wake-ups", &used, &parks)
+			r.signal(syscall.SIGCONT, "SR")
+			require.Equal(t, <-written, <-read)
+			require.Equal(t, int64(4<<20), (<-echoed).N)
+		})
+	})
+}
+
+// TestStopRounds stops a process at random moments, with streams on several connections
+// of both ways: nothing fails, at neither end. At last it is killed while it is stopped.
+func TestStopRounds(t *testing.T) {
+	rounds := scale(50)
+	seed := testSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+		s := newSurvivor(t, fl, seed)
+		s.round(startRemote(t), rng, func(r *remote) {
+			for range rounds {
+				time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(14))))))
+				r.signal(syscall.SIGSTOP, "T")
+				time.Sleep(time.Duration(rng.Int64N(1 << (10 + rng.IntN(14)))))
+				r.signal(syscall.SIGCONT, "SRD")
+				s.requireNoEnds()
+			}
+			through := s.through()
+			require.Eventually(t, func() bool { return s.through() > through }, lasting, time.Millisecond, "the streams do not go on")
+			r.signal(syscall.SIGSTOP, "T")
+		})
+		t.Logf("%d rounds: %v", rounds, &s.tally)
+	})
+}
+
+// TestTwoProcessStopDialing stops a process that dials, at random moments, for longer
+// than its handshake may take: its Dials succeed or fail for that reason, and the
+// listener serves others.
+func TestTwoProcessStopDialing(t *testing.T) {
+	rounds := scale(20)
+	seed := testSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	fl := flavour{listen: ListenConfig{HandshakeTimeout: slowly(20 * time.Millisecond)}}
+	l := fl.newListener(t)
+	var failed atomic.Int64
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			c, err := l.AcceptConn()
+			if err != nil {
+				return
+			}
+			go func() {
+				if _, err := io.Copy(c, c); err != nil {
+					failed.Add(1) // it was stopped, and not only in Dial
+				}
+				_ = c.Close()
+			}()
+		}
+	}()
+	r := startRemote(t)
+	const dialers = 4
+	var dials [dialers]<-chan RemoteError
+	dial := func(i int) {
+		dials[i] = begin[RemoteError](r, "DialAgain", RemoteDial{Addr: l.Addr().String()})
+	}
+	for i := range dials {
+		dial(i)
+	}
+	late := 0
+	for range rounds {
+		time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(12))))))
+		r.signal(syscall.SIGSTOP, "T")
+		c, err := fl.dialer.dial(context.Background(), "rdma", l.Addr().String())
+		require.NoError(t, err)
+		time.Sleep(2 * fl.listen.HandshakeTimeout)
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		readFull(t, c, 1)
+		require.NoError(t, c.Close())
+		accepted := l.Stats().Accepted
+		r.signal(syscall.SIGCONT, "SR")
+		require.Eventually(t, func() bool {
+			for i, done := range dials {
+				select {
+				case err := <-done:
+					require.Contains(t, []string{"reset", "timeout"}, err.Kind, err.Text)
+					late++
+					dial(i)
+				default:
+				}
+			}
+			return l.Stats().Accepted > accepted+2*dialers
+		}, patience, time.Millisecond, "it dials no more")
+	}
+	stats := l.Stats()
+	t.Logf("%d Dials and %d connections of %d rounds failed, the listener gave up %d handshakes", late, failed.Load(), rounds, stats.Failed)
+	if !testing.Short() {
+		require.Positive(t, stats.Failed, "nobody was stopped in a Dial")
+	}
+	r.kill()
+	require.NoError(t, l.Close())
+	<-served
 }
 
 // TestTwoProcessStopAndClose closes a connection to a process that is stopped.
@@ -69,19 +198,30 @@ func TestTwoProcessStopAndClose(t *testing.T) {
 	})
 }
 
-// TestTwoProcessStopListener dials a process that is stopped.
+// TestTwoProcessStopListener dials a process that is stopped, also for longer than it
+// gives its clients: that it was not there is no fault of theirs.
 func TestTwoProcessStopListener(t *testing.T) {
 	r := startRemote(t)
-	at := call[string](r, "Listen", RemoteListen{})
+	at := call[string](r, "Listen", RemoteListen{HandshakeTimeout: slowly(20 * time.Millisecond)})
 	r.signal(syscall.SIGSTOP, "T")
 	d := Dialer{Timeout: 50 * time.Millisecond}
 	c, err := d.dial(context.Background(), "rdma", at)
 	requireDialError(t, dialled{c, err}, os.ErrDeadlineExceeded)
+	done := flavour{}.dialBehind(addrOf(at).(*net.TCPAddr).AddrPort())
+	select {
+	case d := <-done:
+		t.Fatalf("nobody can have answered: %v", d.err)
+	case <-time.After(slowly(60 * time.Millisecond)):
+	}
 	r.signal(syscall.SIGCONT, "SR")
-	d.Timeout = patience
-	c, err = d.dial(context.Background(), "rdma", at)
+	second := <-done
+	require.NoError(t, second.err)
+	closeLater(t, second.conn)
+	end := r.accept()
+	require.Equal(t, second.conn.LocalAddr().String(), end.Remote)
+	_, err = end.Write([]byte("back again"))
 	require.NoError(t, err)
-	defer c.Close()
+	require.Equal(t, "back again", string(readFull(t, second.conn, 10)))
 }
 
 // signal sends a signal and waits until the process is in one of the states that
