@@ -1,0 +1,349 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// The fuzz targets of this file are all that a peer can do to an end of the software
+// device: its offer, what it says on the link, and the memory that both have mapped. A
+// target reads its input as a program.
+
+// program is an input that is used up from its front; beyond its end are zeros.
+type program []byte
+
+func (p *program) next() (b byte) {
+	if len(*p) > 0 {
+		b, *p = (*p)[0], (*p)[1:]
+	}
+	return b
+}
+
+func (p *program) bytes(n int) []byte {
+	b := make([]byte, n)
+	*p = (*p)[copy(b, *p):]
+	return b
+}
+
+func (p *program) word() uint32 { return binary.LittleEndian.Uint32(p.bytes(4)) }
+func (p *program) long() uint64 { return binary.LittleEndian.Uint64(p.bytes(8)) }
+
+// descriptor makes one of the kinds that a peer may send, right and wrong ones.
+func descriptor(t *testing.T, kind byte, size int64) int {
+	switch kind % 8 {
+	case 0:
+		return memfd(t, size, wantSeals)
+	case 1:
+		return eventfd(t, unix.EFD_NONBLOCK)
+	case 2:
+		return memfd(t, int64(pageSize), wantSeals)
+	case 3:
+		return memfd(t, size, 0)
+	case 4:
+		return memfd(t, size, unix.F_SEAL_SHRINK)
+	case 5:
+		return eventfd(t, 0)
+	case 6:
+		return pipeEnd(t)
+	default:
+		return memfd(t, size, wantSeals|unix.F_SEAL_FUTURE_WRITE)
+	}
+}
+
+// FuzzOffer opens offers. What is opened is as large as it says, and all of it can be
+// touched; nothing is left of what is refused.
+func FuzzOffer(f *testing.F) {
+	g := geometryFor(16)
+	header := func(flags, mrs byte) []byte {
+		return append([]byte{offerVersion, flags, g.shift, g.bounceShift, 1, 0, 0, 0, mrs}, make([]byte, offerHeader-9)...)
+	}
+	mr := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(pageSize), size: uint64(pageSize)}
+	f.Add(header(0, 0), []byte{0})
+	f.Add(header(offerEvent, 0), []byte{0, 1})
+	f.Add(header(offerEvent|offerSRQ, 0), []byte{0, 1, 2})
+	f.Add(mr.append(header(offerEvent, 1)), []byte{0, 1, 2})
+	f.Add(mr.append(header(offerEvent|offerOldInbox|offerOldEvent|offerOldMemory, 1)), []byte{})
+	f.Add(header(0, 0), []byte{3})
+	f.Add(mr.append(header(0, 1)), []byte{0, 7})
+	f.Fuzz(func(t *testing.T, blob, kinds []byte) {
+		if len(kinds) > maxFDs {
+			return
+		}
+		files, mapped := len(leaktest.OpenFiles()), allMapped.Load()
+		size := int64(g.size())
+		if len(blob) > 3 {
+			if g := (geometry{blob[2], blob[3]}); g.check() == nil {
+				size = int64(g.size())
+			}
+		}
+		var fds []int
+		for _, kind := range kinds {
+			fds = append(fds, descriptor(t, kind, size))
+		}
+		// The peer was met before, and left an inbox.
+		kept := descriptor(t, 0, int64(g.size()))
+		out, err := openOutbox(kept, g)
+		require.NoError(t, err)
+		closeFDs([]int{kept})
+		ln := &line{agreed: true, peer: &keptPeer{out: *out}}
+		p, err := openOffer(blob, fds, ln)
+		if err == nil {
+			require.Len(t, p.out.data, p.out.size())
+			touch(p.out.data[:p.out.bounceOff()])
+			for _, m := range p.mrs {
+				require.LessOrEqual(t, len(m.data), maxMRSize)
+				_, _ = m.data[0], m.data[len(m.data)-1]
+			}
+			if p.srq != nil {
+				p.srq.ready(&p.out)
+			}
+			p.unmap()
+		} else if !errors.Is(err, verbs.ErrProtocol) && !errors.Is(err, verbs.ErrNoMemory) {
+			t.Errorf("an error of no type: %v", err)
+		}
+		ln.free()
+		require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
+		require.Equal(t, mapped, allMapped.Load())
+	})
+}
+
+// touch reads a byte of every page.
+func touch(b []byte) (sum byte) {
+	for i := 0; i < len(b); i += pageSize {
+		sum += b[i]
+	}
+	return sum
+}
+
+// FuzzLink has a peer say anything on the link of a connection: it ends, and leaves
+// nothing.
+func FuzzLink(f *testing.F) {
+	say := func(fds byte, msg ...byte) []byte { return append([]byte{byte(len(msg)), fds}, msg...) }
+	f.Add(say(0, msgKick))
+	f.Add(bytes.Join([][]byte{say(0, msgLookup, 1, 2, 3, 4), say(0, msgRevoke, 1, 2, 3, 4), say(0, msgBounce)}, nil))
+	f.Add(bytes.Join([][]byte{say(0, msgUp), say(0, msgKicked), say(0, msgBounceReady), say(0, msgNoBounce), say(0, msgWake)}, nil))
+	f.Add(say(0, msgNak, 1))
+	f.Add(say(1, append([]byte{msgMR}, make([]byte, mrOfferSize)...)...))
+	f.Add(say(0, msgRTU, wireVersion))
+	f.Add(append(say(0, msgBye), say(0, msgKick)...))
+	f.Add(append(say(0, msgReady), say(2, msgBye)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, v := newConnected(t, defaults())
+		// The victim waits for an MR and for the bounce area, and has receives.
+		v.postRecv(4, 1)
+		v.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: []byte{1}, RKey: a.mr.RKey() ^ 1, RemoteAddr: a.mr.Addr()})
+		l := linkOf(a)
+		for p := program(b); len(p) > 0; {
+			n, k := int(p.next())%64, int(p.next())%4
+			var fds []int
+			for range k {
+				fds = append(fds, descriptor(t, p.next(), int64(pageSize)))
+			}
+			err := l.tx.send(p.bytes(max(n, 1)), fds)
+			closeFDs(fds)
+			if err != nil {
+				break
+			}
+		}
+		l.tx.shutdown()
+		select {
+		case h := <-v.gone:
+			if h.err != nil && !errors.Is(h.err, verbs.ErrProtocol) && !errors.Is(h.err, verbs.ErrPeerGone) && !errors.Is(h.err, verbs.ErrNoMemory) {
+				t.Errorf("an error of no type: %v", h.err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the connection goes on")
+		}
+		require.Equal(t, verbs.QPErr, v.qp.State())
+	})
+}
+
+// FuzzInbox has a peer write anything to the inbox of an end that polls: what completes
+// is of receives that were posted, and no byte lands elsewhere.
+func FuzzInbox(f *testing.F) {
+	entry := func(op byte, imm uint32, w1 uint64) []byte {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32([]byte{0, op}, imm), w1)
+	}
+	word := func(op byte, at uint32, v uint64) []byte {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32([]byte{op}, at), v)
+	}
+	f.Add(entry(entryWriteImm, 7, 0))
+	f.Add(entry(entrySend|entryData, 7, 4|0xdddddddd<<32))
+	f.Add(bytes.Join([][]byte{{4}, word(2, offFilled, 100), entry(entrySend, 0, 100)}, nil))
+	f.Add(bytes.Join([][]byte{{4}, word(2, offFilled, 1<<40), entry(entrySend, 0, 1<<30)}, nil))
+	f.Add(bytes.Join([][]byte{entry(entrySendInv, 1, 0), word(1, 3, 1<<lapShift), {3}}, nil))
+	f.Add(bytes.Join([][]byte{word(2, offArmed, 2), entry(entrySendImm|entrySolicited, 1, 0), word(2, offEmptied, ^uint64(0))}, nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		const first, taken, size = 4096, 16, 256
+		c := defaults()
+		c.memory = first + taken*size + 4096
+		a, v := newConnected(t, c)
+		for i := range v.mem.Bytes() {
+			v.mem.Bytes()[i] = 0xaa
+		}
+		posted := 0
+		post := func() {
+			_, err := v.qp.PostRecv([]verbs.RecvWR{{WRID: uint64(posted), SGList: []verbs.SGE{v.sge(first+posted%taken*size, size)}}})
+			if err == nil {
+				posted++
+			}
+		}
+		for range 4 {
+			post()
+		}
+		completed := 0
+		poll := func() {
+			var wc [8]verbs.WC
+			n, err := v.cq.Poll(wc[:])
+			require.NoError(t, err)
+			for i := range wc[:n] {
+				require.Equal(t, uint64(completed), wc[i].WRID)
+				if wc[i].Status == verbs.WCSuccess && wc[i].Opcode == verbs.WCRecv {
+					require.LessOrEqual(t, wc[i].ByteLen, uint32(size))
+				}
+				completed++
+			}
+			require.LessOrEqual(t, completed, posted)
+		}
+		for p := program(b); len(p) > 0; {
+			switch op := p.next(); op % 5 {
+			case 0:
+				kind, imm, w1 := p.next(), p.word(), p.long()
+				asPeer(a, func(o *outbox) { o.publish(uint64(kind), imm, w1) })
+			case 1:
+				at, w := p.word(), p.long()
+				asPeer(a, func(o *outbox) {
+					atomic.StoreUint64((*uint64)(unsafe.Add(o.entries, int(uint64(at)&(2*o.mask+1))*8)), w)
+				})
+			case 2:
+				at, w := p.word(), p.long()
+				asPeer(a, func(o *outbox) { atomic.StoreUint64(o.long(int(at)%offLens&^7), w) })
+			case 3:
+				post()
+			case 4:
+				require.NoError(t, v.qp.commitBounce())
+			}
+			poll()
+			if v.qp.State() == verbs.QPErr {
+				break
+			}
+		}
+		poll()
+		for i, b := range v.mem.Bytes() {
+			if b != 0xaa && (i < first || i >= first+taken*size) {
+				t.Fatalf("byte %d, which is in no receive, is %#x", i, b)
+			}
+		}
+	})
+}
+
+// FuzzPeerWords has a peer write anything to the words of its own inbox, by which an end
+// that sends goes: what it sends lands in the peer's memory, or the connection ends.
+func FuzzPeerWords(f *testing.F) {
+	word := func(at uint32, v uint64) []byte {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32([]byte{0}, at), v)
+	}
+	f.Add([]byte{1, 2, 3, 4, 1, 2, 3, 4})
+	f.Add(append(word(offPosted, 1<<20), 1, 2))
+	f.Add(append(word(offStatus&^7, uint64(statusError)<<32), 1, 2))
+	f.Add(append(word(offEmptied, 1<<40), 4, 4, 4))
+	f.Add(append(word(offLens, ^uint64(0)), 3, 3))
+	f.Add(append(word(offArmed, armedHot), 1, 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := program(b)
+		c := defaults()
+		if p.next()&1 != 0 {
+			c.srq = 16
+		}
+		v, a := newConnected(t, c)
+		recv := []verbs.RecvWR{{SGList: []verbs.SGE{a.sge(0, 8192)}}}
+		for range 4 {
+			var err error
+			if a.qp.srq != nil {
+				_, err = a.qp.srq.PostRecv(recv)
+			} else {
+				_, err = a.qp.PostRecv(recv)
+			}
+			require.NoError(t, err)
+		}
+		require.NoError(t, a.qp.commitBounce())
+		for n := 0; len(p) > 0 && n < 100; n++ {
+			var wr verbs.SendWR
+			switch op := p.next(); op % 6 {
+			case 0:
+				at, w := p.word(), p.long()
+				in := a.qp.in
+				atomic.StoreUint64(in.long(int(at)%in.entriesOff()&^7), w)
+				continue
+			case 1:
+				wr = write(a, int(op), []byte("written"))
+			case 2:
+				wr = writeImm(a, int(op), []byte("announced"), uint32(op))
+			case 3:
+				wr = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("four")}
+			case 4:
+				wr = verbs.SendWR{Opcode: verbs.WRSendWithImm, SGList: []verbs.SGE{v.sge(0, 5000)}}
+			case 5:
+				at, w := p.word(), p.long()
+				if a.qp.srq != nil {
+					atomic.StoreUint64(longAt(a.qp.srq.page, int(at)%128&^7), w)
+				}
+				continue
+			}
+			if _, err := v.qp.PostSend([]verbs.SendWR{wr}); err != nil {
+				require.ErrorIs(t, err, verbs.ErrQueueFull)
+			}
+			var wc [4]verbs.WC
+			_, err := v.cq.Poll(wc[:])
+			require.NoError(t, err)
+		}
+	})
+}
+
+// FuzzShared opens what a listener shares with another.
+func FuzzShared(f *testing.F) {
+	f.Add([]byte{msgSHARED, wireVersion, shareSocket}, []byte{0})
+	f.Add([]byte{msgSHARED, wireVersion, shareSocket | shareSlot | shareCompanion}, []byte{0, 1, 2})
+	f.Add(appendREJ(nil, verbs.RejectDenied, nil), []byte{})
+	name := boundName(soft0.name, "127.0.0.1", 65535) + "/fuzz"
+	f.Fuzz(func(t *testing.T, b, kinds []byte) {
+		if len(kinds) > maxFDs {
+			return
+		}
+		files := len(leaktest.OpenFiles())
+		var fds []int
+		for _, kind := range kinds {
+			if kind == 0 && len(fds) == 0 { // the right one
+				fd, err := holdName(name)
+				require.NoError(t, err)
+				require.NoError(t, unix.Listen(fd, 1))
+				fds = append(fds, fd)
+				continue
+			}
+			fds = append(fds, descriptor(t, kind, int64(pageSize)))
+		}
+		claim, companion, err := parseShared(b, fds, name)
+		if err != nil {
+			require.True(t, errors.Is(err, verbs.ErrProtocol) || errors.Is(err, unix.EACCES), "%v", err)
+			closeFDs(fds)
+		} else {
+			claim.release()
+			if companion != nil {
+				require.NoError(t, companion.Close())
+			}
+		}
+		require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
+	})
+}
