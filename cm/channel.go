@@ -49,8 +49,9 @@ func NewEventChannel() *EventChannel {
 // the new ID of a ConnectRequest is told after handler has returned from the
 // request.
 //
-// handler runs on the driver's goroutine and must not block; it may call any
-// method of an ID but those that wait for events.
+// handler runs on the driver's goroutine, or inside the call of an ID that brings the
+// event about, and must not block; it may call any method of an ID but those that wait
+// for events. A lock that it takes must not be held around such a call.
 func NewHandlerChannel(handler func(*Event)) *EventChannel {
 	ec := NewEventChannel()
 	ec.handler = handler

@@ -38,7 +38,10 @@ func (id *ID) resolveAddr(bound bool, src, dst netip.AddrPort, timeout time.Dura
 		l, err := id.legFor(c, bound)
 		if err == nil {
 			if err = l.id.ResolveAddr(src, dst, timeout); err == nil {
-				id.narrow(l)
+				id.mu.Lock()
+				others := id.narrow(l)
+				id.mu.Unlock()
+				_ = closeLegs(others) // nothing depends on them any more
 				return nil
 			}
 			// Another driver cannot help against an address that is in use.
@@ -75,10 +78,9 @@ func (id *ID) legFor(c candidate, bound bool) (*leg, error) {
 	return l, nil
 }
 
-// narrow makes l the ID's only leg, now that its address leads there.
-func (id *ID) narrow(l *leg) {
-	id.mu.Lock()
-	var others []*leg
+// narrow makes l the ID's only leg, now that its address leads there, and returns the
+// others. id.mu is held.
+func (id *ID) narrow(l *leg) (others []*leg) {
 	for _, o := range id.legs {
 		if o != l {
 			others = append(others, o)
@@ -87,8 +89,7 @@ func (id *ID) narrow(l *leg) {
 	if len(others) > 0 {
 		id.legs = []*leg{l}
 	}
-	id.mu.Unlock()
-	_ = closeLegs(others) // nothing depends on them any more
+	return others
 }
 
 func (id *ID) setDst(dst netip.AddrPort) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -111,6 +112,27 @@ func TestResolveOfABoundID(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoRoute)
 	require.ErrorContains(t, err, "nic: the id is not bound on this driver")
 	require.Equal(t, StateBound, id.State())
+}
+
+// A driver may tell of the address inside the call, and the handler go on from there.
+func TestResolveGoesOnInTheHandler(t *testing.T) {
+	soft, nic := newSoft(), newNIC()
+	nic.prepare = func(f *fakeID) {
+		f.answer = func(f *fakeID, call string, _ time.Duration) {
+			f.emit(map[string]EventType{"ResolveAddr": AddrResolved, "ResolveRoute": RouteResolved}[call])
+		}
+	}
+	ec := onDrivers(t, NewHandlerChannel(func(ev *Event) {
+		if ev.Type == AddrResolved {
+			require.NoError(t, ev.ID.ResolveRoute(0))
+		}
+	}), soft, nic)
+	id := newID(t, ec, Options{})
+	require.NoError(t, id.BindAddr(netip.AddrPortFrom(wildcard, 4000)))
+	require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(farAddr, 1), 0))
+	require.Equal(t, StateRouteResolved, id.State())
+	require.Zero(t, soft.open())
+	require.Equal(t, 1, nic.open())
 }
 
 // After a failure an id may try another address, by another driver.

@@ -51,6 +51,10 @@ func (id *ID) post(l *leg, ev *Event) {
 	}
 	was := id.state
 	id.state = was.after(ev.Type, id.bound)
+	var others []*leg
+	if ev.Type == AddrResolved { // which may come before the call returns
+		others = id.narrow(l)
+	}
 	if ev.Type == DeviceRemoval {
 		l.lost = true
 		if !slices.ContainsFunc(id.legs, func(l *leg) bool { return !l.lost }) {
@@ -61,6 +65,7 @@ func (id *ID) post(l *leg, ev *Event) {
 		id.cause = ev.Err
 	}
 	id.deliver(ev)
+	_ = closeLegs(others) // nothing depends on them any more
 }
 
 // deliver hands events over, in order and one at a time, to whatever channel the

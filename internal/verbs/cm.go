@@ -124,8 +124,8 @@ type CMListenStats struct {
 }
 
 // A CMSink receives the events of the CMIDs made with it, in order for each id,
-// one at a time for each id. It runs on the driver's goroutine and must not block;
-// it may call any method of a CMID.
+// one at a time for each id. It runs on the driver's goroutine, or inside the call of a
+// CMID that brings the event about, and must not block; it may call any method of a CMID.
 type CMSink func(CMEvent)
 
 // A CMID is a communication identifier: what a socket is to TCP (rdma_cm_id). It

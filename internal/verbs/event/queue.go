@@ -9,9 +9,8 @@ import (
 )
 
 // A Queue gives the events of one id to its sink, in order and one at a time. No
-// goroutine belongs to it: whoever brings an event from a goroutine of the driver
-// delivers it himself, and a call of the application starts a goroutine for its
-// event. Init comes first.
+// goroutine belongs to it: whoever brings an event delivers it himself, from a goroutine
+// of the driver or at the end of a call of the application. Init comes first.
 type Queue struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: running became false
@@ -48,8 +47,7 @@ func (q *Queue) Sink() verbs.CMSink {
 	return q.sink
 }
 
-// Push adds an event; false says that the queue is closed. Deliver or Start must
-// follow. They are apart so that an event can be pushed under a lock that the sink
+// Push adds an event; false says that the queue is closed. Deliver must follow. They are apart so that an event can be pushed under a lock that the sink
 // may need.
 func (q *Queue) Push(ev verbs.CMEvent) bool { return q.PushThen(ev, nil) }
 
@@ -69,15 +67,7 @@ func (q *Queue) PushThen(ev verbs.CMEvent, after func(delivered bool)) bool {
 	return true
 }
 
-// Start delivers what is queued on a goroutine of its own.
-func (q *Queue) Start() {
-	if q.claim() {
-		go q.Release()
-	}
-}
-
-// Deliver delivers what is queued on the caller's goroutine, which is the driver's,
-// unless another goroutine is at it.
+// Deliver delivers what is queued on the caller's goroutine, unless another is at it.
 func (q *Queue) Deliver() {
 	if q.claim() {
 		q.Release()

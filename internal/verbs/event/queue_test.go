@@ -31,11 +31,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 		go func() {
 			for i := range each {
 				q.Push(verbs.CMEvent{Param: verbs.ConnParam{QPNum: uint32(p)}, Reason: verbs.RejectReason(i)})
-				if i%2 == 0 {
-					q.Start()
-				} else {
-					q.Deliver()
-				}
+				q.Deliver()
 			}
 		}()
 	}
@@ -54,7 +50,7 @@ func TestQueueCloseWaitsForTheSink(t *testing.T) {
 			require.False(t, closed)
 		})
 		q.Push(verbs.CMEvent{})
-		q.Start()
+		go q.Deliver()
 		dropped := false
 		q.PushThen(verbs.CMEvent{Type: verbs.CMDisconnected}, func(ok bool) { dropped = !ok })
 		synctest.Wait()
@@ -95,7 +91,7 @@ func TestQueueCloseInsideSink(t *testing.T) {
 		close(done)
 	})
 	a.Push(verbs.CMEvent{})
-	a.Start()
+	a.Deliver()
 	<-done
 	require.False(t, insideSink())
 }
@@ -107,7 +103,6 @@ func TestQueueHold(t *testing.T) {
 	q.Hold()
 	q.Push(verbs.CMEvent{Type: verbs.CMEstablished})
 	q.Deliver()
-	q.Start()
 	require.Empty(t, got)
 	q.Release()
 	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, got)

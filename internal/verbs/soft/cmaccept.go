@@ -94,7 +94,7 @@ func (id *cmID) rtuLate() {
 	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)
 	if id.fail(cmAccepting, &verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}) {
 		qp.disconnect() // before the event, after it is settled which
-		id.events.Start()
+		id.events.Deliver()
 	}
 }
 

@@ -39,8 +39,9 @@ func (id *cmID) bind(addr netip.AddrPort) error {
 }
 
 // ResolveAddr finds the local address and takes a port for it. Both are known at
-// once; the events come as if they were not.
+// once, and so are the events.
 func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
+	defer id.events.Deliver()
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.expect("ResolveAddr", cmIdle, cmBound); err != nil {
@@ -52,7 +53,6 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 	to, err := reachable(dst.Addr())
 	if err != nil {
 		id.events.Push(verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Err: err})
-		id.events.Start()
 		return nil
 	}
 	dst = netip.AddrPortFrom(to, dst.Port())
@@ -61,7 +61,6 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 	}
 	id.ctx, id.remote, id.state = id.dev.sharedContext(), dst, cmAddrResolved
 	id.events.Push(verbs.CMEvent{Type: verbs.CMAddrResolved, ID: id})
-	id.events.Start()
 	return nil
 }
 
@@ -107,6 +106,7 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 }
 
 func (id *cmID) ResolveRoute(time.Duration) error {
+	defer id.events.Deliver()
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.expect("ResolveRoute", cmAddrResolved); err != nil {
@@ -114,6 +114,5 @@ func (id *cmID) ResolveRoute(time.Duration) error {
 	}
 	id.state = cmRouteResolved
 	id.events.Push(verbs.CMEvent{Type: verbs.CMRouteResolved, ID: id})
-	id.events.Start()
 	return nil
 }

@@ -29,7 +29,7 @@ func (id *cmID) conclude(ev *verbs.CMEvent) bool {
 }
 
 // fail moves the id from state from to failed, with an event if there is one to
-// give, and says whether it did. The caller starts the delivery.
+// give, and says whether it did. The event must be delivered by the caller.
 func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
 	id.mu.Lock()
 	if id.state != from {
@@ -62,7 +62,7 @@ func (id *cmID) onMessage(msg []byte) error {
 	qp := id.qp
 	id.mu.Unlock()
 	qp.retry() // what was posted before the dialer was up
-	id.events.Start()
+	id.events.Deliver()
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (id *cmID) end(err error) {
 		id.disconnected(err)
 	}
 	id.mu.Unlock()
-	id.events.Start()
+	id.events.Deliver()
 }
 
 // disconnected is called with mu held. Nothing of a connection lingers in a
@@ -124,6 +124,6 @@ func (id *cmID) Disconnect() error {
 	qp := id.qp
 	id.mu.Unlock()
 	qp.disconnect()
-	id.events.Start()
+	id.events.Deliver()
 	return nil
 }
