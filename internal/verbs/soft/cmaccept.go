@@ -38,8 +38,11 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	own.QPNum = qp.QPN()
 	attr := id.rtsAttr(own, req.param, req.param.RetryCount)
 	id.state, id.request = cmAccepting, nil
-	// The dialer's whole patience is not known here; RTU follows REP at once.
-	id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
+	again := sock.line.use() > 0
+	if !again {
+		// The dialer's whole patience is not known here; RTU follows REP at once.
+		id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
+	}
 	id.mu.Unlock()
 	id.listen.answered()
 
@@ -49,7 +52,25 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		id.fail(cmAccepting, nil)
 		return err
 	}
+	if again {
+		id.stands()
+	}
 	return nil
+}
+
+// stands tells that an accepted connection stands; false if that is no news. It does so
+// with RTU, and where the dialer is up from its REQ on with REP.
+func (id *cmID) stands() bool {
+	id.mu.Lock()
+	was := id.state
+	if was == cmAccepting {
+		id.confirmed()
+		id.state = cmConnected
+		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+	}
+	id.mu.Unlock()
+	id.events.Deliver()
+	return was == cmAccepting
 }
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer

@@ -115,6 +115,11 @@ func (d *dial) exchange() verbs.CMEvent {
 			return *ev
 		}
 	}
+	if d.again {
+		// The listener takes the connection to stand once it has answered, and may
+		// write before the answer is read here.
+		d.qp.expect(accessFor(d.own))
+	}
 	err := d.qp.sendOffer(d.sock, func(offer []byte) []byte {
 		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.sock.line != nil, offer: offer})
 	})
@@ -225,7 +230,7 @@ func (d *dial) tryHosts() (err error) {
 	return err
 }
 
-// establish brings up the QP and sends RTU.
+// establish brings up the QP and sends RTU, which says that; on a line it is known.
 func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	d.id.mu.Lock()
 	attr := d.id.rtsAttr(d.own, rep.param, d.own.RetryCount)
@@ -248,6 +253,9 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	if err := d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, err)
+	}
+	if d.again {
+		return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
 	}
 	if err := d.sock.send([]byte{msgRTU, wireVersion}, nil); err != nil {
 		d.qp.disconnect()

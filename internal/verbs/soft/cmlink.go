@@ -51,18 +51,15 @@ func (id *cmID) onMessage(msg []byte) error {
 	if err := checkSignal(msg, msgRTU); err != nil {
 		return err
 	}
-	id.mu.Lock()
-	if id.state != cmAccepting {
-		id.mu.Unlock()
+	if !id.stands() {
 		return badMessage("RTU out of turn")
 	}
-	id.confirmed()
-	id.state = cmConnected
-	id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+	id.mu.Lock()
 	qp := id.qp
 	id.mu.Unlock()
-	qp.retry() // what was posted before the dialer was up
-	id.events.Deliver()
+	if qp != nil { // nil: closed since
+		qp.retry() // what was posted before the dialer was up
+	}
 	return nil
 }
 

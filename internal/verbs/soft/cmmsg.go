@@ -20,6 +20,8 @@ import (
 //	REJ    type  vers  reason      nPriv 0     0     0     private
 //	RTU    type  vers
 //
+// RTU comes after the first REP of a socket only: see line.
+//
 // The first two bytes, and the whole of REJ, are the same in every version.
 const (
 	msgREQ = 1
@@ -32,7 +34,7 @@ const (
 
 	// wireVersion covers these messages, the offers in them, and what a
 	// connection's two ends share in memory.
-	wireVersion = 2
+	wireVersion = 3
 
 	connHeadLen = 16
 	wireAddrLen = 24

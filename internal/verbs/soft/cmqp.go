@@ -70,13 +70,17 @@ func swapped(p verbs.ConnParam) verbs.ConnParam {
 	return p
 }
 
+// accessFor is what the peer may do to a QP whose end takes part as own says.
+func accessFor(own verbs.ConnParam) verbs.AccessFlags {
+	if own.ResponderResources > 0 {
+		return verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	}
+	return verbs.AccessRemoteWrite
+}
+
 // rtsAttr is how a QP is brought up by what the two ends agreed on. retry is the
 // dialer's count, which holds for both; RNR retries are what the peer asked for.
 func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
-	access := verbs.AccessRemoteWrite
-	if own.ResponderResources > 0 {
-		access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
-	}
 	timeout := id.opts.AckTimeout
 	if timeout == 0 {
 		timeout = verbs.DefaultAckTimeout
@@ -84,7 +88,7 @@ func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
 	return verbs.QPAttr{
 		PathMTU:     verbs.MTU4096,
 		DestQPN:     peer.QPNum,
-		AccessFlags: access,
+		AccessFlags: accessFor(own),
 		AH: verbs.AHAttr{
 			DGID:         verbs.GIDFromAddr(id.remote.Addr()),
 			PortNum:      1,

@@ -31,8 +31,9 @@ const (
 //
 // It goes with the socket and never to another: whoever is at the other end has these
 // mappings already. A connection on a line has a port of its own, begins with REQ as
-// any other, and its offers say which of the descriptors the peer needs not be sent. It has ended when
-// the dialer has said msgBye and the acceptor msgReady; each says so when it will
+// any other, and its offers say which of the descriptors the peer needs not be sent. It
+// stands with REP: the inbox that the acceptor has takes messages from REQ on, and an RTU
+// would tell nothing. It has ended when the dialer has said msgBye and the acceptor msgReady; each says so when it will
 // touch nothing of the other any more, and what it keeps is made new before it is
 // used again. Whatever is out of the ordinary spoils a line: it ends with its
 // connection.
@@ -110,6 +111,9 @@ func (s *sharing) keptBy(ln *line) bool {
 }
 
 func (ln *line) use() uint64 {
+	if ln == nil {
+		return 0
+	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return ln.uses

@@ -5,6 +5,7 @@ package soft
 import (
 	"bytes"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,44 @@ func TestLine(t *testing.T) {
 			endBoth(t, a, d)
 		}
 	}
+}
+
+// TestLineStandsWithREP has the acceptor write before the dialer has read that it was
+// accepted: on a line nothing more has to come from it.
+func TestLineStandsWithREP(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	endBoth(t, d, a)
+
+	d = dialData(t, unbuilt(t, l.LocalAddr()))
+	dialer := &d.CMID.(*cmID).mu // which it needs for what follows the answer
+	dialer.Lock()
+	letGo := sync.OnceFunc(dialer.Unlock)
+	defer letGo()
+	a = acceptData(t, l)
+	a.next(verbs.CMEstablished)
+	_, err := a.qp.PostSend([]verbs.SendWR{{
+		Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("early"),
+		ImmData: 7, RKey: a.peer.rkey, RemoteAddr: a.peer.addr,
+	}})
+	require.NoError(t, err)
+	var wc [1]verbs.WC
+	n, err := a.cq.Poll(wc[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "it waits for the dialer")
+	require.Equal(t, verbs.WCSuccess, wc[0].Status)
+	d.nothing()
+	letGo()
+
+	d.next(verbs.CMEstablished)
+	n, err = d.cq.Poll(wc[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.EqualValues(t, 7, wc[0].ImmData)
+	require.Equal(t, "early", string(d.mem.Bytes()[:wc[0].ByteLen]))
+	endBoth(t, a, d)
 }
 
 // TestLineIsDropped has one end let go of an idle line: the next dial makes another

@@ -190,6 +190,16 @@ func (q *qp) setStatus() {
 	atomic.StoreUint32(q.in.status, uint32(makeStatus(s, q.attr.AccessFlags, q.attr.MinRNRTimer)))
 }
 
+// expect shows a peer on a line, which has the inbox mapped, that the QP in INIT takes
+// messages: they wait there until it is attached.
+func (q *qp) expect(access verbs.AccessFlags) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.in != nil && q.State() == verbs.QPInit {
+		atomic.StoreUint32(q.in.status, uint32(makeStatus(statusUp, access, verbs.DefaultMinRNRTimer)))
+	}
+}
+
 // commitBounce backs the bounce area at the peer's wish.
 func (q *qp) commitBounce() error {
 	c := q.recvCQ
