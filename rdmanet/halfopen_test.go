@@ -31,9 +31,32 @@ func newCaptor(t testing.TB, l *Listener) *captor {
 	return &captor{t, u, at, wild}
 }
 
-// halfOpen makes a client that has asked for its connection and will not confirm it. It
-// is a dialer's own request, that somebody else sends.
+// A recording is a dialer's own request, for somebody else to send.
+type recording struct {
+	msg    []byte
+	rights []byte        // its descriptors
+	name   *net.UnixAddr // where it came from
+}
+
+// halfOpen makes a client that has asked for its connection and will not confirm it.
 func (c *captor) halfOpen() *net.UnixConn {
+	c.t.Helper()
+	r := c.record()
+	stranger, err := net.DialUnix("unixpacket", r.name, c.wild)
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { _ = stranger.Close() })
+	r.send(c.t, stranger)
+	return stranger
+}
+
+func (r *recording) send(t testing.TB, s *net.UnixConn) {
+	t.Helper()
+	_, _, err := s.WriteMsgUnix(r.msg, r.rights, nil)
+	require.NoError(t, err)
+}
+
+// record has somebody dial and keeps the request. The dialer is gone.
+func (c *captor) record() *recording {
 	c.t.Helper()
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,17 +86,12 @@ func (c *captor) halfOpen() *net.UnixConn {
 		require.NoError(c.t, err)
 		rights = append(rights, fds...)
 	}
-	defer func() {
+	c.t.Cleanup(func() {
 		for _, fd := range rights {
 			_ = syscall.Close(fd)
 		}
-	}()
-	stranger, err := net.DialUnix("unixpacket", name, c.wild)
-	require.NoError(c.t, err)
-	c.t.Cleanup(func() { _ = stranger.Close() })
-	_, _, err = stranger.WriteMsgUnix(msg[:n], oob[:m], nil)
-	require.NoError(c.t, err)
-	return stranger
+	})
+	return &recording{msg[:n], oob[:m], name}
 }
 
 // TestHalfOpenGiveWay has a hundred clients that never confirm, which would be more than

@@ -14,8 +14,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// TestHostileWire has a peer that lies: its connection ends with an error of the
-// right type, and another connection of the same listener does not notice.
+// TestHostileWire has a peer that lies: its connection ends in time, with an error of
+// the right type, and another connection of the same listener does not notice.
 func TestHostileWire(t *testing.T) {
 	var lies []lie
 	lies = append(append(append(lies, dataLies()...), creditLies()...), verbsLies()...)
@@ -27,13 +27,18 @@ func TestHostileWire(t *testing.T) {
 					t.Run(l.name, func(t *testing.T) {
 						by.begin(t)
 						defer by.check(t)
-						p, victim := victims.connect(t, fl, l.cfg)
-						l.tell(t, p, victim)
-						requireLastWord(t, victim, l.want)
-						if l.want == ErrProtocol {
-							p.cutOff() // without waiting for Close
-						}
-						requireClosed(t, victim)
+						requirePrompt(t, func() time.Duration {
+							p, victim := victims.connect(t, fl, l.cfg)
+							l.tell(t, p, victim)
+							watch := startWatch()
+							requireLastWord(t, victim, l.want)
+							if l.want == ErrProtocol {
+								p.cutOff() // without waiting for Close
+							}
+							took := watch.took()
+							requireClosed(t, victim)
+							return took
+						})
 					})
 				}
 			})

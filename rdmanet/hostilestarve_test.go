@@ -88,3 +88,44 @@ func TestHostileNoReceives(t *testing.T) {
 		})
 	})
 }
+
+// TestHostileByteAMinute has a peer that reads, one byte at a time, and rests in between:
+// a Write goes on as slowly, asleep, and still ends with its deadline; Close does not wait.
+func TestHostileByteAMinute(t *testing.T) {
+	const bytes, minute = 20, 10 * time.Millisecond // of a clock that is fast
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		p, victim := acceptedVictim(t, fl, wireConfig{})
+		fill(t, victim)
+		memory := MemoryInUse()
+		type result struct {
+			n   int
+			err error
+		}
+		done := make(chan result, 1)
+		write := func() {
+			n, err := victim.Write(make([]byte, 1000))
+			done <- result{n, err}
+		}
+		go write()
+		credit := ring.Credit{Reposted: wireDepth, Size: wireRing}
+		for range bytes {
+			time.Sleep(minute)
+			credit.Consumed++
+			// Each byte is a message, which takes a receive.
+			credit.Reposted++
+			p.credit(credit)
+		}
+		require.Eventually(t, func() bool { return victim.Stats().BytesWritten == wireRing+bytes }, patience, time.Millisecond)
+		require.LessOrEqual(t, MemoryInUse(), memory)
+		require.GreaterOrEqual(t, victim.Stats().Parks, uint64(bytes/2), "it does not sleep")
+		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(minute)))
+		r := <-done
+		requireTimeout(t, r.err)
+		require.Equal(t, bytes, r.n)
+
+		require.NoError(t, victim.SetWriteDeadline(time.Time{}))
+		go write()
+		within(t, soon, "Close", func() { requireClosed(t, victim) })
+		require.ErrorIs(t, (<-done).err, net.ErrClosed)
+	})
+}
