@@ -49,6 +49,7 @@ func (h *idEvents) handOver(c *Conn) {
 	for ev := range h.setup {
 		c.event(ev)
 	}
+	h.setup = nil // nobody looks at it any more
 }
 
 // established waits for the outcome of Connect or Accept.

@@ -49,7 +49,6 @@ type Conn struct {
 	reported  uint64 // bytes consumed, as the peer was last told
 	reaped    int    // receives that wait to be posted again
 	wantGrow  bool   // the peer filled the ring; a larger one would help
-	wc        [16]verbs.WC
 	rxStats   rxStats
 	peerEnded bool // the peer sent FIN, Close or Reset
 	deaf      bool // nothing that arrives is looked at any more
@@ -60,11 +59,9 @@ type Conn struct {
 	chunk     int       // largest data message
 	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
 	blocks    sendBlocks
-	wantBlock bool // the writer waits for a block, not only for room
-	wrs       [3]verbs.SendWR
-	sge       [2]verbs.SGE
+	wantBlock bool            // the writer waits for a block, not only for room
+	wr        [1]verbs.SendWR // of most messages; see requests
 	control   [ring.KeyedCreditLen]byte
-	bell      [sentLen]byte
 	txStats   txStats
 
 	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock

@@ -229,7 +229,7 @@ func (c *Conn) ask() {
 	if c.has(flagGone) || c.sq.room() <= sendQueueReserve {
 		return
 	}
-	wrs := c.wrs[:1]
+	wrs := c.wr[:]
 	wrs[0] = verbs.SendWR{
 		Opcode:     verbs.WRRDMAWrite,
 		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,

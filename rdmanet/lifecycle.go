@@ -20,8 +20,7 @@ import (
 // what the calls were using.
 type lifecycle struct {
 	word  atomic.Uint64
-	rsema semaphore
-	wsema semaphore
+	semas atomic.Pointer[[2]semaphore] // by direction; nil until somebody waits for a lock
 }
 
 const (
@@ -44,11 +43,19 @@ const (
 	dirWrite
 )
 
-func (l *lifecycle) bits(d direction) (lock, wait, waitMask uint64, sema *semaphore) {
+func (d direction) bits() (lock, wait, waitMask uint64) {
 	if d == dirRead {
-		return lifeRLock, lifeRWait, lifeRWaitMsk, &l.rsema
+		return lifeRLock, lifeRWait, lifeRWaitMsk
 	}
-	return lifeWLock, lifeWWait, lifeWWaitMsk, &l.wsema
+	return lifeWLock, lifeWWait, lifeWWaitMsk
+}
+
+// sema is what those who wait for the lock of a direction wait on.
+func (l *lifecycle) sema(d direction) *semaphore {
+	if l.semas.Load() == nil {
+		l.semas.CompareAndSwap(nil, new([2]semaphore))
+	}
+	return &l.semas.Load()[d]
 }
 
 // closed says that close was called.
@@ -76,7 +83,7 @@ func (l *lifecycle) decref() (last bool) {
 // lock takes the lock of a direction and a reference, waiting for its holder;
 // false after close. Pair with unlock.
 func (l *lifecycle) lock(d direction) bool {
-	lock, wait, waitMask, sema := l.bits(d)
+	lock, wait, waitMask := d.bits()
 	for {
 		old := l.word.Load()
 		if old&lifeClosed != 0 {
@@ -95,7 +102,7 @@ func (l *lifecycle) lock(d direction) bool {
 			return false
 		}
 		if l.word.CompareAndSwap(old, old+wait) {
-			sema.acquire()
+			l.sema(d).acquire()
 			// The waker took this goroutine out of the count.
 		}
 	}
@@ -104,7 +111,7 @@ func (l *lifecycle) lock(d direction) bool {
 // unlock drops the lock of a direction and its reference, and says whether that
 // was the last one after close.
 func (l *lifecycle) unlock(d direction) (last bool) {
-	lock, wait, waitMask, sema := l.bits(d)
+	lock, wait, waitMask := d.bits()
 	for {
 		old := l.word.Load()
 		next := (old &^ lock) - lifeRef
@@ -114,7 +121,7 @@ func (l *lifecycle) unlock(d direction) (last bool) {
 		}
 		if l.word.CompareAndSwap(old, next) {
 			if waiting {
-				sema.release(1)
+				l.sema(d).release(1)
 			}
 			return next&(lifeClosed|lifeRefMask) == lifeClosed
 		}
@@ -131,8 +138,12 @@ func (l *lifecycle) close() bool {
 		}
 		next := ((old | lifeClosed) + lifeRef) &^ (lifeRWaitMsk | lifeWWaitMsk)
 		if l.word.CompareAndSwap(old, next) {
-			l.rsema.release(int(old & lifeRWaitMsk / lifeRWait))
-			l.wsema.release(int(old & lifeWWaitMsk / lifeWWait))
+			if n := int(old & lifeRWaitMsk / lifeRWait); n > 0 {
+				l.sema(dirRead).release(n)
+			}
+			if n := int(old & lifeWWaitMsk / lifeWWait); n > 0 {
+				l.sema(dirWrite).release(n)
+			}
 			return true
 		}
 	}
@@ -158,9 +169,6 @@ func (s *semaphore) acquire() {
 }
 
 func (s *semaphore) release(n int) {
-	if n == 0 {
-		return
-	}
 	s.mu.Lock()
 	if s.cond.L == nil {
 		s.cond.L = &s.mu

@@ -19,19 +19,21 @@ type source struct {
 	inline bool
 }
 
-// maxMessageWRs is the most requests one message takes: two pieces where the ring
-// wraps, and the SEND of a doorbell where it cannot ride on the last of them.
-const maxMessageWRs = 3
-
 // postData posts the message that g grants. The caller holds tx and has made sure
 // of the room.
 func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
 	if g.Grown {
 		c.ep.takeUp()
 	}
+	wrs, r := c.wr[:], (*requests)(nil)
+	if g.Spans > 1 || !src.inline || !c.ep.writeImm {
+		r = takeRequests()
+		defer r.giveBack()
+		wrs = r.wrs[:]
+	}
 	at := uint32(0)
 	for i := range g.Spans {
-		wr := &c.wrs[i]
+		wr := &wrs[i]
 		span := g.Span[i]
 		wr.Opcode, wr.Flags, wr.ImmData = verbs.WRRDMAWrite, 0, 0
 		wr.RemoteAddr = c.ep.peerAddr + ring.DataOffset + uint64(span.Off)
@@ -40,29 +42,29 @@ func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
 			wr.Flags = verbs.SendInline
 			wr.Inline, wr.SGList = src.bytes[at:at+span.Len], nil
 		} else {
-			c.sge[i] = verbs.SGE{Addr: src.addr + uint64(at), Length: span.Len, LKey: src.lkey}
-			wr.Inline, wr.SGList = nil, c.sge[i:i+1]
+			r.sge[i] = verbs.SGE{Addr: src.addr + uint64(at), Length: span.Len, LKey: src.lkey}
+			wr.Inline, wr.SGList = nil, r.sge[i:i+1]
 		}
 		at += span.Len
 	}
 	c.send.Sent(g)
 	c.txStats.messages++
 	c.txStats.bytes += uint64(g.N)
-	return c.ring(c.wrs[:g.Spans], g.Doorbell().Imm(), nil, signal)
+	return c.ring(wrs[:g.Spans], r, g.Doorbell().Imm(), nil, signal)
 }
 
 // ring posts wrs, all RDMA WRITEs, with the doorbell on the last or, with a credit if
-// there is one, in a SEND after it.
-func (c *Conn) ring(wrs []verbs.SendWR, imm uint32, credit []byte, signal bool) bool {
+// there is one, in a SEND after it; then wrs are the first of r.
+func (c *Conn) ring(wrs []verbs.SendWR, r *requests, imm uint32, credit []byte, signal bool) bool {
 	if c.ep.writeImm {
 		last := &wrs[len(wrs)-1]
 		last.Opcode, last.ImmData = verbs.WRRDMAWriteWithImm, imm
 		last.Flags |= verbs.SendSolicited
 	} else {
-		wrs = c.wrs[:len(wrs)+1]
-		binary.BigEndian.PutUint32(c.bell[:], imm)
-		n := doorbellLen + copy(c.bell[doorbellLen:], credit)
-		wrs[len(wrs)-1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: c.bell[:n]}
+		wrs = r.wrs[:len(wrs)+1]
+		binary.BigEndian.PutUint32(r.bell[:], imm)
+		n := doorbellLen + copy(r.bell[doorbellLen:], credit)
+		wrs[len(wrs)-1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: r.bell[:n]}
 	}
 	c.txStats.doorbells++
 	err := c.sq.post(wrs, signal)
@@ -101,9 +103,11 @@ func (c *Conn) postControl(kind ring.Kind, credit []byte) bool {
 	// The last message is signalled, so that its completion tells that all have gone.
 	imm, signal := ring.Doorbell{Kind: kind}.Imm(), kind != ring.KindCredit
 	if !c.ep.writeImm {
-		return c.ring(c.wrs[:0], imm, credit, signal)
+		r := takeRequests()
+		defer r.giveBack()
+		return c.ring(r.wrs[:0], r, imm, credit, signal)
 	}
-	wr := &c.wrs[0]
+	wr := &c.wr[0]
 	*wr = verbs.SendWR{
 		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: credit,
 		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
@@ -112,7 +116,7 @@ func (c *Conn) postControl(kind ring.Kind, credit []byte) bool {
 		// A WRITE of nothing still needs an address that the key covers.
 		wr.Flags, wr.Inline = 0, nil
 	}
-	return c.ring(c.wrs[:1], imm, nil, signal)
+	return c.ring(c.wr[:], nil, imm, nil, signal)
 }
 
 // end queues the message that ends the stream and posts it as soon as there is

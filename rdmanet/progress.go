@@ -29,28 +29,30 @@ func (c *Conn) progress() {
 // It goes on when the connection has failed on the sending side: what had arrived
 // by then, the peer's orderly end included, is in the CQ and belongs to the reader.
 func (c *Conn) poll() (busy bool) {
+	wcs := takeCompletions()
+	defer wcs.giveBack()
 	for range maxPolls {
 		if c.deaf {
 			return false
 		}
-		n, err := c.ep.recvCQ.Poll(c.wc[:])
+		n, err := c.ep.recvCQ.Poll(wcs[:])
 		if err != nil {
 			c.deaf = true
 			c.fail(syscall.ECONNABORTED, err)
 			return false
 		}
-		for i := range c.wc[:n] {
-			if !c.completion(&c.wc[i]) {
+		for i := range wcs[:n] {
+			if !c.completion(&wcs[i]) {
 				c.deaf = true
 				return false
 			}
 		}
 		if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
-			if err := c.repost(c.wc[:n]); err != nil {
+			if err := c.repost(wcs[:n]); err != nil {
 				c.repostFailed(err)
 			}
 		}
-		if n < len(c.wc) {
+		if n < len(wcs) {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ func (s *sendDoorbells) init(e *endpoint, ctx verbs.Context, depth int) (err err
 		return err
 	}
 	s.wrs = make([]verbs.RecvWR, depth)
-	s.batch = make([]verbs.RecvWR, 0, len(Conn{}.wc))
+	s.batch = make([]verbs.RecvWR, 0, len(completions{}))
 	sges := make([]verbs.SGE, depth)
 	for i := range s.wrs {
 		sges[i] = verbs.SGE{Addr: s.mr.Addr() + uint64(i*sentLen), Length: sentLen, LKey: s.mr.LKey()}

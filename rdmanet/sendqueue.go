@@ -17,8 +17,6 @@ type sendQueue struct {
 	completed uint64 // requests known to be complete
 	signaled  uint64 // posted count up to which a signalled request follows
 	every     uint64 // at least every so many requests one is signalled
-
-	wc [8]verbs.WC
 }
 
 // sendQueueReserve is the room kept for control messages: a doorbell and, where
@@ -70,19 +68,21 @@ func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 
 // reap takes completions from the send CQ. The first failure is returned.
 func (q *sendQueue) reap() error {
+	wcs := takeCompletions()
+	defer wcs.giveBack()
 	for {
-		n, err := q.cq.Poll(q.wc[:])
+		n, err := q.cq.Poll(wcs[:])
 		if err != nil {
 			return err
 		}
-		for i := range q.wc[:n] {
-			wc := &q.wc[i]
+		for i := range wcs[:n] {
+			wc := &wcs[i]
 			if wc.Status != verbs.WCSuccess {
 				return wc.Status
 			}
 			q.completed = wc.WRID
 		}
-		if n < len(q.wc) {
+		if n < len(wcs) {
 			return nil
 		}
 	}
