@@ -64,8 +64,8 @@ func (e *eventFile) close() error { return e.file.Close() }
 
 func newChannel(ctx *devContext, e *eventFile) *compChannel {
 	ch := &compChannel{ctx: ctx, eventFile: e}
-	ch.rd.init(e.raw.Read, e.file.SetReadDeadline)
-	ch.wr.init(e.raw.Write, e.file.SetWriteDeadline)
+	ch.rd.init(e, false)
+	ch.wr.init(e, true)
 	return ch
 }
 

@@ -9,28 +9,42 @@ import (
 	"time"
 )
 
-// A waiter is one direction of a channel. The functions are made once, so that
-// waiting and waking allocate nothing.
+// A waiter is one direction of a channel. poll is made once, so that waiting and
+// waking allocate nothing.
 type waiter struct {
+	event   *eventFile
+	write   bool       // its direction in the poller
 	mu      sync.Mutex // held by the one who waits
 	try     func() bool
 	poll    func(uintptr) bool // calls try
-	park    func(func(uintptr) bool) error
 	waiting atomic.Bool
 	gone    bool // retired; written under mu and dl
 
 	dl       sync.Mutex // guards what follows
 	deadline time.Time  // as the application set it
 	roused   bool       // the poller's is longPast instead
-	set      func(time.Time) error
 }
 
 // longPast is a deadline that has passed.
 var longPast = time.Unix(1, 0)
 
-func (w *waiter) init(park func(func(uintptr) bool) error, set func(time.Time) error) {
+func (w *waiter) init(e *eventFile, write bool) {
+	w.event, w.write = e, write
 	w.poll = func(uintptr) bool { return w.try() }
-	w.park, w.set = park, set
+}
+
+func (w *waiter) park() error {
+	if w.write {
+		return w.event.raw.Write(w.poll)
+	}
+	return w.event.raw.Read(w.poll)
+}
+
+func (w *waiter) set(t time.Time) error {
+	if w.write {
+		return w.event.file.SetWriteDeadline(t)
+	}
+	return w.event.file.SetReadDeadline(t)
 }
 
 // wait parks until that ends for another reason than a rouse.
@@ -42,9 +56,9 @@ func (w *waiter) wait(try func() bool) error {
 	}
 	w.try = try
 	w.waiting.Store(true)
-	err := w.park(w.poll)
+	err := w.park()
 	for err != nil && w.wasRoused() {
-		err = w.park(w.poll)
+		err = w.park()
 	}
 	w.waiting.Store(false)
 	w.try = nil

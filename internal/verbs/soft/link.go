@@ -68,12 +68,11 @@ type link struct {
 	local   bool  // we hung up
 	down    bool
 	granted []*mr
-	acks    map[uint32]chan struct{}
-	done    chan struct{} // closed when the link is down
+	acks    map[uint32]chan struct{} // closed when the peer has let go of an MR, or the link is down
 }
 
 func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
-	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup, done: make(chan struct{})}
+	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup}
 }
 
 // tell sends a message that is only a type. A failure is the hang-up, which the
@@ -246,13 +245,15 @@ func (l *link) endConnection(bye bool) {
 		return
 	}
 	l.down = true
-	granted := l.granted
-	l.granted = nil
+	granted, acks := l.granted, l.acks
+	l.granted, l.acks = nil, nil
 	l.mu.Unlock()
 	for _, m := range granted {
 		m.unexport(l)
 	}
-	close(l.done)
+	for _, c := range acks {
+		close(c)
+	}
 	if l.onHangup != nil {
 		l.onHangup(orderly, err)
 	}
@@ -376,7 +377,6 @@ func revoke(links []*link, key uint32) {
 	for i, l := range links {
 		select {
 		case <-waits[i]:
-		case <-l.done:
 		case <-late.C:
 			late.Reset(0) // the others have had their time too
 			l.fail(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
@@ -387,6 +387,11 @@ func revoke(links []*link, key uint32) {
 func (l *link) startRevoke(key uint32) chan struct{} {
 	c := make(chan struct{})
 	l.mu.Lock()
+	if l.down {
+		l.mu.Unlock()
+		close(c)
+		return c
+	}
 	if l.acks == nil {
 		l.acks = make(map[uint32]chan struct{})
 	}

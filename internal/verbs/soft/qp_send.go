@@ -4,7 +4,6 @@ package soft
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -18,7 +17,7 @@ type sendQueue struct {
 	maxInline int
 	posted    uint32 // requests posted in total; requests [done, posted) wait
 	done      uint32
-	slots     []sendSlot // for those that wait, made when first needed
+	slots     []sendSlot // for those that wait, as many as needed so far
 	wait      waitState
 
 	_     [64]byte
@@ -39,14 +38,23 @@ func (s *sendQueue) init(c verbs.QPCap) {
 // keep copies a request that has to wait: the caller's memory is not ours after
 // the post.
 func (s *sendQueue) keep(wr *verbs.SendWR) {
-	if s.slots == nil {
-		s.slots = make([]sendSlot, 1<<bits.Len(uint(s.max-1)))
+	if int(s.posted-s.done) == len(s.slots) {
+		s.grow()
 	}
 	k := s.slot(s.posted)
 	k.wr = *wr
 	k.sges = append(k.sges[:0], wr.SGList...)
 	k.inline = append(k.inline[:0], wr.Inline...)
 	k.wr.SGList, k.wr.Inline = k.sges, k.inline
+}
+
+// grow doubles the slots: requests of few QPs ever wait, and most of those few at a time.
+func (s *sendQueue) grow() {
+	former := s.slots
+	s.slots = make([]sendSlot, max(4, 2*len(former)))
+	for i := s.done; i != s.posted; i++ {
+		*s.slot(i) = former[i&uint32(len(former)-1)]
+	}
 }
 
 func (s *sendQueue) slot(i uint32) *sendSlot { return &s.slots[i&uint32(len(s.slots)-1)] }
