@@ -60,11 +60,25 @@ func newSealed(name string, size, committed int, more bool) (fd int, data []byte
 	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return fd, nil, os.NewSyscallError("fcntl", err)
 	}
-	data, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	data, err = mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fd, nil, noMemory("mmap", size, err)
 	}
 	return fd, data, nil
+}
+
+// mmap maps a part of a file. unix.Mmap does, too, and keeps a list of what is mapped.
+func mmap(fd int, off int64, size, prot int) ([]byte, error) {
+	p, err := unix.MmapPtr(fd, off, nil, uintptr(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(p), size), nil
+}
+
+// munmap undoes mmap.
+func munmap(b []byte) error {
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }
 
 // plausible is the size from which on it is asked whether the machine has as much.
@@ -135,7 +149,7 @@ func mapPeer(fd int, off int64, size int, prot int) ([]byte, error) {
 	if size <= 0 || off < 0 || off > total || int64(size) > total-off || off%int64(pageSize) != 0 {
 		return nil, fmt.Errorf("%w: %d bytes at %d of shared memory of %d", verbs.ErrProtocol, size, off, total)
 	}
-	data, err := unix.Mmap(fd, off, size, prot, unix.MAP_SHARED)
+	data, err := mmap(fd, off, size, prot)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return nil, fmt.Errorf("%w: shared memory without the right it is offered with: %w", verbs.ErrProtocol, err)
 	}
@@ -249,7 +263,7 @@ func (m *memory) Close() error {
 
 // free gives the memory itself back.
 func (m *memory) free() error {
-	err := unix.Munmap(m.data)
+	err := munmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)
 	return os.NewSyscallError("munmap", err)

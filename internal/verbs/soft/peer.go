@@ -109,7 +109,7 @@ type remoteMR struct {
 // unmap ends the mapping.
 func (m *remoteMR) unmap() {
 	allMapped.Add(-int64(len(m.mapped)))
-	_ = unix.Munmap(m.mapped)
+	_ = munmap(m.mapped)
 }
 
 // mrShape is what a mapping of an MR depends on, beside the file.

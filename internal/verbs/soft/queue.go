@@ -157,7 +157,7 @@ func (s *shared) lap(n uint64) uint64    { return (n>>s.shift + 1) & lapMask }
 
 func (s *shared) unmap() {
 	if s.data != nil {
-		_ = unix.Munmap(s.data)
+		_ = munmap(s.data)
 		*s = shared{}
 	}
 }

@@ -47,7 +47,7 @@ func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 	s := &srq{pd: p, fd: fd, page: page, limit: attr.SRQLimit, rq: newRecvQueue(p, attr.MaxWR, attr.MaxSGE)}
 	// From here on nobody but this mapping can write.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
-		_ = unix.Munmap(page)
+		_ = munmap(page)
 		unix.Close(fd)
 		return nil, fmt.Errorf("%w: an SRQ needs F_SEAL_FUTURE_WRITE (Linux 5.1): %w", verbs.ErrNotSupported, err)
 	}
@@ -141,7 +141,7 @@ func (s *srq) Close() error {
 		return fmt.Errorf("%w: %d QPs use the SRQ", verbs.ErrBusy, s.users)
 	}
 	s.closed = true
-	_ = unix.Munmap(s.page)
+	_ = munmap(s.page)
 	s.page = nil
 	unix.Close(s.fd)
 	s.pd.release()
@@ -161,7 +161,7 @@ func openSRQ(fd int) (*srqView, error) {
 
 func (v *srqView) unmap() {
 	if v != nil && v.page != nil {
-		_ = unix.Munmap(v.page)
+		_ = munmap(v.page)
 		v.page = nil
 	}
 }
