@@ -20,7 +20,7 @@ var quietLinks linkPoller
 // goroutine is there as long as there are such links.
 type linkPoller struct {
 	mu      sync.Mutex
-	set     *os.File // the epoll set, in Go's poller; nil before the first link
+	set     *os.File // the epoll set, in Go's poller; nil until it is made
 	raw     syscall.RawConn
 	fd      int
 	quiet   map[int32]*link // by descriptor; each is armed for one event
@@ -60,7 +60,15 @@ func (p *linkPoller) add(l *link) bool {
 	return armed
 }
 
-// open makes the epoll set. Called with mu held.
+// prepare makes the epoll set, if that can be, so that it is there when descriptors are
+// short.
+func (p *linkPoller) prepare() {
+	p.mu.Lock()
+	p.open()
+	p.mu.Unlock()
+}
+
+// open is prepare with mu held.
 func (p *linkPoller) open() bool {
 	if p.set != nil {
 		return true
