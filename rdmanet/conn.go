@@ -46,9 +46,10 @@ type Conn struct {
 
 	rx        sync.Mutex
 	recv      *ring.Receiver
-	reported  uint64 // bytes consumed, as the peer was last told
-	reaped    int    // receives that wait to be posted again
-	wantGrow  bool   // the peer filled the ring; a larger one would help
+	reported  uint64      // bytes consumed, as the peer was last told
+	reaped    int         // receives that wait to be posted again
+	wantGrow  bool        // the peer filled the ring; a larger one would help
+	wc        [2]verbs.WC // enough for a conversation; a stream is lent more
 	rxStats   rxStats
 	peerEnded bool // the peer sent FIN, Close or Reset
 	deaf      bool // nothing that arrives is looked at any more

@@ -29,34 +29,42 @@ func (c *Conn) progress() {
 // It goes on when the connection has failed on the sending side: what had arrived
 // by then, the peer's orderly end included, is in the CQ and belongs to the reader.
 func (c *Conn) poll() (busy bool) {
+	if !c.pollOnce(c.wc[:]) {
+		return false
+	}
 	wcs := takeCompletions()
 	defer wcs.giveBack()
 	for range maxPolls {
-		if c.deaf {
-			return false
-		}
-		n, err := c.ep.recvCQ.Poll(wcs[:])
-		if err != nil {
-			c.deaf = true
-			c.fail(syscall.ECONNABORTED, err)
-			return false
-		}
-		for i := range wcs[:n] {
-			if !c.completion(&wcs[i]) {
-				c.deaf = true
-				return false
-			}
-		}
-		if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
-			if err := c.repost(wcs[:n]); err != nil {
-				c.repostFailed(err)
-			}
-		}
-		if n < len(wcs) {
+		if !c.pollOnce(wcs[:]) {
 			return false
 		}
 	}
 	return true
+}
+
+// pollOnce takes as much as wcs hold and says whether there may be more.
+func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
+	if c.deaf {
+		return false
+	}
+	n, err := c.ep.recvCQ.Poll(wcs)
+	if err != nil {
+		c.deaf = true
+		c.fail(syscall.ECONNABORTED, err)
+		return false
+	}
+	for i := range wcs[:n] {
+		if !c.completion(&wcs[i]) {
+			c.deaf = true
+			return false
+		}
+	}
+	if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
+		if err := c.repost(wcs[:n]); err != nil {
+			c.repostFailed(err)
+		}
+	}
+	return n == len(wcs)
 }
 
 // completion handles one receive completion; false ends the polling for good.

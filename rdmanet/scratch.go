@@ -9,7 +9,7 @@ import (
 // What a call needs for as long as it runs is no part of a Conn, of which there may be
 // many that do nothing.
 
-// completions are what one poll of a CQ brings.
+// completions are what one poll of a CQ brings at most.
 type completions [16]verbs.WC
 
 var freeCompletions = sync.Pool{New: func() any { return new(completions) }}
