@@ -1,11 +1,20 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test test-std test-softroce test-programs test-browser bench-softroce race fuzz bench lint cross examples ci
+.PHONY: all test model test-std test-softroce test-programs test-browser bench-softroce race fuzz fuzz-shared bench lint cross examples ci
 
 all: lint test
 
 test:
 	go test ./...
+
+# The protocol, both ends of it, through a transport that does its worst, for a night:
+# other seeds each time. What fails prints its seed, how to replay it, and what led to it.
+# make model STEPS=1000000000
+STEPS ?= 100000000
+model: export MODEL_STEPS = $(STEPS)
+model:
+	go test -count=1 -timeout 0 -run '^TestModel' ./ring
+	go test -count=1 -timeout 0 -v -run '^TestModel' ./rdmanet
 
 # Tests of the standard library over rdmanet; internal/stdtest/tests.txt says which.
 test-std:
@@ -31,6 +40,13 @@ fuzz: export FUZZ_TIME ?= 200000x
 fuzz: export STEP_LIMIT ?= 12h
 fuzz:
 	.ci/run fuzz
+
+# A process that scribbles over all it shares with another, for longer than go test does.
+# SEED=N ROUNDS=1 does again what a failure has named.
+fuzz-shared: ROUNDS ?= 5000
+fuzz-shared:
+	RDMANET_FUZZ_ROUNDS=$(ROUNDS) $(if $(SEED),RDMANET_FUZZ_SEED=$(SEED)) \
+		go test -count=1 -timeout 12h -v -run '^TestSharedMemoryFuzz$$' ./rdmanet
 
 # Each round measures everything once, so that what is compared stands side by side.
 # make bench BENCH=Echo measures a part, which leaves the documentation alone; benchstat

@@ -1,0 +1,307 @@
+//go:build linux && (amd64 || arm64)
+
+package rdmanet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// The fuzzer of the shared memory: a process that is connected to this one, maps all that
+// the two share, and writes there what it wants while bytes move.
+//
+//	RDMANET_FUZZ_ROUNDS=N  rounds, each a connection
+//	RDMANET_FUZZ_SEED=N    the seed of the first
+const (
+	fuzzRoundsVar = "RDMANET_FUZZ_ROUNDS"
+	fuzzSeedVar   = "RDMANET_FUZZ_SEED"
+)
+
+const scribblerRole = "scribbler"
+
+func init() { roles[scribblerRole] = runScribbler }
+
+// runScribbler reads "seed device address" from its standard input, one line a round,
+// and answers each with a line when the round is over.
+func runScribbler() int {
+	s := new(scribbler)
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var seed uint64
+		var device, address string
+		if _, err := fmt.Sscan(in.Text(), &seed, &device, &address); err != nil {
+			fmt.Fprintln(os.Stderr, "scribbler:", err)
+			return 1
+		}
+		if err := s.round(rand.New(rand.NewPCG(seed, 0)), device, address); err != nil {
+			fmt.Fprintln(os.Stderr, "scribbler:", err)
+			return 1
+		}
+		fmt.Println("over")
+	}
+	return 0
+}
+
+// A scribbler has mappings of its own of what it shares with its peer: the library's
+// come and go. It keeps those of the round before, for the memory that a line keeps.
+type scribbler struct{ now, before [][]byte }
+
+func (s *scribbler) round(rng *rand.Rand, device, address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	d := Dialer{Device: device}
+	c, err := d.dial(ctx, "rdma", address)
+	if err != nil {
+		return err
+	}
+	for _, b := range s.before {
+		if err := unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))); err != nil {
+			return err
+		}
+	}
+	s.before = s.now
+	if s.now, err = aliases(); err != nil {
+		return err
+	}
+	// Bytes move both ways meanwhile. What comes of them nobody knows.
+	moved := make(chan struct{}, 2)
+	go func() { _, _ = io.Copy(io.Discard, c); moved <- struct{}{} }()
+	go func() {
+		msg := make([]byte, 1+rng.IntN(5000))
+		for {
+			if _, err := c.Write(msg); err != nil {
+				break
+			}
+		}
+		moved <- struct{}{}
+	}()
+	own := rand.New(rand.NewPCG(rng.Uint64(), 1))
+	regions := append(append([][]byte{}, s.now...), s.before...)
+	for range 1 + own.IntN(400) {
+		for range own.IntN(8) {
+			scribble(own, regions[own.IntN(len(regions))])
+		}
+		if own.IntN(4) == 0 {
+			time.Sleep(time.Duration(own.IntN(100)) * time.Microsecond)
+		}
+	}
+	_ = c.Close()
+	<-moved
+	<-moved
+	return nil
+}
+
+// aliases maps once more all that the software device has mapped to be written.
+func aliases() (all [][]byte, err error) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(maps) {
+		var from, to uintptr
+		var rights string
+		if !bytes.Contains(line, []byte("memfd:rdma-soft")) {
+			continue
+		}
+		if _, err := fmt.Sscanf(string(line), "%x-%x %s", &from, &to, &rights); err != nil {
+			return nil, err
+		}
+		if rights != "rw-s" {
+			continue
+		}
+		// Of no length at the old place, the call makes a second mapping.
+		at, _, errno := unix.Syscall6(unix.SYS_MREMAP, from, 0, to-from, unix.MREMAP_MAYMOVE, 0, 0)
+		if errno != 0 {
+			return nil, os.NewSyscallError("mremap", errno)
+		}
+		all = append(all, unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), to-from))
+	}
+	return all, nil
+}
+
+// scribble writes one thing somewhere, most often where counts, entries and the first
+// bytes of a ring are.
+func scribble(rng *rand.Rand, b []byte) {
+	reach := []int{64, 512, 4096, 32 << 10, 1 << 20}[rng.IntN(5)]
+	off := rng.IntN(min(reach, len(b))) &^ 7
+	word := (*uint64)(unsafe.Pointer(&b[off]))
+	old := atomic.LoadUint64(word)
+	switch rng.IntN(10) {
+	case 0:
+		atomic.StoreUint64(word, rng.Uint64())
+	case 1:
+		atomic.StoreUint64(word, 0)
+	case 2:
+		atomic.StoreUint64(word, ^uint64(0))
+	case 3:
+		atomic.StoreUint64(word, old+uint64(rng.IntN(64))-32)
+	case 4:
+		atomic.StoreUint64(word, old^1<<rng.IntN(64))
+	case 5: // one half of it, as the counts of 32 bits are
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&b[off+4*rng.IntN(2)])), uint32(rng.Uint64()>>rng.IntN(32)))
+	case 6: // an entry: a lap, an opcode, an immediate
+		atomic.StoreUint64(word, uint64(1+rng.IntN(3))<<40|uint64(rng.IntN(64))<<32|uint64(1+rng.IntN(6))<<28|uint64(rng.IntN(5000)))
+	case 7: // a word from elsewhere, as of an earlier lap
+		atomic.StoreUint64(word, atomic.LoadUint64((*uint64)(unsafe.Pointer(&b[rng.IntN(min(reach, len(b)))&^7]))))
+	case 8:
+		atomic.StoreUint64(word, uint64(rng.IntN(300)))
+	case 9:
+		for i := range min(rng.IntN(256), len(b)-off) {
+			b[off+i] = byte(rng.Uint32())
+		}
+	}
+}
+
+// TestSharedMemoryFuzz has a process scribble over all it shares with this one. Each
+// connection ends as connections do, or goes on with other bytes. No call is caught,
+// nothing panics at either end, and what others here say to each other stays as it is.
+func TestSharedMemoryFuzz(t *testing.T) {
+	onSoftware(t)
+	rounds, seed := 40, uint64(time.Now().UnixNano())
+	if n, err := strconv.Atoi(os.Getenv(fuzzRoundsVar)); err == nil {
+		rounds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv(fuzzSeedVar), 10, 64); err == nil {
+		seed = n
+	}
+	by := startTraveller(t)
+	defer by.stop(t)
+	cmd := roleCommand(scribblerRole)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	replies := bufio.NewReader(out)
+	defer stopScribbler(t, cmd, in, &said)
+
+	listeners := map[string]*Listener{}
+	for _, device := range []string{"soft0", "soft0-iwarp"} {
+		lc := ListenConfig{Device: device}
+		l := flavour{listen: lc}.newListener(t)
+		listeners[device] = l
+	}
+	ends := map[string]int{}
+	for round := range uint64(rounds) {
+		device := "soft0"
+		if round%4 == 3 {
+			device = "soft0-iwarp"
+		}
+		l := listeners[device]
+		replay := fmt.Sprintf("to replay: %s=%d %s=1", fuzzSeedVar, seed+round, fuzzRoundsVar)
+		moved := by.moved.Load()
+		_, err := fmt.Fprintln(in, seed+round, device, l.Addr())
+		require.NoError(t, err, replay)
+		over := make(chan error, 1)
+		go func() { _, err := replies.ReadString('\n'); over <- err }()
+		ended := make(chan error, 1)
+		go func() {
+			if l.SetDeadline(time.Now().Add(patience)) != nil {
+				return
+			}
+			c, err := l.AcceptConn()
+			if err != nil {
+				ended <- err
+				return
+			}
+			err = bounce(c, round)
+			if closeErr := c.Close(); closeErr != nil {
+				err = fmt.Errorf("Close: %w", closeErr)
+			}
+			<-c.torn
+			ended <- err
+		}()
+		for what, done := range map[string]chan error{"the scribbler": over, "its victim": ended} {
+			select {
+			case err = <-done:
+			case <-time.After(lasting):
+				t.Fatalf("%s is caught in round %d\n%s", what, round, replay)
+			}
+			if what == "the scribbler" {
+				require.NoError(t, err, "%s\n%s", replay, said.String())
+				continue
+			}
+			name, ok := typed(err)
+			require.True(t, ok, "an end of no type: %v\n%s", err, replay)
+			ends[name]++
+		}
+		require.Greater(t, by.moved.Load(), moved, "the bystander stands still\n%s", replay)
+	}
+	t.Logf("seed %d, %d rounds: %v", seed, rounds, ends)
+}
+
+func stopScribbler(t *testing.T, cmd *exec.Cmd, in io.Closer, said *bytes.Buffer) {
+	_ = in.Close()
+	stop := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the scribbler: %v\n%s", err, said)
+	}
+}
+
+// bounce sends back what comes, by the calls whose turn it is.
+func bounce(c *Conn, round uint64) error {
+	buf := make([]byte, 8192)
+	for {
+		var n int
+		var err error
+		switch round % 3 {
+		case 0:
+			n, err = c.Read(buf)
+		case 1:
+			var b []byte
+			if b, err = c.Peek(1); err == nil {
+				n = copy(buf, b)
+				_, err = c.Discard(n)
+			}
+		default:
+			if _, err = c.WriteTo(struct{ io.Writer }{c}); err == nil {
+				err = io.EOF
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// typed names an end of a connection as programs see it.
+func typed(err error) (name string, ok bool) {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, io.EOF):
+		return "EOF", true
+	case !errors.As(err, &op):
+		return "", false
+	case errors.Is(err, ErrProtocol):
+		return "ErrProtocol", true
+	}
+	for _, errno := range []syscall.Errno{syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE, syscall.ETIMEDOUT, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return errno.Error(), true
+		}
+	}
+	return "", false
+}
