@@ -68,7 +68,18 @@ func errnoOf(err error) syscall.Errno {
 }
 
 func (a *asyncEvents) run(raw syscall.RawConn) {
-	defer close(a.done)
+	fatal := a.read(raw)
+	close(a.done)
+	if fatal {
+		// Not before the library is left alone: whoever hears of it may close the last
+		// id, with which librdmacm may free the context.
+		a.ctx.lost()
+	}
+}
+
+// read hands the events over until the file is closed, or until the device is of no use
+// any more, which it returns.
+func (a *asyncEvents) read(raw syscall.RawConn) (fatal bool) {
 	_ = raw.Read(func(uintptr) bool {
 		for {
 			var ev cAsyncEvent
@@ -80,31 +91,34 @@ func (a *asyncEvents) run(raw syscall.RawConn) {
 				if errno == syscall.EINTR {
 					continue
 				}
-				// The device was removed; there will be no more events.
-				a.queue.Raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
-				a.ctx.gone()
+				fatal = true // the device was removed; there will be no more events
+			} else {
+				fatal = a.handle(&ev)
+			}
+			if fatal {
 				return true
 			}
-			a.handle(&ev)
 		}
 	})
+	return fatal
 }
 
 // handle acknowledges an event once the object that it names was found, which
-// until then cannot be destroyed.
-func (a *asyncEvents) handle(raw *cAsyncEvent) {
+// until then cannot be destroyed. It says whether the device has broken down.
+func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 	ev := a.ctx.event(raw)
 	call(a.ctx.lib.ackAsyncEvent, uintptr(unsafe.Pointer(raw)))
 	if ev.Type == verbs.EventCQErr && ev.CQ != nil {
 		ev.CQ.(*cq).overrun()
 	}
-	if isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil {
-		return // being destroyed
+	switch {
+	case ev.Type == verbs.EventDeviceFatal:
+		return true
+	case isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil:
+		return false // being destroyed
 	}
 	a.queue.Raise(ev)
-	if ev.Type == verbs.EventDeviceFatal {
-		a.ctx.lost()
-	}
+	return false
 }
 
 // isOfObject says that events of the type concern a QP, a CQ or an SRQ.
@@ -143,9 +157,14 @@ func (c *devContext) event(raw *cAsyncEvent) verbs.AsyncEvent {
 	return ev
 }
 
-// stop ends the goroutine and fails those who wait.
-func (a *asyncEvents) stop() {
+// halt ends the goroutine's use of the library.
+func (a *asyncEvents) halt() {
 	a.file.Close()
 	<-a.done
+}
+
+// stop is halt, and fails those who wait.
+func (a *asyncEvents) stop() {
+	a.halt()
 	a.queue.Close()
 }

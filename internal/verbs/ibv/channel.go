@@ -24,6 +24,7 @@ import (
 type compChannel struct {
 	ctx    *devContext
 	handle uintptr // struct ibv_comp_channel
+	vector uint32  // which of the device's interrupts tells of completions
 	rd, wr waiter
 
 	mu     sync.Mutex
@@ -46,7 +47,7 @@ func newChannel(ctx *devContext) (_ *compChannel, err error) {
 	if r == 0 {
 		return nil, failed("ibv_create_comp_channel", errno)
 	}
-	ch := &compChannel{ctx: ctx, handle: r, cqs: map[uintptr]*cq{}}
+	ch := &compChannel{ctx: ctx, handle: r, vector: ctx.nextVector(), cqs: map[uintptr]*cq{}}
 	defer func() {
 		if err != nil {
 			ch.destroy()

@@ -191,6 +191,9 @@ func (ch *cmChannel) dispatch(ev *cmEvent) {
 	case ev.request != 0:
 		id.onRequest(ev)
 	case id != nil:
+		if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == verbs.CMDeviceRemoval {
+			ctx.retire()
+		}
 		id.onEvent(ev)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -19,6 +20,9 @@ type devContext struct {
 	cm     *cmChannel // of a shared context only
 	limits limits
 	async  *asyncEvents
+
+	retired sync.Once
+	vector  atomic.Uint32 // of the completion channel that was made last
 
 	mu     sync.Mutex
 	users  int // objects made from the context
@@ -46,6 +50,12 @@ func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*d
 func (c *devContext) Device() verbs.Device { return c.dev }
 
 func (c *devContext) ops() *cContextOps { return &at[cContext](c.handle).ops }
+
+// nextVector spreads completion channels over the device's interrupts, and with them over
+// processors.
+func (c *devContext) nextVector() uint32 {
+	return c.vector.Add(1) % uint32(max(at[cContext](c.handle).numCompVectors, 1))
+}
 
 // hold counts one more object; it fails when the context is closed.
 func (c *devContext) hold() error {
@@ -143,20 +153,27 @@ func (c *devContext) Close() error {
 	return returned("ibv_close_device", callInt(c.lib.closeDevice, c.handle))
 }
 
-// gone is called when the device was removed. librdmacm closes its context when
-// the last id is gone, and the address may then be another's.
-func (c *devContext) gone() {
-	if c.cm != nil {
-		c.cm.forgetContext(c)
-	}
-	c.lost()
-}
-
-// lost is called when the device does not work any more.
+// lost is called when the device was removed or has broken down, and tells all who
+// use it.
 func (c *devContext) lost() {
+	c.retire()
 	if c.cm != nil {
 		c.cm.lost(c)
 	}
+}
+
+// retire is called when the device is of no use any more, before anybody is told. Of a
+// device that was removed librdmacm closes the context when the last id is gone: nothing
+// may look into it then, the kernel waits until no descriptor of it is open, and the
+// address may be the next one's.
+func (c *devContext) retire() {
+	c.retired.Do(func() {
+		if c.cm != nil {
+			c.cm.forgetContext(c)
+		}
+		c.async.halt()
+		c.async.queue.Raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
+	})
 }
 
 // Objects by their C structs. They are forgotten before they are destroyed: an

@@ -52,15 +52,15 @@ func newCQ(ctx *devContext, cqe int, ch *compChannel) (*cq, error) {
 	if err != nil {
 		return nil, err
 	}
-	var channel uintptr
+	var channel, vector uintptr
 	if ch != nil {
 		if err := ch.hold(); err != nil {
 			mem.free()
 			return nil, err
 		}
-		channel = ch.handle
+		channel, vector = ch.handle, uintptr(ch.vector)
 	}
-	r, errno := ctx.lib.callErrno(ctx.lib.createCQ, ctx.handle, uintptr(cqe), 0, channel, 0)
+	r, errno := ctx.lib.callErrno(ctx.lib.createCQ, ctx.handle, uintptr(cqe), 0, channel, vector)
 	if r == 0 {
 		mem.free()
 		if ch != nil {

@@ -137,7 +137,8 @@ func TestDeviceFatal(t *testing.T) {
 
 	ctx := c.Verbs().(*devContext)
 	for range 2 { // the kernel may remove the device next
-		ctx.async.handle(&cAsyncEvent{eventType: uint32(verbs.EventDeviceFatal)})
+		require.True(t, ctx.async.handle(&cAsyncEvent{eventType: uint32(verbs.EventDeviceFatal)}))
+		ctx.lost()
 	}
 	for _, x := range []*testID{c, s, l} {
 		assert.ErrorIs(t, x.next(verbs.CMDeviceRemoval).Err, verbs.ErrNoDevice)
@@ -147,6 +148,14 @@ func TestDeviceFatal(t *testing.T) {
 	ev, err := ctx.AsyncEvent(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, verbs.EventDeviceFatal, ev.Type)
+	// Closing the last id may free the library's context: nothing reads from it any more.
+	select {
+	case <-ctx.async.done:
+	default:
+		t.Error("the context's events are still read")
+	}
+	other.listen(1)
+	assert.NotSame(t, ctx, other.Verbs(), "the next id has a context of its own")
 }
 
 // qpToClose makes a QP on the id and returns what closes it with all it needs,
