@@ -88,14 +88,14 @@ type Started struct {
 	Addr string
 }
 
-// Start starts a Worker.
-func (a *Agent) Start(_ int, s *Started) error {
+// Start starts a Worker that uses a device, or any.
+func (a *Agent) Start(device string, s *Started) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workerVar+"="+a.control.String(), workerAddrVar+"="+a.data.String())
+	cmd.Env = append(os.Environ(), workerVar+"="+a.control.String(), workerAddrVar+"="+a.data.String(), deviceVar+"="+device)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -175,6 +175,40 @@ func (a *Agent) Run(line string, out *string) error {
 		return fmt.Errorf("%s: %w\n%s", line, err, b)
 	}
 	*out = string(b)
+	return nil
+}
+
+// A Flap is a fault that is mended after a while, both by tc(8).
+type Flap struct {
+	Break, Mend string
+	For         time.Duration
+}
+
+// Flap plays one, by one program for both, since starting one takes long on an emulated
+// machine. It returns for how long the fault was there at most.
+func (a *Agent) Flap(f Flap, took *time.Duration) error {
+	cmd := exec.Command("tc", "-batch", "-")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	line := func(s string) {
+		_, _ = io.WriteString(stdin, strings.ReplaceAll(strings.TrimPrefix(s, "tc "), "$LINK", os.Getenv(linkVar))+"\n")
+	}
+	line(f.Break)
+	time.Sleep(f.For)
+	line(f.Mend)
+	_ = stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%+v: %w\n%s", f, err, &said)
+	}
+	*took = time.Since(began)
 	return nil
 }
 

@@ -26,6 +26,8 @@ func TestFaults(t *testing.T) {
 		{"DeviceDeleted", testDeviceDeleted},
 		{"ProcessStopped", testProcessStopped},
 		{"ProcessKilled", testProcessKilled},
+		{"ListenerKilled", testListenerKilled},
+		{"KillRounds", testKillRounds},
 		{"Many", testMany},
 		{"HostKilled", testHostKilled},
 	})
@@ -37,9 +39,11 @@ func TestOneHost(t *testing.T) {
 	if os.Getenv(hostsVar) != "" {
 		t.Skip("the software device has been tested where the program was built")
 	}
-	t.Setenv("RDMANET_DEVICE", "soft0")
+	t.Setenv(deviceVar, "soft0")
 	runCases(t, newOneHost(t), []faultCase{
 		{"ProcessKilled", testProcessKilled},
+		{"ListenerKilled", testListenerKilled},
+		{"KillRounds", testKillRounds},
 		{"Many", testMany},
 	})
 }
@@ -56,4 +60,5 @@ func runCases(t *testing.T, w *world, cases []faultCase) {
 			c.run(t, w)
 		})
 	}
+	t.Logf("failures and how long they stayed unnoticed:\n%v", &detected)
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // testProcessKilled kills the process at one end. Its kernel tells the other end.
@@ -30,6 +28,73 @@ func testProcessKilled(t *testing.T, w *world) {
 	}
 }
 
+// testListenerKilled kills a listener with connections that nobody has accepted, and
+// clients that wait in their dial for a place among them.
+func testListenerKilled(t *testing.T, w *world) {
+	const backlog, dialers = 3, 9
+	a, b := w[0].start(t), w[1].start(t)
+	s := withoutKeepAlive
+	s.Backlog = backlog
+	at := b.listen(s)
+	type outcome struct {
+		made Made
+		err  error
+		at   time.Time
+	}
+	outcomes := make(chan outcome, dialers)
+	for range dialers {
+		go func() {
+			made, err := tryCall[Made](a.client, "Worker.Dial", Dial{Addr: at, Timeout: 2 * prompt, Settings: s}, 3*prompt)
+			outcomes <- outcome{made, err, time.Now()}
+		}()
+	}
+	var pending []*end
+	for range backlog {
+		o := <-outcomes
+		require.NoError(t, o.err)
+		require.Zero(t, o.made.Failure, "host 0: Dial")
+		pending = append(pending, &end{a, o.made.Conn})
+	}
+	// As many again wait at the listener for a place, and the others before it.
+	for began := time.Now(); call[uint64](t, b.client, "Worker.Requests", 0, prompt) < 2*backlog; {
+		require.Less(t, time.Since(began), prompt, "the dials did not come to the listener")
+	}
+	var calls []*moving
+	for _, e := range pending {
+		calls = append(calls, e.begin(Flow{}).as("not accepted"))
+	}
+	since := w.stopwatch(t)
+	b.signal(syscall.SIGKILL)
+	for _, m := range calls {
+		m.cut(since, atOnce, "ECONNRESET")
+	}
+	for range dialers - backlog {
+		o := <-outcomes
+		require.NoError(t, o.err)
+		if o.made.Failure.Text == "" {
+			// One before it was too slow to confirm, and has lost its place.
+			e := &end{a, o.made.Conn}
+			e.begin(Flow{}).as("not accepted").cut(since, atOnce, "ECONNRESET")
+			pending = append(pending, e)
+			continue
+		}
+		took := o.at.Sub(since.began)
+		t.Logf("host 0: Dial failed after %s: %v", atOnce.against(took), o.made.Failure)
+		late := since.late(took, atOnce)
+		if late > 0 {
+			t.Errorf("host 0: Dial missed its limit by %.2f s", late.Seconds())
+		}
+		detected.add(t, "Dial", atOnce, min(took, atOnce.total()+late))
+		if f := o.made.Failure; f.Op != "dial" || !f.is("ECONNREFUSED") && !f.is("ECONNRESET") {
+			t.Errorf("host 0: Dial: %+v", f)
+		}
+	}
+	for _, e := range pending {
+		e.close()
+	}
+	works(w[1].start(t), a)
+}
+
 // testProcessStopped stops the process at one end for longer than all timeouts add
 // up to. Its device goes on answering, so nothing has failed, keepalive or not.
 func testProcessStopped(t *testing.T, w *world) {
@@ -43,8 +108,7 @@ func testProcessStopped(t *testing.T, w *world) {
 		}
 	}
 	a.cannotDial(scenes[1].at, 500*time.Millisecond, slack, "deadline")
-	stats := call[rdmanet.ConnStats](t, a.client, "Worker.Stats", scenes[0].ends[0][0].id, prompt)
-	require.NotZero(t, stats.KeepAlivesSent, "nobody asked the stopped process's device")
+	require.NotZero(t, scenes[0].ends[0][0].info().KeepAlivesSent, "nobody asked the stopped process's device")
 	b.signal(syscall.SIGCONT)
 	for _, sc := range scenes {
 		for _, s := range sc.streams {

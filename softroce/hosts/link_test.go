@@ -9,37 +9,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testInterrupted has the packets of one host vanish for less than the timeouts:
-// whoever waits for an acknowledgement asks again, and the streams go on.
+// testInterrupted has the packets of one host vanish for less than the timeouts, time and
+// again, as where a link flaps: whoever waits for an acknowledgement asks again, and the
+// streams go on.
 func testInterrupted(t *testing.T, w *world) {
+	const flaps, tries = 4, 12
 	a, b := w[0].start(t), w[1].start(t)
-	for range 5 {
-		sc := play(a, b, Settings{})
-		before := w[0].lost(t)
-		began := time.Now()
-		w[0].netem(t, "loss 100%")
+	sc := play(a, b, Settings{})
+	for short, all := 0, 0; short < flaps; all++ {
+		require.Less(t, all, tries, "there was hardly an interruption that was shorter than the timeouts")
+		h := w[all%2]
+		before := h.lost(t)
 		// Long enough for more than one retry.
-		for w[0].lost(t) == before || time.Since(began) < unacknowledged/3 {
-			require.Less(t, time.Since(began), prompt, "host 0 loses nothing")
-		}
-		w[0].mend(t)
-		took := time.Since(began)
+		took := call[time.Duration](t, h.agent, "Agent.Flap", Flap{netem("change", "loss 100%"), netem("change", noFault), unacknowledged * 2 / 5}, prompt)
 		t.Logf("interrupted for at most %.2f s, %.2f of the %.2f s of the timeouts", took.Seconds(), took.Seconds()/unacknowledged.Seconds(), unacknowledged.Seconds())
-		if took > unacknowledged {
-			continue // the machine was too slow to tell
+		switch {
+		case took > unacknowledged:
+			sc = play(a, b, Settings{}) // the machine was too slow to tell
+			continue
+		case h.lost(t) == before:
+			continue // tc began when it was over
 		}
+		short++
 		for _, s := range sc.streams {
 			s.in.flows(64<<10, prompt)
 		}
-		for _, s := range sc.streams {
-			s.finish()
-		}
-		for _, m := range sc.waits {
-			m.lasts(time.Now())
-		}
-		return
 	}
-	t.Error("no interruption was shorter than the timeouts")
+	for _, s := range sc.streams {
+		s.finish()
+	}
+	for _, m := range sc.waits {
+		m.lasts(time.Now())
+	}
 }
 
 // testLinkDown takes the link of one host down for longer than the timeouts. That

@@ -14,6 +14,7 @@ import (
 const (
 	hostsVar   = "RDMANET_TEST_HOSTS"   // addresses of the RDMA devices, as 10.9.0.1,10.9.0.2
 	controlVar = "RDMANET_TEST_CONTROL" // addresses on the network for the tests' own use
+	deviceVar  = "RDMANET_DEVICE"       // what the RDMA device is called
 	rankVar    = "RANK"                 // 0 runs the tests, 1 does as it is told
 	linkVar    = "RDMANET_TEST_LINK"    // the network interface of the RDMA device
 )

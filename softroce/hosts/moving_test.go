@@ -18,6 +18,15 @@ type moving struct {
 	e    *end
 	what string
 	id   int
+
+	role  string // what it does while all is well; "" if that says what
+	quiet bool   // its failure is one among many
+}
+
+// as says what the flow does while all is well.
+func (m *moving) as(role string) *moving {
+	m.role = role
+	return m
 }
 
 func (e *end) begin(f Flow) *moving {
@@ -27,7 +36,7 @@ func (e *end) begin(f Flow) *moving {
 	if f.Send {
 		what = "Write"
 	}
-	return &moving{e, what, call[int](e.p.t, e.p.client, "Worker.Begin", f, prompt)}
+	return &moving{e: e, what: what, id: call[int](e.p.t, e.p.client, "Worker.Begin", f, prompt)}
 }
 
 // pour moves size bytes from one end to the other; 0 is without end.
@@ -104,7 +113,7 @@ func (m *moving) lasts(until time.Time) {
 
 // cut waits until the flow has failed because of what was done when the stopwatch
 // began, in time, with an error that programs can tell.
-func (m *moving) cut(since *stopwatch, l limit, errs ...string) {
+func (m *moving) cut(since *stopwatch, l limit, errs ...string) (end FlowEnd) {
 	t := m.e.p.t
 	t.Helper()
 	who := m.String()
@@ -114,13 +123,17 @@ func (m *moving) cut(since *stopwatch, l limit, errs ...string) {
 	if err != nil {
 		waited := time.Since(since.began)
 		t.Errorf("%s still waits after %.2f s: missed its limit of %v by more than %.2f s", who, waited.Seconds(), l.total(), (waited - l.total()).Seconds())
-		return
+		return end
 	}
 	took := max(time.Since(since.began)-end.Ago, 0)
-	t.Logf("%s failed after %s: %v", who, l.against(took), end.Failure)
-	if late := since.late(took, l); late > 0 {
+	if !m.quiet {
+		t.Logf("%s failed after %s: %v", who, l.against(took), end.Failure)
+	}
+	late := since.late(took, l)
+	if late > 0 {
 		t.Errorf("%s missed its limit by %.2f s", who, late.Seconds())
 	}
+	detected.add(t, m.call(), l, min(took, l.total()+late))
 	if end.Wrong != "" {
 		t.Errorf("%s: %s", who, end.Wrong)
 	}
@@ -129,10 +142,19 @@ func (m *moving) cut(since *stopwatch, l limit, errs ...string) {
 	}
 	for _, name := range errs {
 		if end.Failure.is(name) {
-			return
+			return end
 		}
 	}
 	t.Errorf("%s: none of %v: %+v", who, errs, end.Failure)
+	return end
 }
 
-func (m *moving) String() string { return fmt.Sprintf("host %d: %s", m.e.p.h.rank, m.what) }
+// call is what the flow does.
+func (m *moving) call() string {
+	if m.role == "" {
+		return m.what
+	}
+	return m.what + ", " + m.role
+}
+
+func (m *moving) String() string { return fmt.Sprintf("host %d: %s", m.e.p.h.rank, m.call()) }

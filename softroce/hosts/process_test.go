@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/rpc"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -29,10 +30,45 @@ type running struct {
 
 func (h *host) start(t *testing.T) *process {
 	t.Helper()
-	s := call[Started](t, h.agent, "Agent.Start", 0, prompt)
-	conn, err := net.DialTimeout("tcp", s.Addr, prompt)
-	require.NoError(t, err)
-	p := &process{t: t, running: &running{h: h, pid: s.PID, client: rpc.NewClient(conn)}}
+	return h.startOn(t, os.Getenv(deviceVar))
+}
+
+// startOn starts a process that uses one device, or any.
+func (h *host) startOn(t *testing.T, device string) *process {
+	t.Helper()
+	return (<-h.launch(device)).join(t)
+}
+
+// A launched is a process that no test has taken yet.
+type launched struct {
+	running *running
+	err     error
+}
+
+// launch starts a process, which takes a while.
+func (h *host) launch(device string) <-chan launched {
+	done := make(chan launched, 1)
+	go func() {
+		s, err := tryCall[Started](h.agent, "Agent.Start", device, prompt)
+		if err != nil {
+			done <- launched{err: err}
+			return
+		}
+		conn, err := net.DialTimeout("tcp", s.Addr, prompt)
+		if err != nil {
+			done <- launched{err: err}
+			return
+		}
+		done <- launched{running: &running{h: h, pid: s.PID, client: rpc.NewClient(conn)}}
+	}()
+	return done
+}
+
+// join has the test take the process, which ends with it.
+func (l launched) join(t *testing.T) *process {
+	t.Helper()
+	require.NoError(t, l.err)
+	p := &process{t: t, running: l.running}
 	t.Cleanup(p.end)
 	return p
 }

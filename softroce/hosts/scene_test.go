@@ -2,8 +2,6 @@
 
 package hosts
 
-import ()
-
 // A scene is what goes on when something fails: a connection on which both hosts
 // write and read as fast as they can, and one on which both only wait to read.
 type scene struct {
@@ -19,7 +17,7 @@ func play(a, b *process, s Settings) *scene {
 	near, far := connectTo(a, b, sc.at, s)
 	sc.streams = [2]stream{pour(near, far, 1, 0), pour(far, near, 2, 0)}
 	nearIdle, farIdle := connectTo(a, b, sc.at, s)
-	sc.waits = [2]*moving{nearIdle.begin(Flow{}), farIdle.begin(Flow{})}
+	sc.waits = [2]*moving{nearIdle.begin(Flow{}).as("waits"), farIdle.begin(Flow{}).as("waits")}
 	sc.ends = [2][]*end{{near, nearIdle}, {far, farIdle}}
 	for _, st := range sc.streams {
 		st.in.flows(1, prompt)
