@@ -50,6 +50,13 @@ type site struct {
 }
 
 func (s site) dial(m meter, transport string) net.Conn {
+	if transport == "checked" {
+		conn, err := (&rdmanet.Dialer{Checksum: true}).Dial("rdma", s.Jobs["rdma"])
+		if err != nil {
+			m.Fatal(err)
+		}
+		return conn
+	}
 	conn, err := dial(context.Background(), transport, s.Jobs[transport])
 	if err != nil {
 		m.Fatal(err)

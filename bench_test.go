@@ -13,7 +13,8 @@
 // is this test binary started again. transport is rdma, tcp or unix, or a limit:
 // ring is a bare single-producer single-consumer ring in Go memory, memcpy copies
 // each message once and does nothing else, pingpong passes one cache line to and
-// fro. RDMANET_DEVICE names the device for rdma, as everywhere.
+// fro. RDMANET_DEVICE names the device for rdma, as everywhere. checked is rdma with
+// Dialer.Checksum.
 package bench
 
 import (
@@ -67,12 +68,16 @@ func BenchmarkEchoIdle(b *testing.B) { runAll(b, idleCases()) }
 // BenchmarkDial connects, echoes 64 bytes and closes.
 func BenchmarkDial(b *testing.B) { runAll(b, dialCases()) }
 
+// BenchmarkChecksum is BenchmarkStream over rdma, without checksums and with them.
+func BenchmarkChecksum(b *testing.B) { runAll(b, checksumCases()) }
+
 // TestBenchmarkSmoke runs every benchmark for a few messages, so that one that no
 // longer works is found without measuring anything.
 func TestBenchmarkSmoke(t *testing.T) {
 	for name, cases := range map[string][]benchCase{
 		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "Dial": dialCases(),
 		"Busy": busyCases(), "Scale": smokeCases(scaleCases()), "Copies": copyCases(),
+		"Checksum": checksumCases(),
 	} {
 		for _, c := range cases {
 			t.Run(name+"/"+c.name, func(t *testing.T) { c.run(smoke{t}, 3) })
@@ -118,14 +123,18 @@ func runAll(b *testing.B, cases []benchCase) {
 }
 
 // everywhere makes a case of f for both numbers of processes and every transport.
-func everywhere(prefix string, bytes int, f func(m meter, n int, at site, transport string)) (cases []benchCase) {
+func everywhere(prefix string, bytes int, f func(m meter, n int, at site, transport string)) []benchCase {
+	return over(transports, prefix, bytes, f)
+}
+
+func over(transports []string, prefix string, bytes int, f func(m meter, n int, at site, transport string)) (cases []benchCase) {
 	for _, procs := range []string{"one", "two"} {
 		for _, transport := range transports {
 			cases = append(cases, benchCase{
 				name:  fmt.Sprintf("%sprocs=%s/transport=%s", prefix, procs, transport),
 				bytes: bytes,
 				run: func(m meter, n int) {
-					if transport == "rdma" && !haveRDMA {
+					if (transport == "rdma" || transport == "checked") && !haveRDMA {
 						m.Skip("the software device needs Linux on amd64 or arm64")
 					}
 					f(m, n, siteFor(m, procs), transport)
@@ -153,6 +162,15 @@ func streamCases() (cases []benchCase) {
 			benchCase{prefix + "procs=one/transport=memcpy", size, func(m meter, n int) { limitMemcpy(m, n, size) }},
 			benchCase{prefix + "procs=one/transport=ring", size, func(m meter, n int) { limitRing(m, n, size) }})
 		cases = append(cases, everywhere(prefix, size, func(m meter, n int, at site, transport string) {
+			stream(m, n, at.dial(m, transport), size)
+		})...)
+	}
+	return cases
+}
+
+func checksumCases() (cases []benchCase) {
+	for _, size := range []int{64, 1 << 10, 64 << 10, 1 << 20} {
+		cases = append(cases, over([]string{"rdma", "checked"}, "size="+sizeName(size)+"/", size, func(m meter, n int, at site, transport string) {
 			stream(m, n, at.dial(m, transport), size)
 		})...)
 	}

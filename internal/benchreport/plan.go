@@ -130,7 +130,7 @@ func counted(title, work, metric string, unit float64, t target) row {
 
 // plan is the whole table. Targets are those of the design.
 func plan() []section {
-	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), perMessage()}
+	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), checksums(), perMessage()}
 }
 
 func streams() section {
@@ -284,6 +284,17 @@ func zeroCopy() section {
 			counted(api.title+": copied", work, "copied/B", 1, atMost(api.copied)),
 			counted(api.title+": not copied", work, "placed/B", 1, none),
 			counted(api.title+": rings and send buffers of both ends, KiB", work, "registered-B", 1<<10, none))
+	}
+	return s
+}
+
+func checksums() section {
+	s := section{title: "Checksums", note: "The messages per second with `Dialer.Checksum` as a share of those without."}
+	for _, size := range []string{"64B", "1KiB", "64KiB", "1MiB"} {
+		work := "Checksum/size=" + size
+		s.rows = append(s.rows, row{work: "writes of " + spaced(size), against: "without", values: func(res *results, procs string) []float64 {
+			return res.sample(caseOf(work, procs, ours), "ns/op").over(res.sample(caseOf(work, procs, "checked"), "ns/op"))
+		}})
 	}
 	return s
 }
