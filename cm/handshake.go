@@ -34,6 +34,10 @@ const (
 	FeatureWriteImm Features = 1 << 0
 	// FeatureRekey says that this end takes a new rkey with the growth of a ring.
 	FeatureRekey Features = 1 << 1
+	// FeatureChecksum says that this end can send and check checksums.
+	FeatureChecksum Features = 1 << 2
+	// FeatureWantChecksum says that this end wants them. It comes with FeatureChecksum.
+	FeatureWantChecksum Features = 1 << 3
 )
 
 // A Handshake is what the two ends of a connection tell each other in the private
@@ -182,6 +186,8 @@ func (h *Handshake) check() error {
 		return malformedHandshake("largest ring size %d is not a power of two from %d to %d", h.MaxSize, ring.MinSize, ring.MaxSize)
 	case h.MaxSize < h.Size:
 		return malformedHandshake("largest ring size %d is less than ring size %d", h.MaxSize, h.Size)
+	case h.Features&(FeatureChecksum|FeatureWantChecksum) == FeatureWantChecksum:
+		return malformedHandshake("it wants checksums that it does not know")
 	case h.Addr > math.MaxUint64-ring.DataOffset-uint64(h.MaxSize):
 		return malformedHandshake("memory of %d bytes at %#x leaves the address space", ring.DataOffset+uint64(h.MaxSize), h.Addr)
 	}
@@ -203,6 +209,22 @@ func Negotiate(local, peer Handshake) (version uint8, err error) {
 		}
 	}
 	return version, nil
+}
+
+// ErrNoChecksum says that one end wants checksums and the other does not know them.
+var ErrNoChecksum = errors.New("no checksums")
+
+// Checksums says whether the connection has checksums: if both ends know them and one of
+// them wants them. It fails with ErrNoChecksum if an end that wants them does not get them.
+func Checksums(local, peer Features) (bool, error) {
+	either, both := local|peer, local&peer
+	if either&FeatureWantChecksum == 0 {
+		return false, nil
+	}
+	if both&FeatureChecksum == 0 {
+		return false, fmt.Errorf("%w: one end wants them and the other is too old to know them; update it, or do without", ErrNoChecksum)
+	}
+	return true, nil
 }
 
 func versionError(peer Handshake) error {

@@ -68,6 +68,7 @@ func TestHandshakeFieldsAreChecked(t *testing.T) {
 		"largest ring size 262145 is not":                func(h *Handshake) { h.MaxSize++ },
 		"largest ring size 134217728 is not":             func(h *Handshake) { h.MaxSize = 2 * ring.MaxSize },
 		"largest ring size 8192 is less than":            func(h *Handshake) { h.MaxSize = 8192 },
+		"wants checksums that it does not know":          func(h *Handshake) { h.Features |= FeatureWantChecksum },
 		"at 0xfffffffffffbff00 leaves the address space": func(h *Handshake) { h.Addr = math.MaxUint64 - ring.DataOffset - 262144 + 1 },
 		"at 0xffffffffffffffff leaves the address space": func(h *Handshake) { h.Addr = math.MaxUint64 },
 	} {
@@ -82,6 +83,7 @@ func TestHandshakeFieldsAreChecked(t *testing.T) {
 
 			b = mustMarshal(t, good)
 			b[4], b[5] = h.Version, h.MinVersion
+			binary.LittleEndian.PutUint32(b[8:], uint32(h.Features))
 			binary.LittleEndian.PutUint32(b[12:], h.Depth)
 			binary.LittleEndian.PutUint64(b[16:], h.Addr)
 			binary.LittleEndian.PutUint32(b[28:], h.Size)
@@ -136,6 +138,34 @@ func TestHandshakeBytesAreChecked(t *testing.T) {
 			_, err := ParseHandshake(c.b)
 			requireMalformed(t, err, c.want)
 		})
+	}
+}
+
+// TestChecksums has every pair of ends.
+func TestChecksums(t *testing.T) {
+	const (
+		old   = FeatureWriteImm | FeatureRekey
+		knows = old | FeatureChecksum
+		wants = knows | FeatureWantChecksum
+	)
+	for _, c := range []struct {
+		a, b Features
+		on   bool
+		err  error
+	}{
+		{old, old, false, nil},
+		{old, knows, false, nil},
+		{old, wants, false, ErrNoChecksum},
+		{knows, knows, false, nil},
+		{knows, wants, true, nil},
+		{wants, wants, true, nil},
+	} {
+		for range 2 {
+			on, err := Checksums(c.a, c.b)
+			require.Equal(t, c.on, on, "%b %b", c.a, c.b)
+			require.ErrorIs(t, err, c.err)
+			c.a, c.b = c.b, c.a // both ends come to the same
+		}
 	}
 }
 

@@ -13,15 +13,20 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
+func protocolPage(t *testing.T) string {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/PROTOCOL.md")
+	require.NoError(t, err)
+	return string(doc)
+}
+
 // docBlock returns the contents of a fenced block of docs/PROTOCOL.md by what
 // stands behind its opening fence.
 func docBlock(t *testing.T, info string) string {
 	t.Helper()
-	doc, err := os.ReadFile("../docs/PROTOCOL.md")
-	require.NoError(t, err)
-	m := regexp.MustCompile("(?s)\n```" + regexp.QuoteMeta(info) + "\n(.*?)```\n").FindSubmatch(doc)
+	m := regexp.MustCompile("(?s)\n```" + regexp.QuoteMeta(info) + "\n(.*?)```\n").FindStringSubmatch(protocolPage(t))
 	require.NotNil(t, m, "no block %q in docs/PROTOCOL.md", info)
-	return string(m[1])
+	return m[1]
 }
 
 func docBytes(t *testing.T, name string) []byte {
@@ -106,6 +111,24 @@ func TestDocumentedImmediates(t *testing.T) {
 	}
 }
 
+func TestDocumentedFrames(t *testing.T) {
+	sum := uint32(0)
+	for _, f := range []struct{ name, text, bell string }{
+		{"frame", "hello, ring\n", "0x10000020 (Data 32)"},
+		{"next frame", "bye\n", "0x10000010 (Data 16)"},
+	} {
+		sum = ring.Checksum(sum, []byte(f.text))
+		b := make([]byte, ring.FrameHeaderLen)
+		ring.FrameHeader{Len: uint32(len(f.text)), Sum: sum}.Put(b)
+		require.Equal(t, docBytes(t, f.name), append(b, f.text...))
+		n := uint32(ring.FrameLen(len(f.text)))
+		require.Equal(t, f.bell, fmt.Sprintf("%#x (Data %d)", ring.Doorbell{Kind: ring.KindData, Len: n}.FramedImm(), n))
+		require.Contains(t, protocolPage(t), f.bell)
+	}
+	fin := ring.Doorbell{Kind: ring.KindFIN, Len: sum & ring.SumBits}.FramedImm()
+	require.Contains(t, protocolPage(t), fmt.Sprintf("FIN is %#08x.", fin))
+}
+
 // The numbers that docs/PROTOCOL.md is full of are those of the code.
 func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 4096, ring.MinSize)
@@ -125,7 +148,11 @@ func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 1, MinVersion)
 	require.EqualValues(t, 1, FeatureWriteImm)
 	require.EqualValues(t, 2, FeatureRekey)
-	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown}
+	require.EqualValues(t, 4, FeatureChecksum)
+	require.EqualValues(t, 8, FeatureWantChecksum)
+	require.EqualValues(t, 8, ring.FrameHeaderLen)
+	require.EqualValues(t, 16, ring.FrameAlign)
+	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown, RefusedChecksum}
 	for i, c := range codes {
 		require.EqualValues(t, i+1, c)
 	}

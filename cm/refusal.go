@@ -27,6 +27,7 @@ const (
 	RefusedResources    RefusalCode = 4 // out of memory, queue pairs or another resource
 	RefusedNotPermitted RefusalCode = 5 // not permitted
 	RefusedShutdown     RefusalCode = 6 // shutting down
+	RefusedChecksum     RefusalCode = 7 // checksums are wanted, and the active end does not know them
 )
 
 func (c RefusalCode) String() string {
@@ -43,6 +44,8 @@ func (c RefusalCode) String() string {
 		return "not permitted"
 	case RefusedShutdown:
 		return "shutting down"
+	case RefusedChecksum:
+		return "checksums are wanted"
 	}
 	return fmt.Sprintf("refusal code %d", uint16(c))
 }
@@ -150,7 +153,7 @@ func (e *RefusedError) Error() string {
 }
 
 // Is matches ErrRefused, and by its code ErrVersion, ErrProtocol (malformed),
-// ErrNoMemory (resources) or EACCES (not permitted).
+// ErrNoMemory (resources), EACCES (not permitted) or ErrNoChecksum.
 func (e *RefusedError) Is(target error) bool {
 	switch target {
 	case ErrRefused:
@@ -163,6 +166,8 @@ func (e *RefusedError) Is(target error) bool {
 		return e.Code == RefusedResources
 	case syscall.EACCES:
 		return e.Code == RefusedNotPermitted
+	case ErrNoChecksum:
+		return e.Code == RefusedChecksum
 	}
 	return false
 }

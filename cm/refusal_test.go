@@ -90,12 +90,13 @@ func TestRefusedError(t *testing.T) {
 		RefusedMalformed:    ErrProtocol,
 		RefusedResources:    ErrNoMemory,
 		RefusedNotPermitted: syscall.EACCES,
+		RefusedChecksum:     ErrNoChecksum,
 	} {
 		err := &RefusedError{NewRefusal(code, "")}
 		require.ErrorContains(t, err, "the peer refuses: "+code.String())
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorIs(t, err, target)
-		for _, other := range []error{ErrVersion, ErrProtocol, ErrNoMemory, syscall.EACCES} {
+		for _, other := range []error{ErrVersion, ErrProtocol, ErrNoMemory, syscall.EACCES, ErrNoChecksum} {
 			if other != target {
 				require.NotErrorIs(t, err, other)
 			}

@@ -21,11 +21,13 @@ func (s *fullSink) Write(b []byte) (int, error) {
 
 // TestNoAllocation has every call of the steady state allocate nothing. The two
 // ends are used in turn by one goroutine, and by two so that calls wait.
-func TestNoAllocation(t *testing.T) {
+func TestNoAllocation(t *testing.T) { noAllocation(t, eachFlavour) }
+
+func noAllocation(t *testing.T, each func(*testing.T, func(*testing.T, flavour))) {
 	if raceEnabled {
 		t.Skip("the race detector allocates; run without -race")
 	}
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	each(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)
 		// What one goroutine writes before it reads must fit into the ring.
 		ring := client.Stats().WriteBuffer

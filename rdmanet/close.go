@@ -78,7 +78,7 @@ func (c *Conn) exit(last bool) {
 
 // drained says that nothing is left to send. It reaps what has completed.
 func (c *Conn) drained() bool {
-	if c.has(flagFailed | flagGone | flagPeerClosed) {
+	if c.has(flagGone|flagPeerClosed) || c.has(flagFailed) && !c.has(flagCorrupt) {
 		return true // the peer takes nothing more
 	}
 	c.tx.Lock()

@@ -28,6 +28,8 @@ type sizes struct {
 	net   ringSizes // over a network
 	depth uint32    // receive work requests posted
 
+	checksum bool // this end wants checksums
+
 	// asynchronous treats the device as one that looks at the source after the
 	// post, as hardware does; for tests.
 	asynchronous bool

@@ -65,6 +65,8 @@ type Conn struct {
 	control   [ring.KeyedCreditLen]byte
 	txStats   txStats
 
+	sums *checksums // nil without checksums
+
 	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock
 	linger   atomic.Int64  // seconds; below 0 is the default
 	torn     chan struct{} // closed when the verbs objects are destroyed
@@ -82,10 +84,12 @@ const (
 	flagWriteShut              // CloseWrite, or Close: the FIN is posted or pending
 	flagGone                   // the peer is not there any more: disconnected, or requests fail
 	flagUnanswered             // with flagGone: its device did not answer
+	flagCorrupt                // with flagFailed: the peer was told of a wrong checksum
 )
 
 type rxStats struct {
 	messages, doorbells, creditsReceived, copied, placed, grown uint64
+	framing, corrupt                                            uint64 // of checksums
 }
 
 type txStats struct {
@@ -151,13 +155,13 @@ func (c *Conn) Stats() ConnStats {
 	t, wbuf := c.txStats, c.send.Size()
 	c.tx.Unlock()
 	s := ConnStats{
-		BytesRead: rcvd, BytesWritten: t.bytes,
+		BytesRead: rcvd - r.framing, BytesWritten: t.bytes,
 		MessagesSent: t.messages, MessagesReceived: r.messages,
 		DoorbellsSent: t.doorbells, DoorbellsReceived: r.doorbells,
 		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,
 		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
 		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
-		RingsGrown: r.grown, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
+		RingsGrown: r.grown, ChecksumErrors: r.corrupt, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
 	}
 	for i := range c.waiter {
 		s.Spins += c.waiter[i].spins.Load()

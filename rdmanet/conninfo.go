@@ -28,6 +28,10 @@ type ConnInfo struct {
 	// SendQueueSize.
 	SendQueue, SendQueueSize int
 
+	// Checksum says that the connection has checksums. What they take of the rings counts
+	// in Unread and Writable.
+	Checksum bool
+
 	// Registered is the memory of the receive ring and the send buffers.
 	Registered int
 
@@ -72,7 +76,7 @@ func Conns() []ConnInfo {
 func (c *Conn) info() ConnInfo {
 	i := ConnInfo{
 		Network: c.network, Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
-		Device: c.ep.device, Accepted: c.entry.accepted, State: c.state(), Since: epoch.Add(c.entry.since),
+		Device: c.ep.device, Accepted: c.entry.accepted, Checksum: c.Checksum(), State: c.state(), Since: epoch.Add(c.entry.since),
 		ConnStats: c.Stats(),
 	}
 	c.rx.Lock()

@@ -62,6 +62,13 @@ type Dialer struct {
 	// MinRecvDepth to MaxRecvDepth, 0 means DefaultRecvDepth.
 	RecvDepth int
 
+	// Checksum has both ends compare a CRC-32C of all bytes that are read with that of
+	// the bytes that were written: an end that finds a difference breaks the connection
+	// off, and calls at both ends fail with ErrChecksum. Either end can ask for it. A
+	// dial with Checksum does not return a connection without: where the peer is too old
+	// it fails with ErrNoChecksum, and on a network of TCP it does not fall back.
+	Checksum bool
+
 	// AnyUser allows to connect to a process of another user over the software
 	// device, which shares memory with it. By default only one's own user and root.
 	AnyUser bool
@@ -107,7 +114,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, task := traceDialling(ctx, network, address)
 	defer task.end()
-	if err := checkNetwork(network); err == nil && withTCP(network) && !d.RequireRDMA {
+	if err := checkNetwork(network); err == nil && withTCP(network) && !d.RequireRDMA && !d.Checksum {
 		conn, err := d.dialEither(ctx, network, address)
 		if err != nil {
 			live.dials.count(err)
@@ -150,7 +157,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth); err != nil {
 		return nil, err
 	}
-	p.sizes.asynchronous = d.asynchronous
+	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {
@@ -293,7 +300,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if _, err := cm.Negotiate(mine, peer); err != nil {
 		return nil, err
 	}
-	if err := ep.meet(peer); err != nil {
+	if err := ep.meet(s, peer); err != nil {
 		return nil, err
 	}
 	c, err := newConn(ep, network, ep.id.LocalAddr(), ep.id.RemoteAddr(), s, peer)

@@ -49,6 +49,7 @@ type endpoint struct {
 	rekeys      bool   // both ends know of growth with a new rkey
 	onDemand    bool   // the peer's writes back the ring; otherwise it is committed when granted
 	writeImm    bool   // doorbells ride on the WRITE; otherwise a SEND follows it
+	checksum    bool   // what is sent are frames with checksums
 
 	sends sendDoorbells // only without writeImm
 
@@ -141,7 +142,7 @@ func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err erro
 // handshake is what this end tells the other.
 func (e *endpoint) handshake(s sizes) cm.Handshake {
 	h := cm.Handshake{
-		Version: cm.Version, MinVersion: cm.MinVersion, Features: cm.FeatureRekey,
+		Version: cm.Version, MinVersion: cm.MinVersion, Features: cm.FeatureRekey | checksumFeatures(s.checksum),
 		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: e.firstRing, MaxSize: e.maxRing,
 		Nonce: rand.Uint64(),
 	}
@@ -152,8 +153,11 @@ func (e *endpoint) handshake(s sizes) cm.Handshake {
 }
 
 // meet takes in what the peer told.
-func (e *endpoint) meet(peer cm.Handshake) error {
+func (e *endpoint) meet(s sizes, peer cm.Handshake) (err error) {
 	if err := checkDoorbells(e.writeImm, peer); err != nil {
+		return err
+	}
+	if e.checksum, err = cm.Checksums(checksumFeatures(s.checksum), peer.Features); err != nil {
 		return err
 	}
 	e.peerAddr, e.peerRKey = peer.Addr, peer.RKey

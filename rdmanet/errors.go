@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 )
@@ -19,6 +20,15 @@ var (
 	// than the ring or a credit for bytes it was never sent. The connection is
 	// closed; no other connection is touched.
 	ErrProtocol = ring.ErrProtocol
+
+	// ErrChecksum says that bytes did not arrive as they were sent, on a connection with
+	// checksums; see Dialer.Checksum. The end that found it has read all bytes before
+	// them and none of them. errors.Is also finds syscall.ECONNRESET.
+	ErrChecksum = ring.ErrChecksum
+
+	// ErrNoChecksum says that one end wants checksums and the other is too old to know
+	// them: update it, or do without.
+	ErrNoChecksum = cm.ErrNoChecksum
 
 	// ErrPeerGone says that the peer vanished without closing the connection: its
 	// process died or its device was removed. errors.Is also finds syscall.ECONNRESET.

@@ -45,6 +45,11 @@ type ListenConfig struct {
 	// shares memory with them. By default only one's own user and root.
 	AnyUser bool
 
+	// Checksum has all RDMA connections have the checksums of Dialer.Checksum, also those
+	// of dialers that do not ask; one that is too old for them is refused. TCP clients
+	// have none.
+	Checksum bool
+
 	// Backlog is how many connections may wait for Accept; 0 means
 	// DefaultBacklog. Further clients wait in their Dial.
 	Backlog int
@@ -95,7 +100,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, fail(nil, err)
 	}
-	s.asynchronous = lc.asynchronous
+	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
 	if withTCP(network) {
 		return lc.listenBoth(ctx, network, address, s)
 	}

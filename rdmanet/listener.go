@@ -272,12 +272,14 @@ func (l *Listener) lostDevices(err error) {
 // serve takes one request through its handshake to the accept queue. Until the
 // client's handshake is checked nothing is spent on it.
 func (l *Listener) serve(req *cm.Event, events *idEvents) error {
-	peer, err := checkClient(req)
+	peer, err := l.checkClient(req)
 	if err != nil {
 		code := cm.RefusedMalformed
 		switch {
 		case errors.Is(err, cm.ErrVersion):
 			code = cm.RefusedVersion
+		case errors.Is(err, ErrNoChecksum):
+			code = cm.RefusedChecksum
 		case !errors.Is(err, ErrProtocol) && !errors.Is(err, cm.ErrProtocol):
 			code = cm.RefusedResources
 		}
@@ -308,11 +310,14 @@ func (l *Listener) enqueue(c *Conn) {
 }
 
 // checkClient checks all that a client says before anything is spent on it.
-func checkClient(req *cm.Event) (peer cm.Handshake, err error) {
+func (l *Listener) checkClient(req *cm.Event) (peer cm.Handshake, err error) {
 	if peer, err = cm.ParseHandshake(req.Param.PrivateData); err != nil {
 		return peer, err
 	}
 	if _, err = cm.Negotiate(cm.Handshake{Version: cm.Version, MinVersion: cm.MinVersion}, peer); err != nil {
+		return peer, err
+	}
+	if _, err = cm.Checksums(checksumFeatures(l.sizes.checksum), peer.Features); err != nil {
 		return peer, err
 	}
 	ctx := req.ID.Verbs()
@@ -349,7 +354,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 }
 
 func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
-	if err := ep.meet(peer); err != nil {
+	if err := ep.meet(l.sizes, peer); err != nil {
 		return nil, err
 	}
 	mine := ep.handshake(l.sizes)

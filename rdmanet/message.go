@@ -31,10 +31,19 @@ func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
 		defer r.giveBack()
 		wrs = r.wrs[:]
 	}
+	c.writeSpans(wrs, r, g.Span[:g.Spans], &src)
+	c.send.Sent(g)
+	c.txStats.messages++
+	c.txStats.bytes += uint64(g.N)
+	return c.ring(wrs[:g.Spans], r, g.Doorbell().Imm(), nil, signal)
+}
+
+// writeSpans makes wrs, one for each span, write src to the peer's ring. It needs r unless
+// src is inline. The caller holds tx.
+func (c *Conn) writeSpans(wrs []verbs.SendWR, r *requests, spans []ring.Span, src *source) {
 	at := uint32(0)
-	for i := range g.Spans {
+	for i, span := range spans {
 		wr := &wrs[i]
-		span := g.Span[i]
 		wr.Opcode, wr.Flags, wr.ImmData = verbs.WRRDMAWrite, 0, 0
 		wr.RemoteAddr = c.ep.peerAddr + ring.DataOffset + uint64(span.Off)
 		wr.RKey = c.ep.peerRKey
@@ -47,10 +56,6 @@ func (c *Conn) postData(g ring.Grant, src source, signal bool) bool {
 		}
 		at += span.Len
 	}
-	c.send.Sent(g)
-	c.txStats.messages++
-	c.txStats.bytes += uint64(g.N)
-	return c.ring(wrs[:g.Spans], r, g.Doorbell().Imm(), nil, signal)
 }
 
 // ring posts wrs, all RDMA WRITEs, with the doorbell on the last or, with a credit if
@@ -101,7 +106,7 @@ func (c *Conn) postControl(kind ring.Kind, credit []byte) bool {
 	}
 	c.send.SentControl()
 	// The last message is signalled, so that its completion tells that all have gone.
-	imm, signal := ring.Doorbell{Kind: kind}.Imm(), kind != ring.KindCredit
+	imm, signal := c.doorbell(kind), kind != ring.KindCredit
 	if !c.ep.writeImm {
 		r := takeRequests()
 		defer r.giveBack()

@@ -25,6 +25,9 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 	if c.send, err = ring.NewSender(peer.Size, peer.MaxSize, peer.Depth); err != nil {
 		return nil, err
 	}
+	if e.checksum {
+		c.sums = new(checksums)
+	}
 	c.linger.Store(-1)
 	c.keepAlive.persist = defaultKeepAlive
 	c.waiter[dirRead] = waiter{try: c.tryRead, arm: c.armRead, budget: newSpinBudget()}

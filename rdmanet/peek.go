@@ -12,7 +12,8 @@ var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible cou
 // Peek returns the next unread bytes where they lie in the receive ring, without
 // copying or consuming them: at least one, waiting for it if need be, and at most
 // n, or as many as lie together if n is 0 or less. Where the ring wraps there may
-// be fewer than have arrived; Discard what was used and Peek again.
+// be fewer than have arrived, and with checksums it is the bytes of one message at most;
+// Discard what was used and Peek again.
 //
 // The slice may be read until the next Discard, Read or WriteTo of this Conn, also
 // after a Close in between, and as long as the Conn itself is reachable. It must
@@ -64,7 +65,7 @@ func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 		if peeked {
 			c.rxStats.placed += uint64(len(a))
 		}
-		c.consume(len(a))
+		c.taken(len(a))
 		c.rx.Unlock()
 		done += len(a)
 	}

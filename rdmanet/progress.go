@@ -81,7 +81,7 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 			return false
 		}
 	}
-	bell, err := ring.ParseDoorbell(imm)
+	bell, err := c.parseDoorbell(imm)
 	if err != nil {
 		c.violation(err)
 		return false
@@ -126,6 +126,10 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 	case ring.KindReset:
 		c.peerEnded = true
 		c.fail(syscall.ECONNRESET, nil)
+		return false
+	case ring.KindCorrupt:
+		c.peerEnded = true
+		c.fail(syscall.ECONNRESET, fmt.Errorf("%w: the peer found it in what this end sent", ErrChecksum))
 		return false
 	case ring.KindKeepAlive:
 	}

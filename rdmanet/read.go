@@ -39,6 +39,11 @@ func (c *Conn) read(p []byte) (int, error) {
 		c.rx.Lock()
 		c.look(len(p))
 		if n := min(c.recv.Buffered(), len(p)); n > 0 {
+			if c.sums != nil {
+				n, err := c.readFrames(p)
+				c.rx.Unlock()
+				return n, err
+			}
 			if n > copyUnderLock {
 				a, b := c.unread(n)
 				c.rx.Unlock()
@@ -108,6 +113,16 @@ func (c *Conn) consume(n int) {
 	}
 }
 
+// taken is consume for n bytes of the stream that await returned.
+func (c *Conn) taken(n int) {
+	if c.sums != nil {
+		used := c.sums.frames.Take(n)
+		c.rxStats.framing += uint64(used - n)
+		n = used
+	}
+	c.consume(n)
+}
+
 // readEnd says why nothing more will be read, nil if something may. The caller
 // holds rx, has polled, and found nothing buffered.
 func (c *Conn) readEnd() error {
@@ -118,6 +133,11 @@ func (c *Conn) readEnd() error {
 	case c.life.closed():
 		return net.ErrClosed
 	case flags&(flagPeerFIN|flagReadShut) != 0:
+		if c.sums != nil {
+			if err := c.checkEnd(); err != nil {
+				return err
+			}
+		}
 		return io.EOF
 	case flags&flagFailed != 0:
 		return c.failure()
@@ -187,7 +207,7 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 		total += int64(n)
 		c.rx.Lock()
 		c.rxStats.placed += uint64(n)
-		c.consume(n)
+		c.taken(n)
 		c.rx.Unlock()
 		switch {
 		case err != nil:
@@ -208,6 +228,13 @@ func (c *Conn) await(limit int) ([]byte, error) {
 		c.rx.Lock()
 		c.look(max(limit, 1))
 		if n := c.recv.Buffered(); n > 0 {
+			if c.sums != nil {
+				var err error
+				if n, err = c.openFrame(); err != nil {
+					c.rx.Unlock()
+					return nil, err
+				}
+			}
 			if limit > 0 {
 				n = min(n, limit)
 			}

@@ -190,6 +190,7 @@ func (s *ConnStats) add(o *ConnStats) {
 	s.BytesPlaced += o.BytesPlaced
 	s.RescuedWakeups += o.RescuedWakeups
 	s.RingsGrown += o.RingsGrown
+	s.ChecksumErrors += o.ChecksumErrors
 }
 
 // add adds the counts of o, but not what is only of now.

@@ -18,9 +18,10 @@ func takeCompletions() *completions { return freeCompletions.Get().(*completions
 
 func (wcs *completions) giveBack() { freeCompletions.Put(wcs) }
 
-// maxMessageWRs is the most requests one message takes: two pieces where the ring
-// wraps, and the SEND of a doorbell where it cannot ride on the last of them.
-const maxMessageWRs = 3
+// maxMessageWRs is the most requests one message takes: the header of a frame, two pieces
+// where the ring wraps, and the SEND of a doorbell where it cannot ride on the last of
+// them.
+const maxMessageWRs = 4
 
 // requests are those of a message that is not a single WRITE of inline data.
 type requests struct {

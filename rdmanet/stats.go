@@ -51,6 +51,10 @@ type ConnStats struct {
 	// tests can see that it stays zero.
 	RescuedWakeups uint64
 
+	// ChecksumErrors counts messages that did not arrive as they were sent: 1 on a
+	// connection with checksums that has ended by that. The end that found it counts it.
+	ChecksumErrors uint64
+
 	// ReadBuffer is the size of the receive ring now, WriteBuffer the size of the peer's.
 	ReadBuffer, WriteBuffer int
 }

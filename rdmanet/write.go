@@ -87,6 +87,9 @@ func (c *Conn) sendSome(p []byte) int {
 	if c.has(flagFailed | flagWriteShut | flagPeerClosed) {
 		return 0
 	}
+	if c.sums != nil {
+		return c.sendFrame(p)
+	}
 	g := c.send.Next(min(len(p), c.chunk))
 	if g.N == 0 || !c.room() {
 		return 0
@@ -114,17 +117,8 @@ func (c *Conn) sendInline(p []byte, g ring.Grant) int {
 // sendStaged copies p's first bytes to registered memory and sends them from
 // there. The caller holds tx and has seen room for at least one byte.
 func (c *Conn) sendStaged(p []byte) int {
-	b, err := c.blocks.current(c.ep, &c.sq)
-	if b == nil && err == nil && c.reap() {
-		b, err = c.blocks.current(c.ep, &c.sq)
-	}
+	b, err := c.currentBlock()
 	if err != nil {
-		// There is no memory to send from. What a request holds by itself keeps the
-		// stream going, slowly, until there is.
-		if !c.blocks.missed {
-			c.blocks.missed = true
-			c.ep.log(slog.LevelWarn, "rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
-		}
 		return c.sendInline(p, c.send.Next(min(len(p), c.chunk, c.ep.inline)))
 	}
 	if b == nil {
@@ -145,6 +139,22 @@ func (c *Conn) sendStaged(p []byte) int {
 	return g.N
 }
 
+// currentBlock is the block to copy into, nil with no error if none is to be had now. The
+// caller holds tx.
+func (c *Conn) currentBlock() (*sendBlock, error) {
+	b, err := c.blocks.current(c.ep, &c.sq)
+	if b == nil && err == nil && c.reap() {
+		b, err = c.blocks.current(c.ep, &c.sq)
+	}
+	if err != nil && !c.blocks.missed {
+		// There is no memory to send from. What a request holds by itself keeps the
+		// stream going, slowly, until there is.
+		c.blocks.missed = true
+		c.ep.log(slog.LevelWarn, "rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
+	}
+	return b, err
+}
+
 // sendFrom sends block memory that the caller owns, from off up to end, waiting
 // for room. It returns how many bytes it sent.
 func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
@@ -155,14 +165,11 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 		n := 0
 		c.tx.Lock()
 		if !c.has(flagFailed | flagWriteShut | flagPeerClosed) {
-			g := c.send.Next(min(end-sent, c.chunk))
-			if g.N > 0 && c.room() {
-				src := b.source(sent)
-				src.inline = c.ep.synchronous
+			if g, next := c.next(min(end-sent, c.chunk)); next > 0 && c.room() {
 				// The last request that reads the block is signalled, or the block would
 				// never be known to be free.
-				if c.postData(g, src, sent+g.N == end || c.lastForNow(g)) {
-					n = g.N
+				if c.postFrom(b, sent, next, g, sent+next == end || c.lastForNow(g)) {
+					n = next
 					b.last = c.sq.posted
 					c.txStats.placed += uint64(n)
 				}
@@ -182,7 +189,7 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 // lastForNow says whether a call may have to wait after the message that g grants,
 // and so may give up there. The caller holds tx.
 func (c *Conn) lastForNow(g ring.Grant) bool {
-	return c.send.Free() == g.N || c.send.Slots() == 1 || c.sq.room() < 2*messageRoom
+	return c.send.Free()-g.N < c.leastRoom() || c.send.Slots() == 1 || c.sq.room() < 2*messageRoom
 }
 
 // messageRoom is what room asks for.
@@ -242,7 +249,7 @@ func (c *Conn) tryWrite() bool {
 	}
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	return c.send.Free() > 0 && c.send.Slots() > 0 && c.room() && c.blockReady() || c.has(flagGone)
+	return c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() || c.has(flagGone)
 }
 
 // blockReady says whether the writer gets the block it needs, if it needs one. The

@@ -12,6 +12,7 @@
 //   - Receiver is the owner's view of its own ring: what has arrived, what is
 //     free again, and when that has to be told.
 //   - Doorbell and Credit are what travels, with their wire formats.
+//   - FrameHeader and FrameReader are the checksums of connections that have them.
 //
 // A Sender keeps two windows apart: bytes free in the ring, and receive WRs the
 // peer has posted. It exceeds neither, so a receiver-not-ready (RNR) condition
@@ -25,6 +26,12 @@
 // write position stands at the old end; there it continues into the new area
 // instead of wrapping, and marks that message as grown, so that both ends change
 // over at the same byte. One growth is under way at a time.
+//
+// # Checksums
+//
+// A connection may have checksums. Then every data message is a frame: a header with the
+// CRC-32C of the stream so far, the bytes, and padding. To Sender and Receiver it is data
+// like any other, of a length that Sender.NextFrame chooses.
 //
 // # Use
 //

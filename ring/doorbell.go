@@ -52,6 +52,8 @@ func (k Kind) String() string {
 		return "Reset"
 	case KindKeepAlive:
 		return "KeepAlive"
+	case KindCorrupt:
+		return "Corrupt"
 	}
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }

@@ -74,7 +74,7 @@ func TestImmOfImpossibleDoorbell(t *testing.T) {
 func TestKindString(t *testing.T) {
 	for k, want := range map[Kind]string{
 		KindData: "Data", KindCredit: "Credit", KindFIN: "FIN", KindClose: "Close",
-		KindReset: "Reset", KindKeepAlive: "KeepAlive", 0: "Kind(0)", 7: "Kind(7)", 255: "Kind(255)",
+		KindReset: "Reset", KindKeepAlive: "KeepAlive", KindCorrupt: "Corrupt", 0: "Kind(0)", 8: "Kind(8)", 255: "Kind(255)",
 	} {
 		assert.Equal(t, want, k.String())
 	}

@@ -18,6 +18,10 @@ var (
 	// ErrGrowing is returned by Receiver.Grow while an earlier growth has not been
 	// taken up by the peer. Try again when Receiver.Growing reports false.
 	ErrGrowing = errors.New("ring: an earlier growth is still under way")
+
+	// ErrChecksum is matched by the error about bytes that did not arrive as they were
+	// sent. The detail is a *ChecksumError.
+	ErrChecksum = errors.New("ring: wrong checksum")
 )
 
 // ProtocolError tells what a peer did wrong. It matches ErrProtocol.

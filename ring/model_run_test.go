@@ -162,6 +162,7 @@ func TestModel(t *testing.T) {
 			}()
 			c := newSeeded(seed)
 			m := newModel(t, c, [2]endConfig{chooseEnd(c), chooseEnd(c)})
+			m.checksums = seed%3 == 0
 			m.run(1500)
 			total.add(m.seen)
 		})
@@ -199,6 +200,7 @@ func TestModelGrowthSteps(t *testing.T) {
 			c := newSeeded(uint64(from) + uint64(factor))
 			cfg := endConfig{size: from, maxSize: top, depth: MinDepth, bytes: math.MaxUint64 - uint64(from), messages: math.MaxUint32}
 			m := newModel(t, c, [2]endConfig{cfg, cfg})
+			m.checksums = factor == 4
 			e := m.ends[0]
 			size := from
 			for rounds := 0; size < top; rounds++ {

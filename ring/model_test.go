@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,13 @@ type end struct {
 	ringEnd  uint32 // where this end wraps as a sender
 	known    Credit // the last credit it took in
 	finished bool   // it has sent FIN and Close
+
+	framed struct { // with checksums only
+		wrote, read uint64 // bytes of the stream, without what frames take
+		sum         uint32
+		reader      FrameReader
+		end         uint32 // what the peer's FIN or Close said
+	}
 }
 
 type model struct {
@@ -62,6 +70,8 @@ type model struct {
 	c    chooser
 	ends [2]*end
 	lazy bool // credits that are due may wait; data waits for them
+
+	checksums bool // messages are frames
 
 	small bool // messages are small, so that slots run out before bytes
 	seen  coverage
@@ -112,10 +122,15 @@ func (e *end) write(n int) bool {
 	if e.finished || !e.settleCredit() {
 		return false
 	}
-	g := e.tx.Next(n)
+	g, least := e.tx.Next(n), 1
+	var frame []byte
+	if e.m.checksums {
+		g, frame = e.nextFrame(n)
+		n, least = math.MaxInt, FrameAlign
+	}
 	if g.N == 0 {
-		require.True(t, e.tx.Free() == 0 || e.tx.Slots() == 0, "blocked by a window only")
-		if e.tx.Free() == 0 {
+		require.True(t, e.tx.Free() < least || e.tx.Slots() == 0, "blocked by a window only")
+		if e.tx.Free() < least {
 			e.m.seen.byteBlocks++
 		} else {
 			e.m.seen.slotBlocks++
@@ -142,7 +157,11 @@ func (e *end) write(n int) bool {
 	for _, span := range g.Span[:g.Spans] {
 		require.LessOrEqual(t, span.Off+span.Len, e.ringEnd)
 		b := make([]byte, span.Len)
-		e.fill(b, off)
+		if e.m.checksums {
+			b = b[:copy(b, frame[off-e.wrote:])] // no padding
+		} else {
+			e.fill(b, off)
+		}
 		off += uint64(span.Len)
 		msg.writes = append(msg.writes, write{DataOffset + int(span.Off), b})
 	}
@@ -216,8 +235,8 @@ func (e *end) grow(size uint32) {
 // finish sends the last messages of a stream.
 func (e *end) finish() {
 	if !e.finished && e.settleCredit() {
-		e.control(message{imm: Doorbell{Kind: KindFIN}.Imm()})
-		e.control(message{imm: Doorbell{Kind: KindClose}.Imm()})
+		e.control(message{imm: e.endImm(KindFIN)})
+		e.control(message{imm: e.endImm(KindClose)})
 		e.finished = true
 	}
 }
@@ -252,6 +271,10 @@ func (m *model) settle(reads bool) {
 			require.Greater(m.t, e.tx.Free(), int(e.ringEnd/2), "a sender is owed half the ring")
 			require.Equal(m.t, e.wrote, e.peer.read, "everything written was read")
 			require.Zero(m.t, e.rx.Buffered())
+			if m.checksums && e.finished {
+				require.Equal(m.t, e.framed.wrote, e.peer.framed.read)
+				require.Equal(m.t, e.peer.framed.end, e.peer.framed.reader.Sum()&SumBits, "the stream is as long as FIN says")
+			}
 		}
 	}
 }

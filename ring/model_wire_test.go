@@ -53,7 +53,7 @@ func (e *end) reap(n int) {
 	t := e.m.t
 	n = min(n, len(e.done))
 	for _, msg := range e.done[:n] {
-		d, err := ParseDoorbell(msg.imm)
+		d, err := e.parse(msg.imm)
 		require.NoError(t, err)
 		switch d.Kind {
 		case KindData:
@@ -113,6 +113,10 @@ func (e *end) consume(n int) {
 	t := e.m.t
 	checkReceiver(t, e.rx)
 	a, b := e.rx.Readable()
+	if e.m.checksums {
+		e.consumeFrames(n, a, b)
+		return
+	}
 	taken := 0
 	for _, span := range []Span{a, b} {
 		k := min(n-taken, int(span.Len))

@@ -46,6 +46,7 @@ func FuzzScript(f *testing.F) {
 			return endConfig{MinSize << size, MinSize << (size + s.intn(3)), uint32(MinDepth + s.intn(64)), o.bytes, o.messages}
 		}
 		m := newModel(t, s, [2]endConfig{end(), end()})
+		m.checksums = len(b)%2 == 1
 		for len(s.b) > 0 {
 			op := s.intn(2 * (numOps + 3))
 			e := m.ends[op&1]

@@ -56,6 +56,7 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	counter("copied_bytes_total", "Bytes copied between applications and registered memory.", func(d *rdmanet.DeviceStats) uint64 { return d.BytesCopied }),
 	counter("placed_bytes_total", "Bytes that needed no such copy.", func(d *rdmanet.DeviceStats) uint64 { return d.BytesPlaced }),
 	counter("rings_grown_total", "Enlargements of receive rings.", func(d *rdmanet.DeviceStats) uint64 { return d.RingsGrown }),
+	counter("checksum_errors_total", "Messages that did not arrive as they were sent.", func(d *rdmanet.DeviceStats) uint64 { return d.ChecksumErrors }),
 	counter("stalls_total", "Writes that waited for the peer to read.", func(d *rdmanet.DeviceStats) uint64 { return d.CreditStalls }),
 	{
 		desc("stall_seconds_total", "Time for which Writes waited for the peer to read.", "device"), prometheus.CounterValue,

@@ -158,7 +158,10 @@ func TestRows(t *testing.T) {
 	r := connRow(&c, now)
 	require.Len(t, r, len(columns))
 	require.Equal(t, "12, 1.23s", r[8])
-	require.Equal(t, "3h0m1s", r[9])
+	require.Equal(t, "-", r[9])
+	require.Equal(t, "3h0m1s", r[10])
+	c.Checksum, c.ChecksumErrors = true, 1
+	require.Equal(t, "1", connRow(&c, now)[9])
 	require.Len(t, listenerRow(new(rdmanet.ListenerInfo)), len(columns))
 	require.Equal(t, "0s", age(-time.Second), "the clock was set back")
 	for d, want := range map[time.Duration]string{0: "0s", 7: "7ns", 1234 * time.Microsecond: "1.23ms", 90 * time.Second: "1m30s"} {

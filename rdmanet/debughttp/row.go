@@ -19,6 +19,7 @@ var columns = []struct{ Name, Meaning string }{
 	{"Credits", "messages that the peer has room for"},
 	{"Send-Q", "work requests not known to be complete, of those that may be"},
 	{"Stalls", "how often a Write waited for the peer, and for how long together"},
+	{"CRC", "messages that did not arrive as they were sent; - without checksums"},
 	{"Age", "since it was established"},
 }
 
@@ -40,7 +41,7 @@ func (l listing) rows() []row {
 func listenerRow(l *rdmanet.ListenerInfo) row {
 	return row{
 		"LISTEN", l.Addr.String(), "*", cmp.Or(l.Device, "*"),
-		of(l.Pending, l.Backlog), "-", "-", "-", "-", "-",
+		of(l.Pending, l.Backlog), "-", "-", "-", "-", "-", "-",
 	}
 }
 
@@ -52,7 +53,7 @@ func connRow(c *rdmanet.ConnInfo, now time.Time) row {
 	return row{
 		c.State.String(), c.Local.String(), direction + " " + c.Remote.String(), c.Device,
 		of(c.Unread, c.ReadBuffer), of(c.Writable, c.WriteBuffer), fmt.Sprint(c.Credits),
-		of(c.SendQueue, c.SendQueueSize), stalls(c), age(now.Sub(c.Since)),
+		of(c.SendQueue, c.SendQueueSize), stalls(c), checksum(c), age(now.Sub(c.Since)),
 	}
 }
 
@@ -63,6 +64,13 @@ func stalls(c *rdmanet.ConnInfo) string {
 		return "0"
 	}
 	return fmt.Sprintf("%d, %v", c.CreditStalls, short(c.CreditStallTime))
+}
+
+func checksum(c *rdmanet.ConnInfo) string {
+	if !c.Checksum {
+		return "-"
+	}
+	return fmt.Sprint(c.ChecksumErrors)
 }
 
 // age is d to the second.

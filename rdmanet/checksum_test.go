@@ -1,0 +1,273 @@
+package rdmanet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// checkedFlavours are the flavours with checksums, by the wish of one end or the other.
+func checkedFlavours() []flavour {
+	all := flavours()
+	for i := range all {
+		all[i].dialer.Logger, all[i].listen.Logger = quiet, quiet
+		if i%2 == 0 {
+			all[i].dialer.Checksum = true
+		} else {
+			all[i].listen.Checksum = true
+		}
+	}
+	return all
+}
+
+// checked is one of them.
+func checked() flavour { return checkedFlavours()[0] }
+
+func eachChecked(t *testing.T, f func(t *testing.T, fl flavour)) {
+	for _, fl := range checkedFlavours() {
+		t.Run(fl.name, func(t *testing.T) { f(t, fl) })
+	}
+}
+
+func TestChecksumNetConn(t *testing.T) {
+	eachChecked(t, func(t *testing.T, fl flavour) {
+		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+			client, server, err := dialPair(&fl.dialer, &fl.listen)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			if !client.Checksum() || !server.Checksum() {
+				err = errors.New("no checksums")
+			}
+			return client, server, func() { client.Close(); server.Close() }, err
+		})
+	})
+}
+
+// TestChecksumDifferential runs the scripts of TestDifferential with checksums.
+func TestChecksumDifferential(t *testing.T) {
+	for _, s := range loadScripts(t, "testdata/differential/*.txt") {
+		if s.loopback && !hasLoopback() {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			want := s.run(t, overTCP{})
+			for _, fl := range checkedFlavours() {
+				t.Run(fl.name, func(t *testing.T) {
+					compare(t, s, want, s.run(t, overRDMA{fl}))
+				})
+			}
+		})
+	}
+}
+
+func TestChecksumNoAllocation(t *testing.T) { noAllocation(t, eachChecked) }
+
+// writings are the ways to send b.
+var writings = []func(c *Conn, b []byte) error{
+	func(c *Conn, b []byte) error {
+		_, err := c.Write(b)
+		return err
+	},
+	func(c *Conn, b []byte) error {
+		_, err := c.ReadFrom(bytes.NewReader(b))
+		return err
+	},
+	func(c *Conn, b []byte) error {
+		for len(b) > 0 {
+			buf, err := c.Reserve(min(len(b), MaxReserve))
+			if err != nil {
+				return err
+			}
+			if err := c.Commit(copy(buf, b)); err != nil {
+				return err
+			}
+			b = b[len(buf):]
+		}
+		return nil
+	},
+}
+
+// readings are the ways to read at most n bytes.
+var readings = []func(c *Conn, n int) ([]byte, error){
+	func(c *Conn, n int) ([]byte, error) {
+		b := make([]byte, n)
+		n, err := c.Read(b)
+		return b[:n], err
+	},
+	func(c *Conn, n int) ([]byte, error) {
+		b, err := c.Peek(n)
+		b = bytes.Clone(b)
+		if err == nil {
+			_, err = c.Discard(len(b))
+		}
+		return b, err
+	},
+	func(c *Conn, n int) ([]byte, error) {
+		var got bytes.Buffer
+		_, err := c.WriteTo(&limitedSink{&got, n})
+		switch {
+		case err == nil:
+			err = io.EOF
+		case errors.Is(err, errSinkFull):
+			err = nil
+		}
+		return got.Bytes(), err
+	},
+}
+
+// limitedSink takes some bytes and no more.
+type limitedSink struct {
+	w    io.Writer
+	room int
+}
+
+var errSinkFull = errors.New("the sink is full")
+
+func (s *limitedSink) Write(b []byte) (int, error) {
+	n, err := s.w.Write(b[:min(len(b), s.room)])
+	if s.room -= n; err == nil && s.room == 0 {
+		err = errSinkFull
+	}
+	return n, err
+}
+
+// streamSeedVar names the variable that replays one seed of TestChecksumStream.
+const streamSeedVar = "RDMANET_CHECKSUM_SEED"
+
+// TestChecksumStream sends streams in pieces of all sizes, by all ways to send and to
+// read, both ways at once.
+func TestChecksumStream(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv(streamSeedVar); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 0, 64)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("replay with %s=%d", streamSeedVar, seed)
+		}
+	})
+	pieces := []int{1, 8, 9, 24, 64, 257, 1000, 4096, 20_000, 100_000}
+	eachChecked(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		want := noise(2<<20, 5)
+		done := make(chan error, 4)
+		for i, c := range []*Conn{client, server} {
+			go func() {
+				r := rand.New(rand.NewPCG(seed, uint64(i)))
+				for b := want; len(b) > 0; {
+					n := min(len(b), 1+r.IntN(pieces[r.IntN(len(pieces))]))
+					if err := writings[r.IntN(len(writings))](c, b[:n]); err != nil {
+						done <- fmt.Errorf("writing: %w", err)
+						return
+					}
+					b = b[n:]
+				}
+				done <- c.CloseWrite()
+			}()
+			go func() {
+				r := rand.New(rand.NewPCG(seed, uint64(2+i)))
+				got, err := make([]byte, 0, len(want)), error(nil)
+				for err == nil {
+					var b []byte
+					b, err = readings[r.IntN(len(readings))](c, 1+r.IntN(pieces[r.IntN(len(pieces))]))
+					got = append(got, b...)
+				}
+				switch {
+				case err != io.EOF:
+					err = fmt.Errorf("reading: %w", err)
+				case !bytes.Equal(got, want):
+					err = fmt.Errorf("%d bytes arrived, and not those that were sent", len(got))
+				default:
+					err = nil
+				}
+				done <- err
+			}()
+		}
+		for range cap(done) {
+			require.NoError(t, <-done)
+		}
+		for _, c := range []*Conn{client, server} {
+			s := c.Stats()
+			require.EqualValues(t, len(want), s.BytesRead, "of the stream, not of the ring")
+			require.EqualValues(t, len(want), s.BytesWritten)
+			require.EqualValues(t, 2*len(want), s.BytesCopied+s.BytesPlaced)
+			require.Zero(t, s.ChecksumErrors)
+		}
+	})
+}
+
+// TestChecksumReadsTogether has one Read take many messages, and many Reads one.
+func TestChecksumReadsTogether(t *testing.T) {
+	eachChecked(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		for i := range 20 {
+			write(t, client, 1+i)
+		}
+		all := 0
+		for i := range 20 {
+			all += ring.FrameLen(1 + i)
+		}
+		require.Eventually(t, func() bool { return server.arrived() == all }, patience, time.Millisecond)
+		n, err := server.Read(make([]byte, 1000))
+		require.NoError(t, err)
+		require.Equal(t, 210, n)
+		want := noise(900, 3)
+		_, err = client.Write(want)
+		require.NoError(t, err)
+		var got []byte
+		for range 300 {
+			b, err := server.Peek(3)
+			require.NoError(t, err)
+			got = append(got, b...)
+			_, err = server.Discard(len(b))
+			require.NoError(t, err)
+		}
+		require.Equal(t, want, got)
+		require.Zero(t, server.arrived(), "nothing is left of the padding")
+	})
+}
+
+// TestChecksumOfNothing ends streams without a byte in them.
+func TestChecksumOfNothing(t *testing.T) {
+	eachChecked(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		n, err := client.Write(nil)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, client.CloseWrite())
+		_, err = server.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, server.Close())
+		_, err = client.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+	})
+}
+
+// TestChecksumListed has those who look see whether a connection has checksums.
+func TestChecksumListed(t *testing.T) {
+	waitForNone(t)
+	for _, on := range []bool{false, true} {
+		client, server := flavour{dialer: Dialer{Checksum: on}}.pair(t)
+		for _, c := range []*Conn{client, server} {
+			require.Equal(t, on, c.Checksum())
+			require.Equal(t, on, c.info().Checksum)
+		}
+		assert.Equal(t, on, client.sums != nil, "a connection without them has nothing of them")
+	}
+}
