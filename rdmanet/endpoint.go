@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -22,10 +23,22 @@ const minInline = sentLen
 // more costs memory in every work request and gains nothing (see BENCHMARKS.md).
 const maxInline = 192
 
+// An identifier is what an endpoint asks of its *cm.ID.
+type identifier interface {
+	Verbs() verbs.Context
+	CreateQP(verbs.PD, *verbs.QPInitAttr) (verbs.QP, error)
+	Connect(*cm.ConnParam, time.Duration) error
+	Accept(*cm.ConnParam) error
+	Disconnect() error
+	LocalAddr() netip.AddrPort
+	RemoteAddr() netip.AddrPort
+	Close() error
+}
+
 // An endpoint is the verbs half of a Conn: a PD of its own with one MR, the
 // receive ring, so that a leaked key opens nothing else.
 type endpoint struct {
-	id      *cm.ID
+	id      identifier
 	device  string
 	logger  *slog.Logger
 	pd      verbs.PD
@@ -60,7 +73,7 @@ type endpoint struct {
 
 // newEndpoint makes the verbs objects of a connection on the device of id, with
 // all receives posted.
-func newEndpoint(id *cm.ID, s sizes, logger *slog.Logger) (_ *endpoint, err error) {
+func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err error) {
 	ctx := id.Verbs()
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the connection is bound to no device", ErrNoDevice)

@@ -6,13 +6,21 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// seedVar names the variable that replays one seed of TestModel.
-const seedVar = "RING_MODEL_SEED"
+// The variables that replay one seed of TestModel, and that lengthen it: of the steps
+// asked for, which are those of the model in package rdmanet, it takes a tenth.
+const (
+	seedVar  = "RING_MODEL_SEED"
+	stepsVar = "MODEL_STEPS"
+)
+
+// modelSteps is how many steps one seed takes.
+const modelSteps = 1500
 
 // seeded chooses at random from a seed.
 type seeded struct{ *rand.Rand }
@@ -146,6 +154,11 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		count = 50
 	}
+	if v := os.Getenv(stepsVar); v != "" {
+		steps, err := strconv.ParseUint(v, 10, 64)
+		require.NoError(t, err, stepsVar)
+		first, count = uint64(time.Now().UnixNano())>>10<<24, steps/10/modelSteps+1
+	}
 	replay := os.Getenv(seedVar)
 	if replay != "" {
 		seed, err := strconv.ParseUint(replay, 0, 64)
@@ -163,7 +176,7 @@ func TestModel(t *testing.T) {
 			c := newSeeded(seed)
 			m := newModel(t, c, [2]endConfig{chooseEnd(c), chooseEnd(c)})
 			m.checksums = seed%3 == 0
-			m.run(1500)
+			m.run(modelSteps)
 			total.add(m.seen)
 		})
 	}

@@ -1,0 +1,233 @@
+package rdmanet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// The invariants of docs/ARCHITECTURE.md, as far as the two ends can be seen from
+// outside. What a completion queue, a send queue or a ring may hold is checked where
+// something is put into it.
+
+// check is made after every step.
+func (m *model) check() {
+	for _, e := range m.ends {
+		m.seen.look(e)
+		if e.killed || e.finished {
+			continue
+		}
+		e.checkTrust()
+		if e.owner != nil {
+			continue // it is in the middle of something
+		}
+		e.checkReceives()
+		e.checkSendQueue()
+		e.checkSleepers()
+	}
+}
+
+// checkTrust: nobody has told a lie, so nobody is taken for a liar.
+func (e *modelEnd) checkTrust() {
+	if err := e.conn.failure(); err != nil && errors.Is(err, ring.ErrProtocol) {
+		e.m.fail("invariant 2: %v takes its peer for a liar: %v", e, err)
+	}
+}
+
+// checkReceives: what was reaped is posted again, whether or not the application reads.
+func (e *modelEnd) checkReceives() {
+	c, d := e.conn, &e.dev
+	if d.failed || c.has(flagFailed) || c.deaf {
+		return
+	}
+	if n := d.recvs.len() + d.recvCQ.wcs.len() + c.reaped; n != int(e.m.set.depth) {
+		e.m.fail("invariant 3: of %d receives of %v %d are posted, %d have completed, and %d wait to be posted again",
+			e.m.set.depth, e, d.recvs.len(), d.recvCQ.wcs.len(), c.reaped)
+	}
+	if c.reaped >= ring.MaxHeld {
+		e.m.fail("invariant 3: %d receives of %v are held back", c.reaped, e)
+	}
+}
+
+// checkSendQueue: a queue without room holds a request that will complete.
+func (e *modelEnd) checkSendQueue() {
+	c, d := e.conn, &e.dev
+	if d.failed {
+		return // a failure is not counted as a completion
+	}
+	if c.sq.room() < messageRoom && d.signaled == 0 {
+		e.m.fail("invariant 5: the send queue of %v is full and nothing in it is signalled", e)
+	}
+	if have := int(simDepth - (d.posted - d.freed)); c.sq.room() > have {
+		e.m.fail("invariant 5: %v takes its send queue to have room for %d, it has %d", e, c.sq.room(), have)
+	}
+}
+
+// checkSleepers: nobody sleeps who has something to do, unless an event is on its way.
+// There is no timer that would wake them.
+func (e *modelEnd) checkSleepers() {
+	c, d := e.conn, &e.dev
+	if d.ch.event || d.ch.closed {
+		return
+	}
+	for act, t := range e.threads {
+		if t == nil || !t.asleep() {
+			continue
+		}
+		why := ""
+		switch {
+		case d.recvCQ.wcs.len() > 0 && !c.deaf:
+			why = "completions of receives"
+		case c.has(flagFailed):
+			why = "a failure"
+		case act == actReader && c.recv.Buffered() > 0:
+			why = "bytes to read"
+		case act == actReader && c.has(flagPeerFIN|flagReadShut):
+			why = "the end of the stream"
+		case act == actWriter && c.has(flagPeerClosed|flagWriteShut):
+			why = "nobody to write to"
+		case act == actWriter && c.send.Free() > 0 && c.send.Slots() > 0 && d.sendCQ.wcs.len() > 0:
+			why = "completions of sends"
+		case act == actWriter && c.send.Free() > 0 && c.send.Slots() > 0 && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
+			why = "room"
+		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.has(flagGone|flagPeerClosed):
+			switch {
+			case c.pending != 0:
+				why = "the end of the stream to send"
+			case c.recv.CreditDue():
+				why = "a credit to send"
+			}
+		}
+		if why != "" {
+			e.m.fail("invariant 4: the %s of %v sleeps and has %s", actNames[act], e, why)
+		}
+	}
+}
+
+// judgeRead says whether a Read may end so.
+func (e *modelEnd) judgeRead(err error) {
+	e.checkTrust()
+	p := e.peer
+	ok := false
+	switch {
+	case err == io.EOF:
+		if ok = e.closedRead; !ok {
+			ok = p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && e.read == p.sent
+		}
+	case errors.Is(err, net.ErrClosed):
+		ok = e.closed
+	case errors.Is(err, syscall.ETIMEDOUT):
+		ok = !e.conn.ep.sameHost && p.dev.failed
+	case errors.Is(err, syscall.ECONNRESET):
+		ok = p.said[ring.KindReset] > 0 || p.dev.disconnected
+	case errors.Is(err, syscall.EPIPE):
+		ok = p.said[ring.KindClose] > 0
+	}
+	if !ok {
+		e.m.fail("Read of %v ends with %v after %d of %d bytes; the peer has said %v", e, err, e.read, p.sent, p.said)
+	}
+}
+
+// judgeWrite says whether a Write may end so.
+func (e *modelEnd) judgeWrite(err error) {
+	e.checkTrust()
+	p := e.peer
+	ok := false
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		ok = e.closed
+	case errors.Is(err, syscall.ETIMEDOUT):
+		ok = !e.conn.ep.sameHost && p.dev.failed
+	case errors.Is(err, syscall.ECONNRESET):
+		ok = p.said[ring.KindReset] > 0 || p.dev.disconnected
+	case errors.Is(err, syscall.EPIPE):
+		ok = p.said[ring.KindClose] > 0 || e.closedWrite
+	}
+	if !ok {
+		e.m.fail("Write of %v ends with %v; the peer has said %v", e, err, p.said)
+	}
+}
+
+// checkEnd is made when nothing can happen any more.
+func (m *model) checkEnd() {
+	if all := m.stuck(); len(all) > 0 {
+		m.fail("invariant 4: nothing can happen any more, and there wait: %v", all)
+	}
+	for _, e := range m.ends {
+		p := e.peer
+		if e.killed {
+			continue
+		}
+		if !p.killed && !p.unsure && p.wrote != p.sent {
+			m.fail("%v has sent %d bytes, and its Writes say %d", p, p.sent, p.wrote)
+		}
+		orderly := p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && p.said[ring.KindReset] == 0 && !p.plan.abort
+		undisturbed := !p.killed && !e.cut && !e.plan.abort && e.said[ring.KindReset] == 0
+		if orderly && undisturbed && !e.closedRead && !errors.Is(e.readEnd, net.ErrClosed) {
+			if e.readEnd != io.EOF || e.read != p.sent {
+				m.fail("%v ended in good order after %d bytes; %v has read %d, and then %v", p, p.sent, e, e.read, e.readEnd)
+			}
+		}
+	}
+}
+
+// modelCoverage counts what has come about. A model that gets into no trouble tests
+// nothing.
+type modelCoverage struct {
+	Models, Parks, Stalls, Grown, Resets, Ends, Kills, Cuts uint64
+	Wraps, NoSlots, NoRoom, TornCredits, Ahead, Coalesced   uint64
+	fewestSlots                                             int
+}
+
+// look counts, after a step, what an end is up against.
+func (c *modelCoverage) look(e *modelEnd) {
+	n := e.conn.send.ControlSlots()
+	if n < c.fewestSlots {
+		c.fewestSlots = n
+	}
+	if n <= ring.ControlReserve {
+		c.NoSlots++
+	}
+	if e.conn.sq.room() < messageRoom {
+		c.NoRoom++
+	}
+	if e.dev.recvCQ.wcs.len() > 1 {
+		c.Coalesced++
+	}
+}
+
+// count counts what came about in a model that has come to its end.
+func (c *modelCoverage) count(m *model) {
+	c.Models++
+	for _, e := range m.ends {
+		conn := e.conn // a killed end holds its locks for ever
+		c.Parks += conn.waiter[dirRead].parks.Load() + conn.waiter[dirWrite].parks.Load()
+		c.Stalls += conn.txStats.stalls
+		c.Grown += conn.rxStats.grown
+		c.Resets += uint64(e.said[ring.KindReset])
+		c.Ends += uint64(e.said[ring.KindFIN] + e.said[ring.KindClose])
+		c.Kills += bit(e.killed)
+		c.Cuts += bit(e.cut)
+	}
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *modelCoverage) add(o *modelCoverage) {
+	for _, n := range []struct{ to, from *uint64 }{
+		{&c.Models, &o.Models}, {&c.Parks, &o.Parks}, {&c.Stalls, &o.Stalls}, {&c.Grown, &o.Grown}, {&c.Resets, &o.Resets},
+		{&c.Ends, &o.Ends}, {&c.Kills, &o.Kills}, {&c.Cuts, &o.Cuts}, {&c.Wraps, &o.Wraps}, {&c.NoSlots, &o.NoSlots},
+		{&c.NoRoom, &o.NoRoom}, {&c.TornCredits, &o.TornCredits}, {&c.Ahead, &o.Ahead}, {&c.Coalesced, &o.Coalesced},
+	} {
+		*n.to += *n.from
+	}
+	c.fewestSlots = min(c.fewestSlots, o.fewestSlots)
+}
