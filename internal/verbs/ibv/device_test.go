@@ -285,3 +285,24 @@ func limitLockedMemory(t *testing.T, n uint64) {
 		assert.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was))
 	})
 }
+
+// TestCompletionVectors makes completion channels one after the other: their events are
+// spread over the device's interrupts.
+func TestCompletionVectors(t *testing.T) {
+	ctx, err := needDevice(t).Open()
+	require.NoError(t, err)
+	defer ctx.Close()
+	vectors := int(at[cContext](ctx.(*devContext).handle).numCompVectors)
+	require.Positive(t, vectors)
+	used := map[uint32]bool{}
+	for range vectors {
+		ch, err := ctx.CreateCompChannel()
+		require.NoError(t, err)
+		defer ch.Close()
+		cq, err := ctx.CreateCQ(1, ch)
+		require.NoError(t, err)
+		defer cq.Close()
+		used[ch.(*compChannel).vector] = true
+	}
+	require.Len(t, used, vectors)
+}
