@@ -24,8 +24,8 @@ type EventChannel struct {
 	mu     sync.Mutex
 	queue  []queued
 	closed bool
-	ready  chan struct{} // holds a token while the queue is not empty
-	done   chan struct{} // closed by Close
+	ready  chan struct{} // holds a token while the queue is not empty; nil if there is none
+	done   chan struct{} // closed by Close; likewise
 }
 
 // queued is an event with the ID it is queued for, which for a ConnectRequest is
@@ -53,9 +53,7 @@ func NewEventChannel() *EventChannel {
 // event about, and must not block; it may call any method of an ID but those that wait
 // for events. A lock that it takes must not be held around such a call.
 func NewHandlerChannel(handler func(*Event)) *EventChannel {
-	ec := NewEventChannel()
-	ec.handler = handler
-	return ec
+	return &EventChannel{handler: handler, drivers: verbs.Drivers}
 }
 
 // CreateID makes an ID whose events come through the channel (rdma_create_id).
@@ -168,7 +166,9 @@ func (ec *EventChannel) drain() []*Event {
 		return nil
 	}
 	ec.closed = true
-	close(ec.done)
+	if ec.done != nil {
+		close(ec.done)
+	}
 	var events []*Event
 	for _, q := range ec.queue {
 		events = append(events, q.ev)

@@ -64,7 +64,7 @@ type endpoint struct {
 	writeImm    bool   // doorbells ride on the WRITE; otherwise a SEND follows it
 	checksum    bool   // what is sent are frames with checksums
 
-	sends sendDoorbells // only without writeImm
+	sends *sendDoorbells // only without writeImm
 
 	peerAddr uint64
 	peerRKey uint32
@@ -145,6 +145,7 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 		return nil, fmt.Errorf("%w: inline data of %d bytes, %d are needed", verbs.ErrNotSupported, e.inline, minInline)
 	}
 	if !e.writeImm {
+		e.sends = new(sendDoorbells)
 		if err = e.sends.init(e, ctx, int(s.depth)); err != nil {
 			return nil, err
 		}

@@ -96,7 +96,7 @@ func (s *sendDoorbells) repost(qp verbs.QP, wcs []verbs.WC) error {
 }
 
 func (s *sendDoorbells) destroy() error {
-	if s.mr == nil {
+	if s == nil || s.mr == nil {
 		return nil
 	}
 	return s.mr.Close()

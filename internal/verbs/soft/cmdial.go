@@ -212,7 +212,7 @@ func (d *dial) reach() *verbs.CMEvent {
 		}
 		select {
 		case <-time.After(min(pause, left)):
-		case <-d.id.done:
+		case <-d.id.closing():
 			return fail(verbs.CMConnectError, verbs.ErrClosed)
 		}
 		pause = min(2*pause, 50*time.Millisecond)

@@ -48,10 +48,10 @@ func (s cmState) String() string { return cmStateNames[s] }
 type cmID struct {
 	dev    *device // its name is the name space of addresses
 	events event.Queue
-	done   chan struct{} // closed by Close
 
 	mu        sync.Mutex
 	state     cmState
+	done      chan struct{} // see closing
 	opts      verbs.CMOptions
 	ctx       verbs.Context
 	qp        *qp
@@ -84,7 +84,7 @@ type request struct {
 
 // newID makes an idle id.
 func newID(dev *device, sink verbs.CMSink) *cmID {
-	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
+	id := &cmID{dev: dev, dialFD: -1}
 	id.events.Init(sink)
 	return id
 }
@@ -161,13 +161,15 @@ func (id *cmID) Close() error {
 		return verbs.ErrClosed
 	}
 	id.state = cmClosed
+	if id.done != nil {
+		close(id.done)
+	}
 	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
 	claim, dialFD, companion := id.claim, id.dialFD, id.companion
 	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
 	id.confirmed()
 	id.mu.Unlock()
 
-	close(id.done)
 	switch was {
 	case cmAddrResolved, cmRouteResolved:
 		if sock != nil {
@@ -198,6 +200,19 @@ func (id *cmID) Close() error {
 	}
 	id.events.Close()
 	return nil
+}
+
+// closing is closed by Close.
+func (id *cmID) closing() <-chan struct{} {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.done == nil {
+		id.done = make(chan struct{})
+		if id.state == cmClosed {
+			close(id.done)
+		}
+	}
+	return id.done
 }
 
 // confirmed ends the wait for RTU. Called with mu held.

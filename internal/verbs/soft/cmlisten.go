@@ -112,7 +112,7 @@ func (l *listener) run() {
 		default:
 			select {
 			case <-time.After(pause):
-			case <-l.id.done:
+			case <-l.id.closing():
 				return
 			}
 			pause = min(2*pause, lastPause)

@@ -28,20 +28,21 @@ type qp struct {
 
 	state atomic.Uint32 // a verbs.QPState; written under mu
 
-	mu      sync.Mutex
-	closed  bool
-	sq      sendQueue
-	peer    *peer // what is mapped of the other end; nil until connected
-	wake    bool  // the peer must be woken once mu is released
-	link    *link
-	line    *line // what the QP is to be connected on; nil if that ends with the connection
-	offered *offered
+	mu     sync.Mutex
+	closed bool
+	sq     sendQueue
+	peer   *peer // what is mapped of the other end; nil until connected
+	wake   bool  // the peer must be woken once mu is released
+	link   *link
+	stats  verbs.QPStats
+
+	// What is seldom used lies between what senders and what receivers write, which
+	// run on different processors: here at least 128 bytes.
 	attr    verbs.QPAttr
 	timer   *time.Timer // runs retry, for requests that wait
 	dialing *bringUp    // manual connection in progress
-	stats   verbs.QPStats
-
-	_ [128]byte // senders and receivers run on different processors
+	line    *line       // what the QP is to be connected on; nil if that ends with the connection
+	offered *offered
 
 	// recvCQ.mu guards what follows, and mu as well where in changes.
 	in        *inbox // nil in RESET
