@@ -159,6 +159,10 @@ var endNeeds = sync.OnceValues(func() (u usage, err error) {
 	}, err
 })
 
+// settle is longer than ends poll, or keep a goroutine for what the peer may say, when
+// they have nothing to do any more.
+const settle = 50 * time.Millisecond
+
 func (c *crowd) open(pairs int) error {
 	var before usage
 	var addresses []string
@@ -192,6 +196,7 @@ func (c *crowd) open(pairs int) error {
 	if err != nil {
 		return err
 	}
+	time.Sleep(settle)
 	if c.all, err = c.measure(); err != nil {
 		return err
 	}
@@ -220,9 +225,8 @@ func (c *crowd) measure() (sum usage, err error) {
 func (c *crowd) idle() (busy float64, err error) {
 	interval := 100 * time.Millisecond
 	if c.conns >= 1000 {
-		interval = 300 * time.Millisecond
+		interval = time.Second // to ask all workers takes some time of each
 	}
-	time.Sleep(interval / 10) // ends that still poll give up
 	cpu := func() (sum time.Duration) {
 		for _, w := range c.workers() {
 			a, werr := w.do(order{Op: opCPU})
