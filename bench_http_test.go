@@ -149,12 +149,10 @@ func get(client *http.Client, url string, p protocol, size int) error {
 }
 
 func (s site) roundTripper(transport string, p protocol) (*http.Transport, error) {
-	cert, err := x509.ParseCertificate(s.Certificate)
+	roots, err := s.roots()
 	if err != nil {
 		return nil, err
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
 	address := s.Pages[transport]
 	if p.secure {
 		address = s.TLSPages[transport]

@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,10 +44,10 @@ const (
 const readSize = 64 << 10
 
 // site is the other end: where it does jobs and where it serves pages, without TLS
-// and with it, by transport. Certificate is what vouches for the last, in DER.
+// and with it, by transport. Certificate is what vouches for it there, in DER.
 type site struct {
-	Jobs, Pages, TLSPages map[string]string
-	Certificate           []byte
+	Jobs, TLSJobs, Pages, TLSPages map[string]string
+	Certificate                    []byte
 }
 
 func (s site) dial(m meter, transport string) net.Conn {
@@ -85,7 +86,7 @@ func listen(transport, dir, name string) (net.Listener, error) {
 // openSite starts to serve in this process, for as long as the process lives.
 // Unix sockets lie in dir.
 func openSite(dir string) (site, error) {
-	s := site{Jobs: map[string]string{}, Pages: map[string]string{}, TLSPages: map[string]string{}}
+	s := site{Jobs: map[string]string{}, TLSJobs: map[string]string{}, Pages: map[string]string{}, TLSPages: map[string]string{}}
 	cert, err := newCertificate()
 	if err != nil {
 		return s, err
@@ -101,6 +102,9 @@ func openSite(dir string) (site, error) {
 			serve     func(net.Listener)
 		}{
 			{"jobs", s.Jobs, serveJobs},
+			{"tlsjobs", s.TLSJobs, func(l net.Listener) {
+				serveJobs(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}))
+			}},
 			{"pages", s.Pages, func(l net.Listener) { log.Fatal(pageServer(cert).Serve(l)) }},
 			{"tlspages", s.TLSPages, func(l net.Listener) { log.Fatal(pageServer(cert).ServeTLS(l, "", "")) }},
 		} {

@@ -130,7 +130,7 @@ func counted(title, work, metric string, unit float64, t target) row {
 
 // plan is the whole table. Targets are those of the design.
 func plan() []section {
-	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), checksums(), perMessage()}
+	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), overTLS(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), checksums(), perMessage()}
 }
 
 func streams() section {
@@ -205,6 +205,17 @@ func overHTTP() section {
 				s.rows = append(s.rows, faster(title, work, "ns/op", "tcp", t))
 			}
 		}
+	}
+	return s
+}
+
+func overTLS() section {
+	s := section{title: "TLS", note: "crypto/tls over the connection: how many times the messages per second, and how many times shorter a round trip."}
+	for _, size := range []string{"64B", "4KiB", "64KiB"} {
+		s.rows = append(s.rows, faster("writes of "+spaced(size)+", TLS", "TLS/work=stream/size="+size, "ns/op", "tcp", none))
+	}
+	for _, size := range []string{"64B", "4KiB"} {
+		s.rows = append(s.rows, faster(spaced(size)+", both awake, median, TLS", "TLS/work=echo/size="+size, "p50-ns", "tcp", none))
 	}
 	return s
 }
