@@ -83,8 +83,8 @@ func (s *scribbler) round(rng *rand.Rand, device, address string) error {
 	// Bytes move both ways meanwhile. What comes of them nobody knows.
 	moved := make(chan struct{}, 2)
 	go func() { _, _ = io.Copy(io.Discard, c); moved <- struct{}{} }()
+	msg := make([]byte, 1+rng.IntN(5000))
 	go func() {
-		msg := make([]byte, 1+rng.IntN(5000))
 		for {
 			if _, err := c.Write(msg); err != nil {
 				break
@@ -92,14 +92,13 @@ func (s *scribbler) round(rng *rand.Rand, device, address string) error {
 		}
 		moved <- struct{}{}
 	}()
-	own := rand.New(rand.NewPCG(rng.Uint64(), 1))
 	regions := append(append([][]byte{}, s.now...), s.before...)
-	for range 1 + own.IntN(400) {
-		for range own.IntN(8) {
-			scribble(own, regions[own.IntN(len(regions))])
+	for range 1 + rng.IntN(400) {
+		for range rng.IntN(8) {
+			scribble(rng, regions[rng.IntN(len(regions))])
 		}
-		if own.IntN(4) == 0 {
-			time.Sleep(time.Duration(own.IntN(100)) * time.Microsecond)
+		if rng.IntN(4) == 0 {
+			time.Sleep(time.Duration(rng.IntN(100)) * time.Microsecond)
 		}
 	}
 	_ = c.Close()
@@ -128,6 +127,9 @@ func aliases() (all [][]byte, err error) {
 		}
 		// Of no length at the old place, the call makes a second mapping.
 		at, _, errno := unix.Syscall6(unix.SYS_MREMAP, from, 0, to-from, unix.MREMAP_MAYMOVE, 0, 0)
+		if errno == unix.EFAULT || errno == unix.EINVAL {
+			continue // a line that was kept is dropped
+		}
 		if errno != 0 {
 			return nil, os.NewSyscallError("mremap", errno)
 		}
@@ -184,15 +186,14 @@ func TestSharedMemoryFuzz(t *testing.T) {
 	by := startTraveller(t)
 	defer by.stop(t)
 	cmd := roleCommand(scribblerRole)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	replies := bufio.NewReader(out)
-	defer stopScribbler(t, cmd, in, &said)
+	defer stopScribbler(t, cmd, in)
 
 	listeners := map[string]*Listener{}
 	for _, device := range []string{"soft0", "soft0-iwarp"} {
@@ -237,24 +238,24 @@ func TestSharedMemoryFuzz(t *testing.T) {
 				t.Fatalf("%s is caught in round %d\n%s", what, round, replay)
 			}
 			if what == "the scribbler" {
-				require.NoError(t, err, "%s\n%s", replay, said.String())
+				require.NoError(t, err, "the scribbler, too, is an end\n%s", replay)
 				continue
 			}
 			name, ok := typed(err)
 			require.True(t, ok, "an end of no type: %v\n%s", err, replay)
 			ends[name]++
 		}
-		require.Greater(t, by.moved.Load(), moved, "the bystander stands still\n%s", replay)
+		require.Eventually(t, func() bool { return by.moved.Load() > moved }, patience, time.Millisecond, "the bystander stands still\n%s", replay)
 	}
 	t.Logf("seed %d, %d rounds: %v", seed, rounds, ends)
 }
 
-func stopScribbler(t *testing.T, cmd *exec.Cmd, in io.Closer, said *bytes.Buffer) {
+func stopScribbler(t *testing.T, cmd *exec.Cmd, in io.Closer) {
 	_ = in.Close()
 	stop := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the scribbler: %v\n%s", err, said)
+		t.Errorf("the scribbler: %v", err)
 	}
 }
 
