@@ -184,31 +184,42 @@ type Flap struct {
 	For         time.Duration
 }
 
-// Flap plays one, by one program for both, since starting one takes long on an emulated
-// machine. It returns for how long the fault was there at most.
+// Flap plays one and returns for how long the fault was there at most. One tc does both:
+// to start a program takes long on an emulated machine.
 func (a *Agent) Flap(f Flap, took *time.Duration) error {
 	cmd := exec.Command("tc", "-batch", "-")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
-	began := time.Now()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	line := func(s string) {
-		_, _ = io.WriteString(stdin, strings.ReplaceAll(strings.TrimPrefix(s, "tc "), "$LINK", os.Getenv(linkVar))+"\n")
+	tell := func(line string) {
+		_, _ = io.WriteString(stdin, strings.ReplaceAll(strings.TrimPrefix(line, "tc "), "$LINK", os.Getenv(linkVar))+"\n")
 	}
-	line(f.Break)
+	answers := bufio.NewReader(stdout)
+	// What it is asked it answers when it has done all before.
+	done := func() error {
+		tell("qdisc show dev $LINK")
+		_, err := answers.ReadString('\n')
+		return err
+	}
+	err = done()
+	began := time.Now()
+	tell(f.Break)
 	time.Sleep(f.For)
-	line(f.Mend)
-	_ = stdin.Close()
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%+v: %w\n%s", f, err, &said)
-	}
+	tell(f.Mend)
+	err = errors.Join(err, done())
 	*took = time.Since(began)
+	_ = stdin.Close()
+	if err = errors.Join(err, cmd.Wait()); err != nil {
+		return fmt.Errorf("%+v: %w", f, err)
+	}
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (d *detections) String() string {
 	defer d.mu.Unlock()
 	var b strings.Builder
 	for _, k := range d.kinds {
-		fmt.Fprintf(&b, "%-28s %-22s %4d times, after %5.2f to %5.2f s; the timeouts add up to %.2f s, and %v more are allowed\n",
+		fmt.Fprintf(&b, "%-24s %-36s %4d times, after %5.2f to %5.2f s; the timeouts add up to %.2f s, and %v more are allowed\n",
 			k.where, k.call, k.times, k.earliest.Seconds(), k.latest.Seconds(), k.limit.sum.Seconds(), k.limit.slack)
 	}
 	return b.String()

@@ -21,14 +21,14 @@ func testInterrupted(t *testing.T, w *world) {
 		h := w[all%2]
 		before := h.lost(t)
 		// Long enough for more than one retry.
-		took := call[time.Duration](t, h.agent, "Agent.Flap", Flap{netem("change", "loss 100%"), netem("change", noFault), unacknowledged * 2 / 5}, prompt)
+		took := call[time.Duration](t, h.agent, "Agent.Flap", Flap{netem("change", "loss 100%"), netem("change", noFault), unacknowledged / 3}, prompt)
 		t.Logf("interrupted for at most %.2f s, %.2f of the %.2f s of the timeouts", took.Seconds(), took.Seconds()/unacknowledged.Seconds(), unacknowledged.Seconds())
 		switch {
 		case took > unacknowledged:
 			sc = play(a, b, Settings{}) // the machine was too slow to tell
 			continue
 		case h.lost(t) == before:
-			continue // tc began when it was over
+			continue // nobody sent meanwhile
 		}
 		short++
 		for _, s := range sc.streams {
