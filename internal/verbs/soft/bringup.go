@@ -247,7 +247,7 @@ func (a *blockAcceptor) run() {
 		go func() {
 			defer a.busy.Add(-1)
 			if !a.meet(s) {
-				_ = s.send([]byte{msgNotYet}, nil)
+				_ = s.signal(msgNotYet)
 				s.close()
 			}
 		}()
@@ -273,7 +273,7 @@ func (a *blockAcceptor) meet(s *socket) bool {
 	q := a.blocks.find(to)
 	if q != nil && buf[0] == msgNudge && from < to && q.nudged(from) {
 		closeFDs(fds)
-		_ = s.send([]byte{msgNudged}, nil)
+		_ = s.signal(msgNudged)
 		s.close()
 		return true
 	}

@@ -257,7 +257,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	if d.again {
 		return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
 	}
-	if err := d.sock.send([]byte{msgRTU, wireVersion}, nil); err != nil {
+	if err := d.sock.signal(msgRTU, wireVersion); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener is gone: %w: %w: %v", verbs.ErrPeerGone, unix.ECONNRESET, err))
 	}

@@ -90,7 +90,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 	if _, uid, err := sock.peerCred(); err != nil || int(uid) != os.Geteuid() {
 		return nil, fmt.Errorf("it belongs to another user: %w", errors.Join(unix.EACCES, err))
 	}
-	if err := sock.send([]byte{msgSHARE, wireVersion}, nil); err != nil {
+	if err := sock.signal(msgSHARE, wireVersion); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
 	_ = sock.setReadDeadline(time.Now().Add(defaultHandshakeTimeout))

@@ -147,7 +147,7 @@ func (ln *line) sayBye() bool {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if !ln.keeps() || ln.sock.send([]byte{msgBye}, nil) != nil {
+	if !ln.keeps() || ln.sock.signal(msgBye) != nil {
 		ln.spoiled = true
 		return false
 	}
@@ -188,7 +188,7 @@ func (ln *line) done(clean bool) {
 		if ln.listener != nil {
 			msg = msgReady
 		}
-		ln.spoiled = ln.sock.send([]byte{msg}, nil) != nil
+		ln.spoiled = ln.sock.signal(msg) != nil
 		ln.said = true
 	}
 	ln.left = true

@@ -77,13 +77,22 @@ func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool,
 
 // tell sends a message that is only a type. A failure is the hang-up, which the
 // link's goroutine sees.
-func (l *link) tell(msg byte) { l.send([]byte{msg}, nil) }
+func (l *link) tell(msg byte) { l.signal(msg) }
 
 func (l *link) send(msg []byte, fds []int) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	if !l.ended {
 		_ = l.tx.send(msg, fds)
+	}
+}
+
+// signal is send of a message of a few bytes.
+func (l *link) signal(b ...byte) {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	if !l.ended {
+		_ = l.tx.signal(b...)
 	}
 }
 
@@ -96,7 +105,7 @@ func (l *link) sayBye() bool {
 	if l.tx.line.sayBye() {
 		return true
 	}
-	_ = l.tx.send([]byte{msgBye}, nil)
+	_ = l.tx.signal(msgBye)
 	return false
 }
 
@@ -107,7 +116,7 @@ func (l *link) tellKey(msg byte, key uint32) {
 
 func (l *link) nak(code nakCode) {
 	l.tx.line.spoil()
-	l.send([]byte{msgNak, byte(code)}, nil)
+	l.signal(msgNak, byte(code))
 }
 
 // run reads the socket until it hangs up, or the connection has ended on a line that

@@ -238,13 +238,16 @@ func (d *doorbell) ring() bool {
 	return writeEvent(d.fd)
 }
 
+// ownPID is asked for once: that is a system call.
+var ownPID = os.Getpid()
+
 // findLocal looks whether the peer at the other end of s is a QP of this process, by
 // the context of ctx. Another process may claim any QPN: the kernel says who it is.
 func (p *peer) findLocal(ctx *devContext, s *socket) {
 	if p.door == nil {
 		return
 	}
-	if pid, _, err := s.peerCred(); err != nil || int(pid) != os.Getpid() {
+	if pid, _, err := s.peerCred(); err != nil || int(pid) != ownPID {
 		return
 	}
 	if q := ctx.qpns.find(p.qpn); q != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,10 @@ type socket struct {
 	rc syscall.RawConn
 
 	sendMu sync.Mutex // held over a send, so that its deadline is its own
+	tx     outgoing
+	rx     incoming // the receiver's
+
+	cred atomic.Pointer[unix.Ucred] // the peer's, once somebody has asked
 
 	line *line // set before anything is sent; nil if the socket ends with its connection
 
@@ -64,7 +69,10 @@ func newSocket(fd int) (*socket, error) {
 		f.Close()
 		return nil, err
 	}
-	return &socket{f: f, rc: rc}, nil
+	s := &socket{f: f, rc: rc}
+	s.tx.init()
+	s.rx.init()
+	return s, nil
 }
 
 // openSocket makes an unconnected descriptor of the right kind.
@@ -110,36 +118,45 @@ func (s *socket) send(msg []byte, fds []int) error {
 	if len(msg) == 0 || len(msg) > maxMessage || len(fds) > maxFDs {
 		return fmt.Errorf("message of %d bytes and %d descriptors: %w", len(msg), len(fds), verbs.ErrInvalid)
 	}
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	var sendErr error
-	try := func(fd uintptr) bool {
-		for {
-			_, sendErr = unix.SendmsgN(int(fd), msg, oob, nil, unix.MSG_NOSIGNAL)
-			if sendErr != unix.EINTR {
-				return sendErr != unix.EAGAIN
-			}
-		}
-	}
+	m := getSockMsg(msg)
+	m.attach(fds)
+	defer m.put()
+	return s.sendMsg(m)
+}
+
+// signal is send of a message of a few bytes, which costs no memory.
+func (s *socket) signal(b ...byte) error {
+	m := sockMsgs.Get().(*sockMsg)
+	n := copy(m.small[:], b)
+	m.iov.Base = &m.small[0]
+	m.iov.SetLen(n)
+	m.hdr = unix.Msghdr{Iov: &m.iov}
+	m.hdr.SetIovlen(1)
+	defer m.put()
+	return s.sendMsg(m)
+}
+
+func (s *socket) sendMsg(m *sockMsg) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
+	s.tx.msg = m
+	defer func() { s.tx.msg = nil }()
 	// The deadline is set only for the rare send that has to wait.
-	if err := s.rc.Write(func(fd uintptr) bool { try(fd); return true }); err != nil {
+	if err := s.rc.Write(s.tx.once); err != nil {
 		return pollError(err)
 	}
-	if sendErr == unix.EAGAIN {
+	if s.tx.err == unix.EAGAIN {
 		if err := s.f.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 			return err
 		}
-		err := s.rc.Write(try)
+		err := s.rc.Write(s.tx.until)
 		_ = s.f.SetWriteDeadline(time.Time{})
 		if err != nil {
 			s.shutdown()
 			return fmt.Errorf("the peer does not read its control socket: %w", pollError(err))
 		}
 	}
+	sendErr := s.tx.err
 	switch sendErr {
 	case nil:
 		return nil
@@ -153,58 +170,93 @@ func (s *socket) send(msg []byte, fds []int) error {
 	return os.NewSyscallError("sendmsg", sendErr)
 }
 
+// An outgoing message is on its way. The functions are made once, as those of incoming.
+type outgoing struct {
+	msg   *sockMsg
+	err   error
+	once  func(fd uintptr) bool
+	until func(fd uintptr) bool // not EAGAIN
+}
+
+func (o *outgoing) init() {
+	o.once = func(fd uintptr) bool { o.err = o.msg.send(fd); return true }
+	o.until = func(fd uintptr) bool { o.err = o.msg.send(fd); return o.err != unix.EAGAIN }
+}
+
 // recv waits for the next message and returns its length and the descriptors
 // that came with it, which the caller must close; they are close-on-exec. At
 // hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
 // or brings more than maxFDs descriptors is an ErrProtocol.
 func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
-	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
-	var oobn, flags int
-	var recvErr error
-	reset := false
-	err = s.rc.Read(func(fd uintptr) bool {
-		for {
-			n, oobn, flags, _, recvErr = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
-			switch {
-			case recvErr == unix.EINTR:
-			case recvErr == unix.ECONNRESET && !reset:
-				// The peer closed without reading all that we sent. What it had
-				// sent itself is still queued behind this error.
-				reset = true
-			default:
-				return recvErr != unix.EAGAIN
-			}
-		}
-	})
+	rx := &s.rx
+	rx.buf, rx.reset = buf, false
+	err = s.rc.Read(rx.until)
+	n, fds, recvErr := rx.n, rx.fds, rx.err
+	rx.buf, rx.n, rx.fds, rx.err = nil, 0, nil, nil
 	if err != nil {
 		return 0, nil, pollError(err)
 	}
-	if recvErr == unix.ECONNRESET {
-		return 0, nil, io.EOF
+	return n, fds, recvErr
+}
+
+// An incoming message is what recv waits for.
+type incoming struct {
+	buf   []byte
+	n     int
+	fds   []int
+	err   error
+	reset bool
+	until func(fd uintptr) bool // there is one, or an error
+}
+
+func (in *incoming) init() { in.until = in.try }
+
+func (in *incoming) try(fd uintptr) bool {
+	m := getSockMsg(in.buf)
+	defer m.put()
+	for {
+		var err error
+		in.n, err = m.recv(fd)
+		switch {
+		case err == unix.EAGAIN:
+			return false
+		case err == nil:
+			in.fds, in.err = m.rights()
+			in.check(int(m.hdr.Flags))
+			return true
+		case err != unix.ECONNRESET:
+			in.err = os.NewSyscallError("recvmsg", err)
+			return true
+		case in.reset:
+			in.err = io.EOF
+			return true
+		}
+		// The peer closed without reading all that we sent. What it had sent
+		// itself is still queued behind this error.
+		in.reset = true
 	}
-	if recvErr != nil {
-		return 0, nil, os.NewSyscallError("recvmsg", recvErr)
-	}
-	fds, err = parseRights(oob[:oobn])
+}
+
+// check checks what has come.
+func (in *incoming) check(flags int) {
 	switch {
-	case err != nil:
+	case in.err != nil:
 	case flags&unix.MSG_TRUNC != 0:
-		err = fmt.Errorf("message longer than %d bytes: %w", len(buf), verbs.ErrProtocol)
-	case flags&unix.MSG_CTRUNC != 0 && len(fds) < maxFDs:
+		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
+	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < maxFDs:
 		// The kernel stopped half-way for want of descriptor numbers.
-		err = fmt.Errorf("cannot take the descriptors of a message (raise RLIMIT_NOFILE): %w", os.NewSyscallError("recvmsg", unix.EMFILE))
+		in.err = fmt.Errorf("cannot take the descriptors of a message (raise RLIMIT_NOFILE): %w", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
-		err = fmt.Errorf("more than %d descriptors in a message: %w", maxFDs, verbs.ErrProtocol)
-	case n == 0 && len(fds) > 0:
-		err = fmt.Errorf("descriptors without a message: %w", verbs.ErrProtocol)
-	case n == 0:
-		err = io.EOF
+		in.err = fmt.Errorf("more than %d descriptors in a message: %w", maxFDs, verbs.ErrProtocol)
+	case in.n == 0 && len(in.fds) > 0:
+		in.err = fmt.Errorf("descriptors without a message: %w", verbs.ErrProtocol)
+	case in.n == 0:
+		in.err = io.EOF
 	}
-	if err != nil {
-		closeFDs(fds)
-		return 0, nil, err
+	if in.err != nil {
+		closeFDs(in.fds)
+		in.n, in.fds = 0, nil
 	}
-	return n, fds, nil
 }
 
 // pollError is err of a RawConn as the os package would give it: its poller's
@@ -316,8 +368,12 @@ func (s *socket) close() error {
 	return err
 }
 
-// peerCred returns who the peer was when it connected, or when it began to listen.
+// peerCred returns who the peer of a connected socket was when it connected, or when it
+// began to listen. That does not change.
 func (s *socket) peerCred() (pid int32, uid uint32, err error) {
+	if cred := s.cred.Load(); cred != nil {
+		return cred.Pid, cred.Uid, nil
+	}
 	var cred *unix.Ucred
 	var optErr error
 	err = s.rc.Control(func(fd uintptr) {
@@ -329,5 +385,6 @@ func (s *socket) peerCred() (pid int32, uid uint32, err error) {
 	if optErr != nil {
 		return 0, 0, os.NewSyscallError("getsockopt", optErr)
 	}
+	s.cred.Store(cred)
 	return cred.Pid, cred.Uid, nil
 }
