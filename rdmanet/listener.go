@@ -366,6 +366,9 @@ func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, 
 	if err != nil {
 		return nil, err
 	}
+	// The client has to be woken by the answer before it can say anything, which takes
+	// longer than polling lasts and in one process waits for whoever polls.
+	c.waiter[dirRead].budget = spinBudget{}
 	ctx := l.ctx
 	if l.reusePort {
 		ctx = context.WithoutCancel(ctx) // who was answered may think that it is connected

@@ -23,7 +23,7 @@ const (
 
 // A spinBudget decides whether to poll before parking: yes, until a poll finds
 // nothing; then again after a short park, or if it keeps finding nothing, after
-// ever more of them.
+// ever more of them. The zero value begins with a park.
 type spinBudget struct {
 	on     bool
 	misses uint8

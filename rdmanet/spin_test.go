@@ -42,6 +42,14 @@ func TestSpinBudget(t *testing.T) {
 	require.True(t, b.on, "a hit forgives")
 }
 
+// TestAcceptedBeginsWithAPark: nothing comes from a client that has yet to wake up.
+func TestAcceptedBeginsWithAPark(t *testing.T) {
+	client, server := pair(t)
+	require.True(t, client.waiter[dirRead].budget.on)
+	require.False(t, server.waiter[dirRead].budget.on)
+	require.True(t, server.waiter[dirWrite].budget.on)
+}
+
 // TestSetBusyPoll: the setting overrules what polling has paid so far.
 func TestSetBusyPoll(t *testing.T) {
 	c, _ := pair(t)
