@@ -88,6 +88,20 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	case src.Port() != 0:
 		return id.bind(netip.AddrPortFrom(from, src.Port()))
 	}
+	if p := idlePorts.take(id.dev, from); p != nil {
+		id.dialFD, id.local = p.fd, p.addr
+	} else if err := id.claimEphemeral(from); err != nil {
+		return err
+	}
+	// On a line, too, it has a port of its own: servers tell connections apart by it.
+	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
+		id.sock = ln.sock
+	}
+	return nil
+}
+
+// claimEphemeral takes an ephemeral port of an address of this host.
+func (id *cmID) claimEphemeral(from netip.Addr) error {
 	local, err := isLocal(from)
 	if err != nil {
 		return err
@@ -95,14 +109,8 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	if !local {
 		return bindError(netip.AddrPortFrom(from, 0), unix.EADDRNOTAVAIL, "not an address of this host")
 	}
-	// On a line, too: servers tell connections apart by the port.
-	if id.dialFD, id.local, err = bindEphemeral(id.dev.name, from); err != nil {
-		return err
-	}
-	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
-		id.sock = ln.sock
-	}
-	return nil
+	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from)
+	return err
 }
 
 func (id *cmID) ResolveRoute(time.Duration) error {

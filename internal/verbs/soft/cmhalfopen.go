@@ -152,7 +152,7 @@ const hangUpTime = 50 * time.Millisecond
 
 // holds says whether a dialer, the one on a line by all we know, has the port of src.
 func (l *listener) holds(src netip.AddrPort) bool {
-	taken, err := nameTaken(dialerName(l.id.dev.name, src))
+	taken, err := l.probe.taken(dialerName(l.id.dev.name, src))
 	return taken || err != nil // without descriptors nobody can tell
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
-	"golang.org/x/sys/unix"
 )
 
 // cmState is where a cmID stands (rdma_cm's enum rdma_cm_state).
@@ -165,7 +164,7 @@ func (id *cmID) Close() error {
 		close(id.done)
 	}
 	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
-	claim, dialFD, companion := id.claim, id.dialFD, id.companion
+	claim, dialFD, local, companion := id.claim, id.dialFD, id.local, id.companion
 	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
 	id.confirmed()
 	id.mu.Unlock()
@@ -190,7 +189,7 @@ func (id *cmID) Close() error {
 		claim.release()
 	}
 	if dialFD >= 0 {
-		unix.Close(dialFD)
+		idlePorts.put(id.dev, local, dialFD)
 	}
 	if was >= cmAccepting && sock != nil {
 		sock.line.done(qp == nil || qp.isClosed())

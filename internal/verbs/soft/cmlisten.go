@@ -47,6 +47,8 @@ type listener struct {
 	strangers   timeoutList // that have to send a request
 	unconfirmed timeoutList // accepted ids that wait for RTU
 	unused      timeoutList // lines that wait for a request
+
+	probe nameProbe // for the ports of dialers on lines
 }
 
 func (id *cmID) Listen(backlog int) error {
@@ -177,6 +179,7 @@ func (l *listener) close() {
 	}
 	l.mu.Unlock()
 	l.sock.close()
+	l.probe.close()
 }
 
 // accepts says whether a dialer of dst may have come to this listener.
