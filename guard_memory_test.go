@@ -6,7 +6,9 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"net/http"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -40,6 +42,34 @@ func TestGuardHTTPAllocations(t *testing.T) {
 			assert.LessOrEqual(t, rdma, tcp+3)
 		})
 	}
+}
+
+// TestGuardDial bounds what it costs in memory to dial, echo and close, both ends
+// together, where the connection before has left a line. Now and then a dial comes before
+// that is idle, and makes another: the least of a few rounds has none of those.
+func TestGuardDial(t *testing.T) {
+	guarded(t)
+	at := siteFor(t, "one")
+	const rounds, n, size = 10, 40, 64
+	message := append(job{kind: jobEchoAtOnce, size: size, count: 1}.bytes(), make([]byte, size)...)
+	back := make([]byte, size)
+	allocations, bytes := uint64(math.MaxUint64), uint64(math.MaxUint64)
+	var before, after runtime.MemStats
+	for range rounds {
+		runtime.ReadMemStats(&before)
+		for range n {
+			conn, err := dial(t.Context(), "rdma", at.Jobs["rdma"])
+			require.NoError(t, err)
+			exchange(smoke{t}, conn, message, back)
+			require.NoError(t, conn.Close())
+		}
+		runtime.ReadMemStats(&after)
+		allocations = min(allocations, after.Mallocs-before.Mallocs)
+		bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
+	}
+	t.Logf("%d allocations and %d bytes a connection", allocations/n, bytes/n)
+	atMostEach(t, 270, allocations, n, "allocations")
+	atMostEach(t, 25<<10, bytes, n, "bytes")
 }
 
 // TestGuardIdle bounds what an end of an idle connection holds, in processes that do
