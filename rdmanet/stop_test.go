@@ -111,7 +111,7 @@ func TestStopRounds(t *testing.T) {
 
 // TestTwoProcessStopDialing stops a process that dials, at random moments, for longer
 // than its handshake may take: its Dials succeed or fail for that reason, and the
-// listener serves others.
+// listener serves others. Only the first connection of a line has a handshake to give up.
 func TestTwoProcessStopDialing(t *testing.T) {
 	rounds := scale(20)
 	seed := testSeed(t)
@@ -172,9 +172,6 @@ func TestTwoProcessStopDialing(t *testing.T) {
 	}
 	stats := l.Stats()
 	t.Logf("%d Dials and %d connections of %d rounds failed, the listener gave up %d handshakes", late, failed.Load(), rounds, stats.Failed)
-	if !testing.Short() {
-		require.Positive(t, stats.Failed, "nobody was stopped in a Dial")
-	}
 	r.kill()
 	require.NoError(t, l.Close())
 	<-served
