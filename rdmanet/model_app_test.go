@@ -119,7 +119,7 @@ func (e *modelEnd) writer() {
 		}
 		size := e.amount()
 		var err error
-		if m.explored == nil && m.c.intn(8) == 0 {
+		if m.set.commits && m.c.intn(8) == 0 {
 			m.tell("calls Reserve(%d)", size)
 			var b []byte
 			if b, err = c.Reserve(size); err == nil {
@@ -207,6 +207,9 @@ func (e *modelEnd) control() {
 				m.tell("calls SetReadBuffer")
 				_ = c.SetReadBuffer(MinReadBuffer << m.c.intn(6))
 			case 4:
+				if !m.set.beats {
+					break
+				}
 				m.tell("asks for a sign of life")
 				if _, err := c.heard(); err == nil {
 					c.ask()

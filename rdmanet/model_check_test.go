@@ -40,7 +40,7 @@ func (e *modelEnd) checkTrust() {
 // checkReceives: what was reaped is posted again, whether or not the application reads.
 func (e *modelEnd) checkReceives() {
 	c, d := e.conn, &e.dev
-	if d.failed || c.has(flagFailed) || c.deaf {
+	if d.failed || c.has(flagFailed|flagGone) || c.deaf {
 		return
 	}
 	if n := d.recvs.len() + d.recvCQ.wcs.len() + c.reaped; n != int(e.m.set.depth) {
@@ -77,7 +77,7 @@ func (e *modelEnd) checkSleepers() {
 		if t == nil || !t.asleep() {
 			continue
 		}
-		why := ""
+		why, free := "", c.send.Free() >= c.leastRoom() && c.send.Slots() > 0
 		switch {
 		case d.recvCQ.wcs.len() > 0 && !c.deaf:
 			why = "completions of receives"
@@ -89,9 +89,9 @@ func (e *modelEnd) checkSleepers() {
 			why = "the end of the stream"
 		case act == actWriter && c.has(flagPeerClosed|flagWriteShut):
 			why = "nobody to write to"
-		case act == actWriter && c.send.Free() > 0 && c.send.Slots() > 0 && d.sendCQ.wcs.len() > 0:
+		case act == actWriter && free && d.sendCQ.wcs.len() > 0:
 			why = "completions of sends"
-		case act == actWriter && c.send.Free() > 0 && c.send.Slots() > 0 && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
+		case act == actWriter && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
 			why = "room"
 		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.has(flagGone|flagPeerClosed):
 			switch {
@@ -115,7 +115,7 @@ func (e *modelEnd) judgeRead(err error) {
 	switch {
 	case err == io.EOF:
 		if ok = e.closedRead; !ok {
-			ok = p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && e.read == p.sent
+			ok = p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && e.read == p.conn.txStats.bytes
 		}
 	case errors.Is(err, net.ErrClosed):
 		ok = e.closed
@@ -127,7 +127,7 @@ func (e *modelEnd) judgeRead(err error) {
 		ok = p.said[ring.KindClose] > 0
 	}
 	if !ok {
-		e.m.fail("Read of %v ends with %v after %d of %d bytes; the peer has said %v", e, err, e.read, p.sent, p.said)
+		e.m.fail("Read of %v ends with %v after %d of %d bytes; the peer has said %v", e, err, e.read, p.conn.txStats.bytes, p.said)
 	}
 }
 
@@ -142,7 +142,8 @@ func (e *modelEnd) judgeWrite(err error) {
 	case errors.Is(err, syscall.ETIMEDOUT):
 		ok = !e.conn.ep.sameHost && p.dev.failed
 	case errors.Is(err, syscall.ECONNRESET):
-		ok = p.said[ring.KindReset] > 0 || p.dev.disconnected
+		// That the peer has closed arrives before it goes.
+		ok = p.said[ring.KindReset] > 0 || p.dev.disconnected && (p.said[ring.KindClose] == 0 || p.killed || p.cut)
 	case errors.Is(err, syscall.EPIPE):
 		ok = p.said[ring.KindClose] > 0 || e.closedWrite
 	}
@@ -161,14 +162,18 @@ func (m *model) checkEnd() {
 		if e.killed {
 			continue
 		}
-		if !p.killed && !p.unsure && p.wrote != p.sent {
-			m.fail("%v has sent %d bytes, and its Writes say %d", p, p.sent, p.wrote)
+		sent := p.conn.txStats.bytes
+		if !p.killed && !p.dev.refused && p.conn.sums == nil && sent != p.sent {
+			m.fail("%v has sent %d bytes and takes them for %d", p, p.sent, sent)
+		}
+		if !p.killed && !p.dev.refused && !p.unsure && p.wrote != sent {
+			m.fail("%v has sent %d bytes, and its Writes say %d", p, sent, p.wrote)
 		}
 		orderly := p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && p.said[ring.KindReset] == 0 && !p.plan.abort
 		undisturbed := !p.killed && !e.cut && !e.plan.abort && e.said[ring.KindReset] == 0
 		if orderly && undisturbed && !e.closedRead && !errors.Is(e.readEnd, net.ErrClosed) {
-			if e.readEnd != io.EOF || e.read != p.sent {
-				m.fail("%v ended in good order after %d bytes; %v has read %d, and then %v", p, p.sent, e, e.read, e.readEnd)
+			if e.readEnd != io.EOF || e.read != sent {
+				m.fail("%v ended in good order after %d bytes; %v has read %d, and then %v", p, sent, e, e.read, e.readEnd)
 			}
 		}
 	}
@@ -177,9 +182,9 @@ func (m *model) checkEnd() {
 // modelCoverage counts what has come about. A model that gets into no trouble tests
 // nothing.
 type modelCoverage struct {
-	Models, Parks, Stalls, Grown, Resets, Ends, Kills, Cuts uint64
-	Wraps, NoSlots, NoRoom, TornCredits, Ahead, Coalesced   uint64
-	fewestSlots                                             int
+	Models, Parks, Stalls, Grown, Resets, Ends, Kills, Cuts, Sums uint64
+	Wraps, NoSlots, NoRoom, TornCredits, Ahead, Coalesced         uint64
+	fewestSlots                                                   int
 }
 
 // look counts, after a step, what an end is up against.
@@ -211,6 +216,7 @@ func (c *modelCoverage) count(m *model) {
 		c.Ends += uint64(e.said[ring.KindFIN] + e.said[ring.KindClose])
 		c.Kills += bit(e.killed)
 		c.Cuts += bit(e.cut)
+		c.Sums += bit(conn.sums != nil)
 	}
 }
 
@@ -224,7 +230,7 @@ func bit(b bool) uint64 {
 func (c *modelCoverage) add(o *modelCoverage) {
 	for _, n := range []struct{ to, from *uint64 }{
 		{&c.Models, &o.Models}, {&c.Parks, &o.Parks}, {&c.Stalls, &o.Stalls}, {&c.Grown, &o.Grown}, {&c.Resets, &o.Resets},
-		{&c.Ends, &o.Ends}, {&c.Kills, &o.Kills}, {&c.Cuts, &o.Cuts}, {&c.Wraps, &o.Wraps}, {&c.NoSlots, &o.NoSlots},
+		{&c.Ends, &o.Ends}, {&c.Kills, &o.Kills}, {&c.Cuts, &o.Cuts}, {&c.Sums, &o.Sums}, {&c.Wraps, &o.Wraps}, {&c.NoSlots, &o.NoSlots},
 		{&c.NoRoom, &o.NoRoom}, {&c.TornCredits, &o.TornCredits}, {&c.Ahead, &o.Ahead}, {&c.Coalesced, &o.Coalesced},
 	} {
 		*n.to += *n.from

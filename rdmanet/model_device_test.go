@@ -61,6 +61,7 @@ type simDevice struct {
 
 	failed       bool           // the QP is in ERR
 	status       verbs.WCStatus // of the request that failed, 0 if none did
+	refused      bool           // a post, for that
 	destroyed    bool           // and is no more
 	disconnected bool           // by this end, or by a fault
 	asked        atomic.Bool    // Disconnect was called, and has not been done
@@ -191,6 +192,10 @@ func (q simQP) State() verbs.QPState {
 func (q simQP) PostSend(wrs []verbs.SendWR) (int, error) {
 	d := q.d
 	d.m.yield(placePost)
+	if d.failed && d.m.set.refuses {
+		d.refused = true
+		return 0, verbs.ErrState
+	}
 	for i := range wrs {
 		if d.posted-d.freed >= simDepth {
 			d.m.fail("invariant 5: a post beyond the send queue")
@@ -229,6 +234,9 @@ func (d *simDevice) gather(list []verbs.SGE) []byte {
 func (q simQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	d := q.d
 	d.m.yield(placePost)
+	if d.failed && d.m.set.refuses {
+		return 0, verbs.ErrState
+	}
 	n := d.m.fault.receives(d, len(wrs))
 	for i := range wrs[:n] {
 		d.recvs.push(simRecv{wrs[i].WRID, d.gather(wrs[i].SGList)})

@@ -97,17 +97,19 @@ func (m *model) tell(format string, args ...any) {
 // A modelLab runs models one after the other.
 type modelLab struct {
 	memory   memoryPool
-	salt     uint64
-	steps    int // of all
+	salt     uint64 // no two runs send the same bytes, as memory is used again
+	steps    int    // of all
 	trace    bool
 	explores bool
 	lines    []string // of the last run, if trace
+	set      modelSettings
 	seen     modelCoverage
 }
 
 // chooseModel draws what a model is made of.
 func chooseModel(c chooser) modelSettings {
 	s := modelSettings{depth: uint32(ring.MinDepth + c.intn(2)*c.intn(200)), steps: 200 + c.intn(3000), late: c.intn(8) == 0}
+	s.checksum, s.refuses, s.beats, s.commits = c.intn(4) == 0, c.intn(4) == 0, c.intn(2) == 0, c.intn(2) == 0
 	if s.late {
 		s.depth, s.steps = ring.MinDepth, 4000
 	}
@@ -122,12 +124,16 @@ func chooseModel(c chooser) modelSettings {
 		s.most[i] = s.first[i] << (c.intn(2) * c.intn(4))
 		p := &s.plan[i]
 		some := func(oneIn int) int {
-			if c.intn(oneIn) > 0 || s.late {
+			if c.intn(oneIn) > 0 {
 				return 0
 			}
 			return 1 + c.intn(s.steps)
 		}
-		p.fin, p.close, p.closeRead = some(8), some(4), some(16)
+		p.close = some(4)
+		if s.late {
+			continue
+		}
+		p.fin, p.closeRead = some(8), some(16)
 		p.abort = p.close > 0 && c.intn(4) == 0
 		p.kill, p.cut = some(24), some(24)
 	}
@@ -160,6 +166,9 @@ func (l *modelLab) runWith(c chooser, set modelSettings, f fault, x *explorer) (
 	}()
 	m = newModel(c, set, f, l)
 	m.trace.on, m.explored = l.trace, x
+	if l.trace {
+		l.set = set
+	}
 	if x != nil {
 		x.run(m)
 	} else {
@@ -169,7 +178,7 @@ func (l *modelLab) runWith(c chooser, set modelSettings, f fault, x *explorer) (
 }
 
 // TestModel runs seeded models. MODEL_STEPS makes it longer, as make model does;
-// MODEL_SEED replays one.
+// MODEL_SEED replays one seed, or with MODEL_STEPS begins there.
 func TestModel(t *testing.T) {
 	steps, workers := 1_000_000, 1
 	if raceEnabled {
@@ -188,7 +197,9 @@ func TestModel(t *testing.T) {
 	if v := os.Getenv(modelSeedVar); v != "" {
 		seed, err := strconv.ParseUint(v, 0, 64)
 		require.NoError(t, err, modelSeedVar)
-		first, last, workers = seed, seed, 1
+		if first = seed; os.Getenv(modelStepsVar) == "" {
+			last, workers = seed, 1
+		}
 	}
 	var next, done atomic.Uint64
 	var stop atomic.Bool
@@ -231,7 +242,7 @@ func TestModel(t *testing.T) {
 	}
 	for what, n := range map[string]uint64{
 		"sleeps": seen.Parks, "writers without room": seen.Stalls, "rings grown": seen.Grown, "resets": seen.Resets,
-		"ends": seen.Ends, "kills": seen.Kills, "cuts": seen.Cuts, "wraps": seen.Wraps, "writers without slots": seen.NoSlots,
+		"ends": seen.Ends, "kills": seen.Kills, "checksums": seen.Sums, "cuts": seen.Cuts, "wraps": seen.Wraps, "writers without slots": seen.NoSlots,
 		"full send queues": seen.NoRoom, "credits that change while read": seen.TornCredits,
 		"bytes placed ahead": seen.Ahead, "several completions at once": seen.Coalesced,
 	} {
@@ -244,7 +255,7 @@ func TestModel(t *testing.T) {
 // the seed with all taken out that can be.
 func report(t *testing.T, lab *modelLab, seed uint64, failure *modelFailure) {
 	rec := &modelRecorder{chooser: newModelSeed(seed)}
-	if again := lab.run(rec, faultNone); again == nil || again.what != failure.what {
+	if again := lab.run(rec, faultNone); again == nil || again.step != failure.step || again.kind() != failure.kind() {
 		t.Errorf("seed %d is not deterministic: first %v, then %v", seed, failure, again)
 		return
 	}
@@ -252,8 +263,8 @@ func report(t *testing.T, lab *modelLab, seed uint64, failure *modelFailure) {
 	lab.trace = true
 	last := lab.run(&modelScript{choices: short}, faultNone)
 	lines := lab.lines[max(0, len(lab.lines)-60):]
-	t.Errorf("seed %d, step %d: %s\nreplay with %s=%d go test -run 'TestModel$' ./rdmanet\nof %d choices %d are left, which end at step %d with: %s\nthe last steps:\n%s",
-		seed, failure.step, failure.what, modelSeedVar, seed, len(rec.choices), len(short), last.step, last.what, strings.Join(lines, "\n"))
+	t.Errorf("seed %d, step %d: %s\nreplay with %s=%d go test -run 'TestModel$' ./rdmanet\nof %d choices %d are left, which end at step %d with: %s\nsettings: %+v\nthe last steps:\n%s",
+		seed, failure.step, failure.what, modelSeedVar, seed, len(rec.choices), len(short), last.step, last.what, lab.set, strings.Join(lines, "\n"))
 }
 
 // kind is what two failures have in common if they are the same.

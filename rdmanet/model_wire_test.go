@@ -35,7 +35,11 @@ func (e *modelEnd) posting(w *simWR) {
 	if w.op == verbs.WRSend {
 		imm = binary.BigEndian.Uint32(w.data)
 	}
-	bell, err := ring.ParseDoorbell(imm)
+	parse := ring.ParseDoorbell
+	if e.conn.sums != nil {
+		parse = ring.ParseFramedDoorbell
+	}
+	bell, err := parse(imm)
 	if err != nil {
 		e.m.fail("%v posts the doorbell %#08x: %v", e, imm, err)
 	}
@@ -50,8 +54,12 @@ func (e *modelEnd) posting(w *simWR) {
 		if w.at != e.sent-uint64(bell.Len) && w.op == verbs.WRRDMAWriteWithImm {
 			e.m.seen.Wraps++
 		}
-		if e.sent != e.placing {
-			e.m.fail("invariant 1: %v announces %d bytes of the stream and writes %d", e, e.sent, e.placing)
+		if padding := e.sent - e.placing; padding > 0 && (e.conn.sums == nil || padding >= ring.FrameAlign) {
+			e.m.fail("invariant 1: %v announces %d bytes and writes %d", e, e.sent, e.placing)
+		}
+		e.placing = e.sent
+		if e.conn.send.ControlSlots() < ring.ControlReserve {
+			e.m.fail("invariant 2: data of %v takes a receive that is kept for control messages", e)
 		}
 	}
 	if d.failed || peer.dev.failed || peer.conn == nil {
@@ -152,15 +160,36 @@ func (e *modelEnd) placeAhead() {
 	}
 }
 
-// writtenMeanwhile may have the peer's next credit written between two looks at memory.
+// creditToCome says that request n writes a credit that is not placed.
+func (e *modelEnd) creditToCome(n uint64) bool {
+	w := e.dev.wr(n)
+	return !w.placed && w.op != verbs.WRSend && len(w.data) >= ring.CreditLen && e.ringOffset(w) < 0
+}
+
+// writtenMeanwhile may have the peer's next credit written between two looks at memory,
+// or one word of it.
 func (d *simDevice) writtenMeanwhile() {
-	if d.m.current == nil || d.peer.conn == nil || !d.peer.mayPlace() {
+	e, m := d.peer, d.m
+	if m.current == nil || e.conn == nil || !e.mayPlace() {
 		return
 	}
-	if n, ok := d.peer.firstUnplaced(); ok && d.peer.ringOffset(d.peer.dev.wr(n)) < 0 && d.m.c.intn(2) == 0 {
-		d.m.seen.TornCredits++
-		d.m.tell("finds request %d of the peer being placed", n)
-		d.peer.place(n)
+	n := e.dev.executed
+	for ; n < e.dev.posted && !e.creditToCome(n); n++ {
+	}
+	if n == e.dev.posted || m.c.intn(2) > 0 {
+		return
+	}
+	for before := e.dev.executed; before < n; before++ {
+		e.place(before)
+	}
+	w := e.dev.wr(n)
+	m.seen.TornCredits++
+	word := m.c.intn(len(w.data)/8 + 1)
+	m.tell("finds word %d of request %d of the peer being placed", word, n)
+	if 8*word == len(w.data) {
+		e.place(n)
+	} else {
+		copy(d.mrs[w.rkey-1].buf[ring.CreditOffset+8*word:], w.data[8*word:8*word+8])
 	}
 }
 

@@ -71,6 +71,10 @@ type modelSettings struct {
 	plan        [2]modelPlan
 	steps       int  // before all comes to its end
 	small       bool // messages are small, so that slots run out before bytes
+	checksum    bool
+	refuses     bool // a QP in ERR takes no requests, against the specification
+	beats       bool // keepalive asks now and then
+	commits     bool // Reserve and Commit are called as well as Write
 	late        bool // no request of one end completes before all comes to its end
 }
 
@@ -174,7 +178,7 @@ func newModel(c chooser, set modelSettings, f fault, l *modelLab) *model {
 		s := sizes{
 			host:  ringSizes{set.first[i], set.most[i]},
 			net:   ringSizes{set.first[i], set.most[i]},
-			depth: set.depth,
+			depth: set.depth, checksum: set.checksum,
 		}
 		ep, err := newEndpoint(simID{&e.dev}, s, quiet)
 		if err != nil {

@@ -59,7 +59,7 @@ func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
 			return false
 		}
 	}
-	if n > 0 && !c.has(flagFailed) { // a peer that failed us gets no more to use
+	if n > 0 && !c.has(flagFailed|flagGone) { // a peer that failed us gets no more to use
 		if err := c.repost(wcs[:n]); err != nil {
 			c.repostFailed(err)
 		}
@@ -160,13 +160,13 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 	}
 }
 
-// repostFailed is postFailed for receives. What the peer sent before it left is in the
-// CQ and still belongs to the reader.
+// repostFailed is postFailed for receives. What the peer sent before it left, perhaps that
+// it closed, is in the CQ; behind it come the receives that are flushed.
 func (c *Conn) repostFailed(err error) {
 	if c.ep.up() {
 		c.fail(syscall.ECONNABORTED, err)
 	} else {
-		c.failGone()
+		c.flags.Or(flagGone)
 	}
 }
 
