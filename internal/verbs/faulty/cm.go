@@ -1,0 +1,202 @@
+package faulty
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+)
+
+// CMID is a verbs.CMID over another, whose events come late, in their order.
+type CMID struct {
+	verbs.CMID
+	d      *Driver
+	self   verbs.CMID // the CMID as its user has it
+	events event.Queue
+
+	mu   sync.Mutex
+	dice *dice
+}
+
+// A sharer is a CMID over one that is a verbs.ListenSharer.
+type sharer struct {
+	*CMID
+	below verbs.ListenSharer
+}
+
+func (s sharer) SetCompanion(f *os.File) error { return s.below.SetCompanion(f) }
+func (s sharer) Companion() *os.File           { return s.below.Companion() }
+
+// CreateID implements verbs.Driver.
+func (d *Driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {
+	if err := d.serves(device); err != nil {
+		return nil, err
+	}
+	if err := d.ask(CreateID); err != nil {
+		return nil, err
+	}
+	id := d.newID(sink)
+	below, err := d.under.CreateID(d.device, id.deliver)
+	if err != nil {
+		return nil, err
+	}
+	return id.over(below), nil
+}
+
+func (d *Driver) newID(sink verbs.CMSink) *CMID {
+	id := &CMID{d: d, dice: d.newDice()}
+	id.events.Init(sink)
+	return id
+}
+
+// over completes an id and returns it as its user is to have it.
+func (id *CMID) over(below verbs.CMID) verbs.CMID {
+	id.CMID, id.self = below, id
+	if s, ok := below.(verbs.ListenSharer); ok {
+		id.self = sharer{id, s}
+	}
+	id.d.made(kindID)
+	id.d.mu.Lock()
+	id.d.ids[id] = struct{}{}
+	id.d.mu.Unlock()
+	return id.self
+}
+
+// deliver is the sink of the id below.
+func (id *CMID) deliver(ev verbs.CMEvent) {
+	if ev.Type == verbs.CMConnectRequest {
+		id.request(ev)
+		return
+	}
+	ev.ID = id.self
+	if id.judge(&ev) && id.events.Push(ev) {
+		id.hand()
+	}
+}
+
+// request passes a request on, together with an id over the new one.
+func (id *CMID) request(ev verbs.CMEvent) {
+	child := id.d.newID(id.events.Sink())
+	child.events.Hold() // until the request is delivered
+	below := ev.ID
+	ev.ID, ev.ListenID = child.over(below), id.self
+	below.SetSink(child.deliver)
+	if !id.judge(&ev) || !id.events.PushThen(ev, func(bool) { child.events.Release() }) {
+		_ = ev.ID.Close() // nobody is there to take it
+		return
+	}
+	id.hand()
+}
+
+// judge has a test see the event; false drops it.
+func (id *CMID) judge(ev *verbs.CMEvent) bool {
+	if f := id.d.onEvent.Load(); f != nil {
+		return (*f)(ev)
+	}
+	return true
+}
+
+// hand hands over what is queued, on this goroutine of the driver's or later.
+func (id *CMID) hand() {
+	id.mu.Lock()
+	delay := id.dice.delay()
+	id.mu.Unlock()
+	if delay > 0 {
+		time.AfterFunc(delay, id.events.Deliver)
+		return
+	}
+	id.events.Deliver()
+}
+
+// remove tells that the device was removed.
+func (id *CMID) remove() {
+	if id.events.Push(verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: id.self, Err: id.d.ask("")}) {
+		id.events.Deliver()
+	}
+}
+
+// SetSink implements verbs.CMID.
+func (id *CMID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
+
+// BindAddr implements verbs.CMID.
+func (id *CMID) BindAddr(addr netip.AddrPort) error {
+	if err := id.d.ask(BindAddr); err != nil {
+		return err
+	}
+	return id.CMID.BindAddr(addr)
+}
+
+// Listen implements verbs.CMID.
+func (id *CMID) Listen(backlog int) error {
+	if err := id.d.ask(Listen); err != nil {
+		return err
+	}
+	return id.CMID.Listen(backlog)
+}
+
+// ResolveAddr implements verbs.CMID.
+func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	if err := id.d.ask(ResolveAddr); err != nil {
+		return err
+	}
+	return id.CMID.ResolveAddr(src, dst, timeout)
+}
+
+// ResolveRoute implements verbs.CMID.
+func (id *CMID) ResolveRoute(timeout time.Duration) error {
+	if err := id.d.ask(ResolveRoute); err != nil {
+		return err
+	}
+	return id.CMID.ResolveRoute(timeout)
+}
+
+// Verbs implements verbs.CMID.
+func (id *CMID) Verbs() verbs.Context {
+	if ctx := id.d.contextOf(id.CMID.Verbs()); ctx != nil {
+		return ctx
+	}
+	return nil
+}
+
+// CreateQP implements verbs.CMID.
+func (id *CMID) CreateQP(on verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
+	p, ok := on.(*pd)
+	if !ok {
+		return nil, fmt.Errorf("the PD is not one of the id's Verbs(): %w", verbs.ErrInvalid)
+	}
+	return p.createQP(attr, func(attr *verbs.QPInitAttr) (verbs.QP, error) { return id.CMID.CreateQP(p.PD, attr) })
+}
+
+// Connect implements verbs.CMID.
+func (id *CMID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
+	if err := id.d.ask(Connect); err != nil {
+		return err
+	}
+	return id.CMID.Connect(param, timeout)
+}
+
+// Accept implements verbs.CMID.
+func (id *CMID) Accept(param *verbs.ConnParam) error {
+	if err := id.d.ask(Accept); err != nil {
+		return err
+	}
+	return id.CMID.Accept(param)
+}
+
+// Close implements verbs.CMID.
+func (id *CMID) Close() error {
+	id.d.mu.Lock()
+	delete(id.d.ids, id)
+	id.d.mu.Unlock()
+	err := id.d.gone(kindID, id.CMID.Close())
+	for _, ev := range id.events.Close() {
+		if ev.Type == verbs.CMConnectRequest {
+			_ = ev.ID.Close() // nobody is there to take it
+		}
+	}
+	return err
+}

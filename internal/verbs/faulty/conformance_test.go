@@ -1,0 +1,68 @@
+//go:build linux && (amd64 || arm64)
+
+package faulty_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	_ "github.com/rdmanet/go-rdmanet/internal/verbs/drivers"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+)
+
+// seedVar repeats a run; it is what a failed one has printed.
+const seedVar = "RDMANET_FAULT_SEED"
+
+var seed = func() uint64 {
+	if s, err := strconv.ParseUint(os.Getenv(seedVar), 10, 64); err == nil {
+		return s
+	}
+	return uint64(time.Now().UnixNano())
+}()
+
+const faultyName = "soft0-faulty"
+
+func newDriver(plan faulty.Plan) *faulty.Driver {
+	all := verbs.Drivers()
+	soft := slices.IndexFunc(all, func(d verbs.Driver) bool { return d.Name() == "soft" })
+	return faulty.New(faultyName, all[soft], "soft0", plan)
+}
+
+func TestMain(m *testing.M) {
+	d := newDriver(faulty.DefaultPlan(seed))
+	verbstest.ServePeerIfAsked(verbstest.Peer{Open: d.Open, Driver: d, Device: faultyName})
+	code := m.Run()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "to repeat: %s=%d\n", seedVar, seed)
+	}
+	os.Exit(code)
+}
+
+// TestConformance runs the suite that every driver passes over one that is late, out of
+// order and wakes for nothing.
+func TestConformance(t *testing.T) {
+	d := newDriver(faulty.DefaultPlan(seed))
+	verbstest.Run(t, verbstest.Config{
+		Open: func(t testing.TB) verbs.Context {
+			ctx, err := d.Open()
+			require.NoError(t, err)
+			return ctx
+		},
+		Driver: d,
+		Device: faultyName,
+		Peer: func(t testing.TB) *exec.Cmd {
+			cmd := verbstest.PeerCommand(t)
+			cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", seedVar, seed))
+			return cmd
+		},
+	})
+}

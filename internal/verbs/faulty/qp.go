@@ -1,0 +1,267 @@
+package faulty
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// QP is a verbs.QP over another. Its send queue is as long as was asked for, and what it
+// holds is free when the user has polled for it, which is later than below.
+type QP struct {
+	verbs.QP
+	pd             *pd
+	sendCQ, recvCQ *CQ
+	srq            *srq
+	num            uint32
+
+	posting sync.Mutex     // before the locks of CQs
+	doom    verbs.WCStatus // of the next request; guarded by posting
+	slots   slots
+
+	// What the next request to fail in a queue fails with; 0 leaves that to the device.
+	sendVerdict, recvVerdict atomic.Uint32
+}
+
+func (q *QP) open() {
+	q.num = q.QP.QPN()
+	if _, init, err := q.QP.Query(); err == nil {
+		q.slots.cap = uint64(init.Cap.MaxSendWR)
+		q.slots.all = init.SigAll
+	}
+	c := q.pd.ctx
+	c.mu.Lock()
+	c.qps[q.QP] = q
+	c.mu.Unlock()
+	q.sendCQ.add(q)
+	q.recvCQ.add(q)
+}
+
+// PD implements verbs.QP.
+func (q *QP) PD() verbs.PD { return q.pd }
+
+// Query implements verbs.QP.
+func (q *QP) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
+	attr, init, err := q.QP.Query()
+	if err == nil {
+		init.SendCQ, init.RecvCQ = q.sendCQ, q.recvCQ
+		if q.srq != nil {
+			init.SRQ = q.srq
+		}
+	}
+	return attr, init, err
+}
+
+// QPStats implements verbs.QPStatter.
+func (q *QP) QPStats() verbs.QPStats {
+	if s, ok := q.QP.(verbs.QPStatter); ok {
+		return s.QPStats()
+	}
+	return verbs.QPStats{}
+}
+
+// Modify implements verbs.QP.
+func (q *QP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	q.posting.Lock()
+	defer q.posting.Unlock()
+	err := q.QP.Modify(attr, mask)
+	if err == nil && mask&verbs.QPMaskState != 0 && attr.State == verbs.QPReset {
+		q.slots.reset()
+		q.sendCQ.forget(q.num)
+		q.recvCQ.forget(q.num)
+	}
+	return err
+}
+
+// PostSend implements verbs.QP.
+func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.posting.Lock()
+	defer q.posting.Unlock()
+	n, short := len(wrs), error(nil)
+	if q.pd.ctx.d.acquire.Load() != nil || q.pd.ctx.d.removed.Load() {
+		for n = 0; n < len(wrs); n++ {
+			if short = q.pd.ctx.d.ask(PostSend); short != nil {
+				break
+			}
+		}
+	}
+	if q.doom != verbs.WCSuccess && n > 0 {
+		q.lose(&wrs[0])
+		rest, err := q.QP.PostSend(wrs[1:n])
+		return rest + 1, firstOf(err, short)
+	}
+	took, err := q.post(wrs[:n])
+	return took, firstOf(err, short)
+}
+
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// post posts requests as far as there are slots.
+func (q *QP) post(wrs []verbs.SendWR) (int, error) {
+	if len(wrs) == 0 {
+		return 0, nil
+	}
+	switch q.QP.State() {
+	case verbs.QPRTS, verbs.QPSQD:
+	default:
+		return q.QP.PostSend(wrs)
+	}
+	room := q.slots.take(wrs)
+	n, err := q.QP.PostSend(wrs[:room])
+	if err != nil {
+		q.slots.giveBack(room - n)
+		return n, err
+	}
+	if n < len(wrs) {
+		return n, fmt.Errorf("%w: it holds %d requests", verbs.ErrQueueFull, q.slots.cap)
+	}
+	return n, nil
+}
+
+// PostRecv implements verbs.QP.
+func (q *QP) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	if err := q.pd.ctx.d.ask(PostRecv); err != nil {
+		return 0, err
+	}
+	return q.QP.PostRecv(wrs)
+}
+
+// FailNextSend has the next request that is posted fail with a status, without being
+// executed. A flush is not one to ask for.
+func (q *QP) FailNextSend(status verbs.WCStatus) {
+	q.posting.Lock()
+	defer q.posting.Unlock()
+	q.doom = status
+}
+
+// lose completes a request that is not executed with what it is doomed to, after all
+// that completed before. posting is held.
+func (q *QP) lose(wr *verbs.SendWR) {
+	status := q.doom
+	q.doom = verbs.WCSuccess
+	q.sendCQ.inject(verbs.WC{WRID: wr.WRID, Status: status, QPN: q.num})
+	q.toErrorLocked()
+}
+
+// FailSends moves the QP to ERR as a device does that found a request to be at fault: the
+// oldest one of the send queue completes with the status and all others are flushed. If
+// there is none it is the next.
+func (q *QP) FailSends(status verbs.WCStatus) {
+	q.sendVerdict.Store(uint32(status))
+	q.toError()
+}
+
+// FailReceives is FailSends for the receive queue.
+func (q *QP) FailReceives(status verbs.WCStatus) {
+	q.recvVerdict.Store(uint32(status))
+	q.toError()
+}
+
+func (q *QP) toError() {
+	q.posting.Lock()
+	defer q.posting.Unlock()
+	q.toErrorLocked()
+}
+
+func (q *QP) toErrorLocked() {
+	// It fails only for a QP that is closed, or not connected yet.
+	_ = q.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState)
+}
+
+// judge takes a completion of this QP in: what it says may be what a test asked for, and
+// a request of the send queue gives back slots when the user sees it.
+func (q *QP) judge(wc *verbs.WC, send bool) {
+	if wc.Status == verbs.WCSuccess {
+		return
+	}
+	verdict := &q.recvVerdict
+	if send {
+		verdict = &q.sendVerdict
+		q.slots.lift()
+	}
+	if v := verdict.Swap(0); v != 0 {
+		wc.Status = verbs.WCStatus(v)
+	}
+}
+
+// Close implements verbs.QP.
+func (q *QP) Close() error {
+	err := q.pd.ctx.d.gone(kindQP, q.QP.Close())
+	if err != nil {
+		return err
+	}
+	q.sendCQ.remove(q)
+	q.recvCQ.remove(q)
+	c := q.pd.ctx
+	c.mu.Lock()
+	delete(c.qps, q.QP)
+	c.mu.Unlock()
+	return nil
+}
+
+// slots are those of a send queue.
+type slots struct {
+	cap uint64
+	all bool // every request is signalled
+
+	mu     sync.Mutex
+	posted uint64
+	freed  uint64
+	marks  []uint64 // what signalled requests free, in order
+	lifted bool     // the QP failed, and takes what it is given
+}
+
+// take counts the first of wrs, as many as there is room for.
+func (s *slots) take(wrs []verbs.SendWR) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range wrs {
+		if !s.lifted && s.posted-s.freed >= s.cap {
+			return i
+		}
+		s.posted++
+		if s.all || wrs[i].Flags&verbs.SendSignaled != 0 {
+			s.marks = append(s.marks, s.posted)
+		}
+	}
+	return len(wrs)
+}
+
+// giveBack takes back the last n, which were not posted.
+func (s *slots) giveBack(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.posted -= uint64(n)
+	for len(s.marks) > 0 && s.marks[len(s.marks)-1] > s.posted {
+		s.marks = s.marks[:len(s.marks)-1]
+	}
+}
+
+// free is called when the user has polled a successful completion.
+func (s *slots) free() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.marks) > 0 {
+		s.freed = s.marks[0]
+		s.marks = s.marks[:copy(s.marks, s.marks[1:])]
+	}
+}
+
+func (s *slots) lift() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lifted = true
+}
+
+func (s *slots) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.posted, s.freed, s.marks, s.lifted = 0, 0, s.marks[:0], false
+}
