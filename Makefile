@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test model test-std test-softroce test-programs test-browser bench-softroce race fuzz fuzz-shared bench lint cross examples ci
+.PHONY: all test model test-std test-softroce test-programs test-browser test-faulty bench-softroce race fuzz fuzz-shared bench lint cross examples ci
 
 all: lint test
 
@@ -31,6 +31,18 @@ test-softroce:
 # apt-get install postgresql redis-server redis-tools nginx-light wrk
 test-programs:
 	cd internal/programs && go test -count=1 -v ./...
+
+# The tests of rdmanet over a device that is late, reorders and wakes for nothing, and those
+# of devices that fail. FAULT_SEED=n repeats a round; FAULT_ROUNDS=n goes on with the next.
+FAULT_SEED ?= 1
+FAULT_ROUNDS ?= 3
+test-faulty:
+	go test -c -o faulty.test ./rdmanet
+	for seed in $$(seq $(FAULT_SEED) $$(($(FAULT_SEED) + $(FAULT_ROUNDS) - 1))); do \
+		echo "seed $$seed"; \
+		RDMANET_FAULT_SEED=$$seed go test -count=1 ./internal/verbs/faulty || exit 1; \
+		(cd rdmanet && RDMANET_FAULT_SEED=$$seed RDMANET_DEVICE=faulty0 ../faulty.test -test.timeout 20m) || exit 1; \
+	done
 
 race:
 	.ci/run race race-repeated

@@ -264,8 +264,6 @@ func (c *Conn) corrupted(cause error) error {
 		c.tx.Unlock()
 		if told {
 			c.flags.Or(flagCorrupt) // Close sees to it that it arrives
-		} else {
-			go c.ep.abort()
 		}
 	}
 	c.fail(syscall.ECONNRESET, cause)

@@ -33,7 +33,7 @@ type Conn struct {
 	raddr   *net.TCPAddr
 
 	flags atomic.Uint32
-	cause atomic.Pointer[error] // why the connection failed; set once, before flagFailed
+	cause atomic.Pointer[error] // why the connection fails; set once, before flagFailed
 
 	dl        sync.Mutex // guards the deadlines of ep.channel
 	deadline  [2]atomic.Int64
@@ -48,6 +48,7 @@ type Conn struct {
 	recv      *ring.Receiver
 	reported  uint64      // bytes consumed, as the peer was last told
 	reaped    int         // receives that wait to be posted again
+	depth     uint32      // how many there are
 	wantGrow  bool        // the peer filled the ring; a larger one would help
 	wc        [2]verbs.WC // enough for a conversation; a stream is lent more
 	rxStats   rxStats
@@ -82,7 +83,7 @@ const (
 	flagPeerClosed             // the peer neither writes nor reads any more
 	flagReadShut               // CloseRead
 	flagWriteShut              // CloseWrite, or Close: the FIN is posted or pending
-	flagGone                   // the peer is not there any more: disconnected, or requests fail
+	flagGone                   // nothing can be sent: disconnected, or requests fail; how it ends, the receive queue tells
 	flagUnanswered             // with flagGone: its device did not answer
 	flagCorrupt                // with flagFailed: the peer was told of a wrong checksum
 )
@@ -106,17 +107,37 @@ func (c *Conn) opError(op string, err error) error {
 // fail ends the connection with a cause; the first one counts. It wakes all who
 // wait and may be called with or without locks.
 func (c *Conn) fail(errno syscall.Errno, detail error) {
-	err := newConnError(errno, detail)
-	if c.cause.CompareAndSwap(nil, &err) {
-		c.countFailure(errno)
-		c.flags.Or(flagFailed)
+	c.blame(errno, detail)
+	if !c.has(flagFailed) {
+		c.cutOff(flagFailed)
 		c.wake(dirRead)
 		c.wake(dirWrite)
 	}
 }
 
-// goneError is the cause of a failure where the peer went without a word.
-func (c *Conn) goneError() error { return newConnError(c.goneErrno(), ErrPeerGone) }
+// doom is fail for a connection that can send no more, while what arrived before may
+// still lie in the receive queue: it fails when that has told all, by its flush.
+func (c *Conn) doom(errno syscall.Errno, detail error) {
+	c.blame(errno, detail)
+	c.cutOff(flagGone)
+}
+
+// cutOff sets flags that say how the connection has ended, and the first time sees that
+// the peer learns of it, unless it was told, and that what is posted here comes back.
+func (c *Conn) cutOff(flags uint32) {
+	if c.flags.Or(flags)&(flagFailed|flagGone|flagCorrupt) == 0 {
+		// Not here: it may have to wait for a peer that does not listen, and locks are held.
+		go c.ep.abort()
+	}
+}
+
+// blame notes why the connection fails, unless that is known.
+func (c *Conn) blame(errno syscall.Errno, detail error) {
+	err := newConnError(errno, detail)
+	if c.cause.CompareAndSwap(nil, &err) {
+		c.countFailure(errno)
+	}
+}
 
 func (c *Conn) failGone() { c.fail(c.goneErrno(), ErrPeerGone) }
 

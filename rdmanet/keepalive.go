@@ -249,6 +249,8 @@ func (c *Conn) giveUp() {
 	c.rx.Unlock()
 	if !c.has(flagPeerClosed) {
 		c.failGone()
+	} else {
+		c.wake(dirRead)
 	}
 }
 

@@ -61,6 +61,47 @@ func runAs(t *testing.T, role string) {
 // TestFewDescriptors dials with fewer and fewer descriptors left.
 func TestFewDescriptors(t *testing.T) { runAs(t, "few descriptors") }
 
+// Limit leaves the process so many descriptors that it does not use yet, or below 0 as
+// many as it had.
+func (r *Remote) Limit(left int, _ *int) error {
+	if r.unlimit != nil {
+		r.unlimit()
+		r.unlimit = nil
+	}
+	if left < 0 {
+		return nil
+	}
+	var err error
+	r.unlimit, err = setLimit(syscall.RLIMIT_NOFILE, limitLeaving(left))
+	return err
+}
+
+// TestFewDescriptorsToAccept dials a process that has fewer and fewer descriptors left
+// for the connection. It must not leak any, and serve who comes when it has some again.
+func TestFewDescriptorsToAccept(t *testing.T) {
+	r := startRemote(t)
+	at := call[string](r, "Listen", RemoteListen{})
+	d := Dialer{Timeout: slowly(250 * time.Millisecond)}
+	failed := 0
+	for left := range 14 {
+		call[int](r, "Limit", left)
+		c, err := d.dial(t.Context(), "rdma", at)
+		if err != nil {
+			failed++
+			var op *net.OpError
+			require.ErrorAs(t, err, &op, "with %d descriptors", left)
+		} else {
+			requireClosed(t, c)
+		}
+		call[int](r, "Limit", -1)
+	}
+	require.Greater(t, failed, 1)
+	d.Timeout = patience // the listener may just pause
+	c, err := d.dial(t.Context(), "rdma", at)
+	require.NoError(t, err)
+	requireClosed(t, c)
+}
+
 // TestNoMemory dials where the system gives no memory that a device may use.
 func TestNoMemory(t *testing.T) { runAs(t, "no memory") }
 

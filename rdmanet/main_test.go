@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		code = checkLeaks(before, objects)
 	}
+	if code != 0 {
+		tellFaultSeed()
+	}
 	os.Exit(code)
 }
 

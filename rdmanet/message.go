@@ -145,13 +145,13 @@ func (c *Conn) sendFailed(err error) {
 	case c.has(flagPeerClosed):
 		c.fail(syscall.EPIPE, nil)
 	case errors.Is(err, verbs.WCRetryExcErr) && !c.ep.sameHost && !c.has(flagGone):
-		c.flags.Or(flagGone | flagUnanswered)
+		c.cutOff(flagGone | flagUnanswered)
 	case errors.Is(err, verbs.WCWRFlushErr), errors.Is(err, verbs.WCRetryExcErr),
 		errors.Is(err, verbs.ErrState), errors.Is(err, verbs.ErrClosed):
 		// The peer is not there any more. What it said before it went, perhaps that
-		// it closed, is in the receive CQ: writeError looks.
-		c.flags.Or(flagGone)
+		// it closed, comes by the receive CQ.
+		c.cutOff(flagGone)
 	default:
-		c.fail(syscall.ECONNRESET, err)
+		c.doom(syscall.ECONNRESET, err)
 	}
 }

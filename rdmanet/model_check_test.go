@@ -89,9 +89,9 @@ func (e *modelEnd) checkSleepers() {
 			why = "the end of the stream"
 		case act == actWriter && c.has(flagPeerClosed|flagWriteShut):
 			why = "nobody to write to"
-		case act == actWriter && free && d.sendCQ.wcs.len() > 0:
+		case act == actWriter && !c.has(flagGone) && free && d.sendCQ.wcs.len() > 0:
 			why = "completions of sends"
-		case act == actWriter && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
+		case act == actWriter && !c.has(flagGone) && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
 			why = "room"
 		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.has(flagGone|flagPeerClosed):
 			switch {

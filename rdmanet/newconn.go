@@ -15,7 +15,7 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 	c := &Conn{
 		ep: e, network: network,
 		laddr: net.TCPAddrFromAddrPort(laddr), raddr: net.TCPAddrFromAddrPort(raddr),
-		sq: newSendQueue(e.qp, e.sendCQ, sendDepth), chunk: chunkFor(peer.Size),
+		sq: newSendQueue(e.qp, e.sendCQ, sendDepth), chunk: chunkFor(peer.Size), depth: s.depth,
 		torn: make(chan struct{}),
 	}
 	var err error

@@ -71,6 +71,9 @@ type flavour struct {
 	listen ListenConfig
 }
 
+// faulty says that the connections are late: what takes many of them takes long.
+func (fl flavour) faulty() bool { return deviceOr(fl.dialer.Device) == faulty0.Name() }
+
 func flavours() []flavour {
 	all := []flavour{
 		{name: "default"},
@@ -81,6 +84,7 @@ func flavours() []flavour {
 	}
 	const iwarp = "soft0-iwarp"
 	return append(all, []flavour{
+		{name: "faulty", dialer: Dialer{Device: faulty0.Name()}, listen: ListenConfig{Device: faulty0.Name()}},
 		{name: "iwarp", dialer: Dialer{Device: iwarp}, listen: ListenConfig{Device: iwarp}},
 		{name: "asynchronous", dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}},
 		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, Device: iwarp}},

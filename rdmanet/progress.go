@@ -59,9 +59,16 @@ func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
 			return false
 		}
 	}
-	if n > 0 && !c.has(flagFailed|flagGone) { // a peer that failed us gets no more to use
-		if err := c.repost(wcs[:n]); err != nil {
+	if n > 0 && !c.has(flagFailed) {
+		if c.has(flagGone) {
+			c.reaped += n // a peer that failed us gets no more to use
+		} else if err := c.repost(wcs[:n]); err != nil {
 			c.repostFailed(err)
+		}
+		if c.reaped == int(c.depth) { // none is left to be flushed
+			c.deaf = true
+			c.failGone()
+			return false
 		}
 	}
 	return n == len(wcs)
@@ -164,18 +171,15 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 // it closed, is in the CQ; behind it come the receives that are flushed.
 func (c *Conn) repostFailed(err error) {
 	if c.ep.up() {
-		c.fail(syscall.ECONNABORTED, err)
+		c.doom(syscall.ECONNABORTED, err)
 	} else {
-		c.flags.Or(flagGone)
+		c.cutOff(flagGone)
 	}
 }
 
 // violation cuts off a peer that broke the protocol.
 func (c *Conn) violation(err error) {
 	c.fail(syscall.ECONNABORTED, err)
-	// Not here: saying so may have to wait for a peer that does not listen, and rx
-	// is held.
-	go c.ep.abort()
 }
 
 // owing says that a credit or the end of the stream is due and has not gone although

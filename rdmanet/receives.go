@@ -30,22 +30,18 @@ func (e *endpoint) postAll(n int) error {
 // repost posts the receives of completions again, ring.MaxHeld or more at once: that
 // costs hardly more than one. The caller holds rx.
 func (c *Conn) repost(wcs []verbs.WC) error {
-	if !c.ep.writeImm {
-		if err := c.ep.sends.repost(c.ep.qp, wcs); err != nil {
-			return err
-		}
-		c.recv.Reposted(uint32(len(wcs)))
-		return nil
+	c.reaped += len(wcs)
+	var n int
+	var err error
+	switch {
+	case !c.ep.writeImm:
+		n, err = c.ep.sends.repost(c.ep.qp, wcs)
+	case c.reaped >= ring.MaxHeld:
+		n, err = c.ep.qp.PostRecv(blankRecvs[:min(c.reaped, len(blankRecvs))])
 	}
-	if c.reaped += len(wcs); c.reaped < ring.MaxHeld {
-		return nil
-	}
-	if _, err := c.ep.qp.PostRecv(blankRecvs[:c.reaped]); err != nil {
-		return err
-	}
-	c.recv.Reposted(uint32(c.reaped))
-	c.reaped = 0
-	return nil
+	c.recv.Reposted(uint32(n))
+	c.reaped -= n
+	return err
 }
 
 // sendDoorbells are the receive buffers of a device without WRITE_WITH_IMM, where
@@ -86,13 +82,12 @@ func (s *sendDoorbells) postAll(qp verbs.QP) error {
 	return err
 }
 
-func (s *sendDoorbells) repost(qp verbs.QP, wcs []verbs.WC) error {
+func (s *sendDoorbells) repost(qp verbs.QP, wcs []verbs.WC) (int, error) {
 	s.batch = s.batch[:0]
 	for i := range wcs {
 		s.batch = append(s.batch, s.wrs[wcs[i].WRID])
 	}
-	_, err := qp.PostRecv(s.batch)
-	return err
+	return qp.PostRecv(s.batch)
 }
 
 func (s *sendDoorbells) destroy() error {

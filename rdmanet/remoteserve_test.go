@@ -19,9 +19,10 @@ import (
 // Remote is what the process does. Its methods are called by net/rpc, each on a
 // goroutine of its own.
 type Remote struct {
-	mu    sync.Mutex
-	l     *Listener
-	conns []*Conn
+	mu      sync.Mutex
+	l       *Listener
+	conns   []*Conn
+	unlimit func() // ends what Limit did, if it is not nil
 }
 
 func serveRemote() int {

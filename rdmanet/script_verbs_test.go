@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A verb is one call; the arguments are the words behind its name.
@@ -188,10 +190,25 @@ func scriptClose(w *world, a []string) (string, error) {
 // scriptArrived waits until what a connection has sent is with the peer. TCP's of one
 // host is there when Write returns.
 func scriptArrived(w *world, a []string) (string, error) {
-	if c, ok := w.conn(a[0]).(*Conn); ok {
-		arrived(w.t, c)
+	c, ok := w.conn(a[0]).(*Conn)
+	if !ok {
+		return "", nil
+	}
+	arrived(w.t, c)
+	for _, o := range w.conns { // the device of the other end may be late to tell
+		if o := o.(*Conn); o != c && o.RemoteAddr().String() == c.LocalAddr().String() {
+			require.Eventually(w.t, func() bool { return o.heardOf(c.Stats().BytesWritten) }, patience, time.Millisecond)
+		}
 	}
 	return "", nil
+}
+
+// heardOf says whether n bytes have arrived.
+func (c *Conn) heardOf(n uint64) bool {
+	c.rx.Lock()
+	defer c.rx.Unlock()
+	c.progress()
+	return c.recv.ReceivedBytes() >= n
 }
 
 // scriptPause lets time pass where the passing of time is what is tested, or for a

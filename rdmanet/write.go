@@ -59,13 +59,6 @@ func (c *Conn) writeError() error {
 	if flags == 0 {
 		return nil
 	}
-	if flags&flagGone != 0 && flags&(flagFailed|flagPeerClosed) == 0 {
-		// What the peer said before it went is in the CQ.
-		c.rx.Lock()
-		c.progress()
-		c.rx.Unlock()
-		flags = c.flags.Load()
-	}
 	switch {
 	case c.life.closed():
 		return net.ErrClosed
@@ -73,10 +66,8 @@ func (c *Conn) writeError() error {
 		return syscall.EPIPE
 	case flags&flagFailed != 0:
 		return c.failure()
-	case flags&flagGone != 0:
-		return c.goneError()
 	}
-	return nil
+	return nil // if the peer has gone, what it said before is still to come
 }
 
 // sendSome sends one message of p's first bytes and returns how many those were;
@@ -84,7 +75,7 @@ func (c *Conn) writeError() error {
 func (c *Conn) sendSome(p []byte) int {
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	if c.has(flagFailed | flagWriteShut | flagPeerClosed) {
+	if c.has(flagFailed | flagGone | flagWriteShut | flagPeerClosed) {
 		return 0
 	}
 	if c.sums != nil {
@@ -164,7 +155,7 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 	for sent < end {
 		n := 0
 		c.tx.Lock()
-		if !c.has(flagFailed | flagWriteShut | flagPeerClosed) {
+		if !c.has(flagFailed | flagGone | flagWriteShut | flagPeerClosed) {
 			if g, next := c.next(min(end-sent, c.chunk)); next > 0 && c.room() {
 				// The last request that reads the block is signalled, or the block would
 				// never be known to be free.
@@ -249,7 +240,7 @@ func (c *Conn) tryWrite() bool {
 	}
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	return c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() || c.has(flagGone)
+	return !c.has(flagGone) && c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() && !c.has(flagGone)
 }
 
 // blockReady says whether the writer gets the block it needs, if it needs one. The

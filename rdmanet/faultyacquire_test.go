@@ -1,0 +1,134 @@
+package rdmanet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+)
+
+// conversation is how many bytes go each way on a connection whose acquisitions fail one
+// by one: enough for a ring to grow, and for memory to send from.
+const conversation = 60_000
+
+// TestEveryAcquisitionFails has the first acquisition fail that a dial, an accept, a
+// conversation and the closing of both ends take, then the second, and so on until all are
+// through: on the dialer's device, and on the listener's. What fails says so by its error,
+// the listener serves the next client, and nothing is left behind.
+func TestEveryAcquisitionFails(t *testing.T) {
+	onSoftware(t)
+	for _, way := range []struct {
+		d            *faulty.Driver
+		under        string
+		asynchronous bool
+	}{
+		{failing0, "soft0", false},
+		{failing0, "soft0", true},
+		{failingIWARP, "soft0-iwarp", false},
+		{failingIWARP, "soft0-iwarp", true},
+	} {
+		for _, at := range []string{"dialer", "listener"} {
+			name := fmt.Sprintf("%s/%s/asynchronous=%t", way.d.Name(), at, way.asynchronous)
+			t.Run(name, func(t *testing.T) {
+				lc := ListenConfig{Device: way.under, HandshakeTimeout: 2 * time.Second, asynchronous: way.asynchronous}
+				d := Dialer{Device: way.under, Timeout: patience, asynchronous: way.asynchronous}
+				if at == "dialer" {
+					d.Device = way.d.Name()
+				} else {
+					lc.Device = way.d.Name()
+				}
+				failEach(t, way.d, &d, &lc)
+			})
+		}
+	}
+}
+
+func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
+	l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
+	require.NoError(t, err)
+	defer l.Close()
+	before, alive := leaktest.Take(), ill.Live()
+	failed := map[string]int{}
+	untouched := 0
+	for n := 1; ; n++ {
+		count := faulty.FailNth(n)
+		ill.OnAcquire(count.Ask)
+		var err error
+		within(t, lasting, fmt.Sprintf("acquisition %d", n), func() { err = echoOnce(d, l) })
+		ill.OnAcquire(nil)
+		what := count.Failed()
+		if what == "" {
+			require.NoError(t, err)
+			break
+		}
+		failed[what]++
+		if err == nil {
+			untouched++
+		} else {
+			var op *net.OpError
+			require.ErrorAs(t, err, &op, "number %d, %s", n, what)
+		}
+		within(t, lasting, "the next client", func() { serveOne(t, l, d) })
+		require.Eventually(t, func() bool { return ill.Live() == alive && MemoryInUse() == 0 && len(Conns()) == 0 }, patience, time.Millisecond,
+			"after number %d, %s, failed: %v", n, what, err)
+	}
+	require.Empty(t, before.Wait(nil))
+	require.NoError(t, l.Close())
+	requireNothingLives(t, ill)
+	t.Logf("failed one by one: %v; %d times nobody noticed", failed, untouched)
+	for _, what := range []string{faulty.AllocPD, faulty.AllocMemory, faulty.RegMR, faulty.Channel, faulty.CreateCQ, faulty.CreateQP, faulty.PostRecv, faulty.PostSend} {
+		require.NotZero(t, failed[what], what)
+	}
+}
+
+// echoOnce has a client say something long to a server, which says it back, and both
+// close. It returns the client's error, or else the server's.
+func echoOnce(d *Dialer, l *Listener) error {
+	served := begun(func() error {
+		s, err := l.AcceptConn()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = s.Close(); <-s.torn }()
+		_, err = io.Copy(s, s)
+		return err
+	})
+	err := said(d, l)
+	_ = l.SetDeadline(longPast) // who has not come by now comes no more
+	other := <-served
+	_ = l.SetDeadline(time.Time{})
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+// said is the client's part.
+func said(d *Dialer, l *Listener) error {
+	c, err := d.dial(context.Background(), "rdma", l.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(); <-c.torn }()
+	wrote := begun(func() error { return pour(c, conversation, 1) })
+	if err := sip(c, conversation, 2); err != nil {
+		return err
+	}
+	if err := <-wrote; err != nil {
+		return err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	if err := readToEnd(c); err != io.EOF {
+		return err
+	}
+	return nil
+}
