@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test model test-std test-softroce test-programs test-browser test-faulty bench-softroce race fuzz fuzz-shared bench lint cross examples ci
+.PHONY: all test model test-std test-softroce test-programs test-browser test-faulty bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -59,6 +59,13 @@ fuzz-shared: ROUNDS ?= 5000
 fuzz-shared:
 	RDMANET_FUZZ_ROUNDS=$(ROUNDS) $(if $(SEED),RDMANET_FUZZ_SEED=$(SEED)) \
 		go test -count=1 -timeout 12h -v -run '^TestSharedMemoryFuzz$$' ./rdmanet
+
+# Connections live and die for as long as DURATION says, and CYCLES of them are made and
+# closed. On an RDMA NIC: see docs/OPERATIONS.md.
+DURATION ?= 1h
+CYCLES ?= 100000
+soak:
+	go test ./internal/soak -count=1 -timeout 0 -v -soak $(DURATION) -cycles $(CYCLES)
 
 # Each round measures everything once, so that what is compared stands side by side.
 # make bench BENCH=Echo measures a part, which leaves the documentation alone; benchstat

@@ -280,6 +280,8 @@ func isDeath(end callEnd) error {
 	case !errors.As(end.err, &op), op.Timeout():
 	case errors.Is(end.err, syscall.ECONNRESET) && errors.Is(end.err, ErrPeerGone):
 		return nil
+	case end.what == "Write" && errors.Is(end.err, syscall.ENOTCONN): // from CloseWrite, as over TCP
+		return nil
 	case end.what == "Dial" && errors.Is(end.err, syscall.ECONNREFUSED):
 		return nil
 	}

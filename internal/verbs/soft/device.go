@@ -174,6 +174,13 @@ func (c *devContext) release() {
 	c.users--
 }
 
+// Objects is verbs.ObjectCounter.
+func (c *devContext) Objects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.users
+}
+
 func (c *devContext) AllocPD() (verbs.PD, error) {
 	if err := c.hold(); err != nil {
 		return nil, err
