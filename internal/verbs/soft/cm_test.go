@@ -154,11 +154,10 @@ func connected(t *testing.T) (dialer, accepted *testID) {
 	return dialer, accepted
 }
 
-// noLeaks checks that descriptors and goroutines end up as many as they were.
-// It must come before everything that is to be cleaned up.
-func noLeaks(t *testing.T) {
+// useDevice sees that there are the descriptors of the poller and of the shared context,
+// which stay once they are.
+func useDevice(t testing.TB) {
 	t.Helper()
-	// The poller's descriptors and those of the shared context stay once they are.
 	pd, err := soft0.sharedContext().AllocPD()
 	require.NoError(t, err)
 	cq, err := soft0.sharedContext().CreateCQ(1, nil)
@@ -168,6 +167,13 @@ func noLeaks(t *testing.T) {
 	for _, c := range []io.Closer{qp, cq, pd} {
 		require.NoError(t, c.Close())
 	}
+}
+
+// noLeaks checks that descriptors and goroutines end up as many as they were.
+// It must come before everything that is to be cleaned up.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	useDevice(t)
 	fds, routines := len(leaktest.OpenFiles()), runtime.NumGoroutine()
 	t.Cleanup(func() {
 		left := func() bool { return len(leaktest.OpenFiles()) > fds || runtime.NumGoroutine() > routines }

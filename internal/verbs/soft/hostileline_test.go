@@ -3,12 +3,14 @@
 package soft
 
 import (
+	"errors"
 	"io"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 )
@@ -167,6 +169,83 @@ func TestHostileLineOffers(t *testing.T) {
 			honest(t, l)
 		})
 	}
+}
+
+// FuzzLine has a peer ask on an idle line with a request and descriptors that may be
+// wrong in any way: it is hung up on or refused, at once or by the accept, and leaves
+// nothing; or the request is as good as any.
+func FuzzLine(f *testing.F) {
+	useDevice(f)
+	before := leaktest.Take()
+	f.Cleanup(func() { require.Empty(f, before.Wait(nil)) })
+	f.Add([]byte{}, []byte{})
+	f.Add([]byte{0, 3}, []byte{0, 1})
+	f.Add([]byte{1, 8}, []byte{})
+	f.Add([]byte{4, 1, 5, 1}, []byte{1})
+	f.Add([]byte{40}, []byte{})
+	f.Add([]byte{80, 255, 81, 255, 82, 255}, []byte{0, 1, 2})
+	f.Add([]byte{90, 64, 100, 128, 110, 1}, []byte{6, 7})
+	g := geometryFor(dataSlots)
+	right := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(pageSize), size: uint64(dataSlots * dataSlot)}
+	f.Fuzz(func(t *testing.T, changes, kinds []byte) {
+		if len(kinds) > maxFDs {
+			return
+		}
+		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+		ln := idleLine(t, l)
+		offer := right.append(append([]byte{offerVersion, offerEvent | offerOldInbox | offerOldEvent | offerOldMemory,
+			g.shift, g.bounceShift, 1, 0, 0, 0, 1}, make([]byte, offerHeader-9)...))
+		m := connMsg{src: holdPort(t, ln), dst: ln.dst, keep: true, offer: offer}
+		m.param.PrivateData = make([]byte, 12)
+		msg := appendREQ(nil, &m)
+		for ; len(changes) > 1; changes = changes[2:] {
+			msg[int(changes[0])%len(msg)] ^= changes[1]
+		}
+		if len(changes) > 0 {
+			msg = msg[:1+int(changes[0])%len(msg)]
+		}
+		var fds []int
+		for _, kind := range kinds {
+			fds = append(fds, descriptor(t, kind, int64(g.size())))
+		}
+		require.NoError(t, ln.sock.send(msg, fds))
+		closeFDs(fds)
+
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			buf := make([]byte, maxMessage)
+			for {
+				_, fds, err := ln.sock.recv(buf)
+				closeFDs(fds)
+				if err != nil {
+					return
+				}
+				if buf[0] == msgREJ {
+					return
+				}
+			}
+		}()
+		select {
+		case ev := <-l.events:
+			require.Equal(t, verbs.CMConnectRequest, ev.Type)
+			a := &testID{CMID: ev.ID, t: t, events: make(chan verbs.CMEvent, 16)}
+			ev.ID.SetSink(func(ev verbs.CMEvent) { a.events <- ev })
+			e := newDataEnd(t, a)
+			if err := a.Accept(&verbs.ConnParam{PrivateData: e.hello(), RNRRetryCount: 7}); err != nil &&
+				!errors.Is(err, verbs.ErrProtocol) && !errors.Is(err, verbs.ErrNoMemory) && !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("an error of no type: %v", err)
+			}
+			ln.sock.shutdown()
+			e.destroy()
+		case <-over:
+		case <-time.After(patience):
+			t.Fatal("neither hung up on nor heard")
+		}
+		ln.sock.shutdown()
+		<-over
+		require.True(t, until(func() bool { return listenerOf(l).restingLines() == 0 }))
+	})
 }
 
 // requireRefusedAfterREP sees that an acceptor that answered has hung up.
