@@ -212,7 +212,7 @@ func Negotiate(local, peer Handshake) (version uint8, err error) {
 }
 
 // ErrNoChecksum says that one end wants checksums and the other does not know them.
-var ErrNoChecksum = errors.New("no checksums")
+var ErrNoChecksum = errors.New("no checksums: one end wants them and the other is too old to know them")
 
 // Checksums says whether the connection has checksums: if both ends know them and one of
 // them wants them. It fails with ErrNoChecksum if an end that wants them does not get them.
@@ -222,7 +222,7 @@ func Checksums(local, peer Features) (bool, error) {
 		return false, nil
 	}
 	if both&FeatureChecksum == 0 {
-		return false, fmt.Errorf("%w: one end wants them and the other is too old to know them; update it, or do without", ErrNoChecksum)
+		return false, fmt.Errorf("%w; update it, or do without", ErrNoChecksum)
 	}
 	return true, nil
 }

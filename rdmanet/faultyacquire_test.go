@@ -51,10 +51,11 @@ func TestEveryAcquisitionFails(t *testing.T) {
 }
 
 func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
+	before := leaktest.Take()
 	l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
 	require.NoError(t, err)
 	defer l.Close()
-	before, alive := leaktest.Take(), ill.Live()
+	alive := ill.Live()
 	failed := map[string]int{}
 	untouched := 0
 	for n := 1; ; n++ {
@@ -79,8 +80,8 @@ func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
 		require.Eventually(t, func() bool { return ill.Live() == alive && MemoryInUse() == 0 && len(Conns()) == 0 }, patience, time.Millisecond,
 			"after number %d, %s, failed: %v", n, what, err)
 	}
-	require.Empty(t, before.Wait(nil))
 	require.NoError(t, l.Close())
+	require.Empty(t, before.Wait(nil))
 	requireNothingLives(t, ill)
 	t.Logf("failed one by one: %v; %d times nobody noticed", failed, untouched)
 	for _, what := range []string{faulty.AllocPD, faulty.AllocMemory, faulty.RegMR, faulty.Channel, faulty.CreateCQ, faulty.CreateQP, faulty.PostRecv, faulty.PostSend} {
