@@ -92,8 +92,9 @@ func (c *CQ) Poll(wc []verbs.WC) (int, error) {
 	if c.held == 0 {
 		return 0, nil
 	}
-	n := c.take(wc, time.Now())
-	c.schedule()
+	now := time.Now()
+	n := c.take(wc, now)
+	c.schedule(now)
 	return n, nil
 }
 
@@ -170,12 +171,12 @@ func (c *CQ) take(wc []verbs.WC, now time.Time) (n int) {
 	return n
 }
 
-// schedule sees that the sleeper is woken when the next held completion may be seen.
-func (c *CQ) schedule() {
+// schedule sees that the sleeper is woken when the next held completion may be seen that
+// may not be seen at now, when the user has looked or before he looks again.
+func (c *CQ) schedule(now time.Time) {
 	if !c.armed || c.held == 0 || c.ch == nil {
 		return
 	}
-	now := time.Now()
 	var next time.Time
 	for i := range c.lanes {
 		l := &c.lanes[i]
@@ -233,7 +234,7 @@ func (c *CQ) ReqNotify(solicitedOnly bool) error {
 			}
 		}
 	}
-	c.schedule()
+	c.schedule(time.Now())
 	return nil
 }
 
