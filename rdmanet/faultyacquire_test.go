@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,7 +91,7 @@ func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
 }
 
 // echoOnce has a client say something long to a server, which says it back, and both
-// close. It returns the client's error, or else the server's.
+// close. It returns the client's error and the server's.
 func echoOnce(d *Dialer, l *Listener) error {
 	served := begun(func() error {
 		s, err := l.AcceptConn()
@@ -105,10 +106,7 @@ func echoOnce(d *Dialer, l *Listener) error {
 	_ = l.SetDeadline(longPast) // who has not come by now comes no more
 	other := <-served
 	_ = l.SetDeadline(time.Time{})
-	if err != nil {
-		return err
-	}
-	return other
+	return errors.Join(err, other)
 }
 
 // said is the client's part.
