@@ -46,7 +46,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	id.mu.Unlock()
 	id.listen.answered()
 
-	if err := id.answer(qp, sock, req, own, attr); err != nil {
+	if err := id.answer(qp, sock, req, own, attr, again); err != nil {
 		qp.disconnect()
 		sock.close()
 		id.fail(cmAccepting, nil)
@@ -75,7 +75,7 @@ func (id *cmID) stands() bool {
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
-func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
+func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr, again bool) error {
 	// Made before the QP is up, the offer has the MRs in it: the dialer's first
 	// request need not ask for one.
 	_, _, err := qp.offer()
@@ -104,6 +104,9 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		refuse(sock, rejectResources, nil)
 		return err
 	}
+	id.mu.Lock()
+	id.answered = again
+	id.mu.Unlock()
 	return qp.attach(sock, req.offer, req.fds, id.onMessage, id.onHangup)
 }
 

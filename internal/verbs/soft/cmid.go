@@ -65,6 +65,10 @@ type cmID struct {
 	hungUp bool
 	hangup error
 
+	// answered says that the connection of an accepted id stands with the answer that
+	// was sent, whether Accept has come to tell or not: see line.
+	answered bool
+
 	// sock is the connection to the peer; a dialer whose address is resolved has one
 	// if it was given a line. From attach on the QP owns it; closing it once more is
 	// harmless.
