@@ -210,7 +210,8 @@ func (ln *line) settle() {
 			ln.sock.shutdown() // the link closes it
 		}
 	case !ln.heard:
-		ln.lingers = lingering.add(ln.giveUp)
+		use := ln.uses
+		ln.lingers = lingering.add(func() { ln.giveUp(use) })
 		ln.mu.Unlock()
 	default:
 		if ln.lingers != nil {
@@ -232,10 +233,15 @@ func (ln *line) settle() {
 // lingering are lines whose peer has not said yet that it is done.
 var lingering = timeoutList{after: lineLinger}
 
-// giveUp does not wait for the peer any more.
-func (ln *line) giveUp() {
-	ln.spoil()
-	ln.sock.shutdown()
+// giveUp does not wait for the peer any more. It may come too late to be removed, when
+// the peer is done after all and the line carries another connection than that of use.
+func (ln *line) giveUp(use uint64) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.uses == use {
+		ln.spoiled = true
+		ln.sock.shutdown()
+	}
 }
 
 // trim gives back what memory a busy connection needed more; ln.mu is held.

@@ -205,6 +205,27 @@ func TestLineOfASlowPeer(t *testing.T) {
 	endBoth(t, d2, a2)
 }
 
+// TestLineGivesUpTooLate has the peer be done just when the wait for it has run out: that
+// is not the end of the next connection.
+func TestLineGivesUpTooLate(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	s, peer, err := socketPair()
+	require.NoError(t, err)
+	defer peer.close()
+	ln := &line{dev: soft0, sock: s, agreed: true, src: netip.MustParseAddrPort("127.0.0.1:1"), dst: netip.MustParseAddrPort("127.0.0.1:2")}
+	s.line = ln
+	defer s.close()
+	ln.done(true)
+	e := ln.lingers
+	lingering.remove(e) // as the timer does before it runs what is due
+	ln.peerDone()
+	require.Same(t, ln, idleLines.take(soft0, ln.src.Addr(), ln.dst, &verbs.CMOptions{AnyUser: true}))
+	e.Value.(*timeout).f()
+	require.NoError(t, s.signal(msgUp), "it was hung up")
+	require.False(t, ln.spoiled)
+}
+
 // TestSpoiledLines has connections end otherwise than in good order, or after what a
 // peer cannot keep: their lines end with them.
 func TestSpoiledLines(t *testing.T) {
