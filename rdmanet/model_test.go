@@ -181,11 +181,8 @@ func (l *modelLab) runWith(c chooser, set modelSettings, f fault, x *explorer) (
 // MODEL_SEED replays one seed, or with MODEL_STEPS begins there.
 func TestModel(t *testing.T) {
 	steps, workers := 1_000_000, 1
-	if raceEnabled {
-		steps /= 10
-	}
-	if testing.Short() {
-		steps /= 10
+	if raceEnabled || testing.Short() {
+		steps /= 10 // fewer would not come upon all that is counted below
 	}
 	first, last := uint64(1), ^uint64(0)
 	if v := os.Getenv(modelStepsVar); v != "" {
