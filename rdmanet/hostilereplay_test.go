@@ -19,6 +19,15 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
+// ask sends the recorded request to l, from the name it was recorded with.
+func (r *recording) ask(t *testing.T, l *Listener) *net.UnixConn {
+	t.Helper()
+	s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
+	require.NoError(t, err)
+	r.send(t, s)
+	return s
+}
+
 // at returns the recording as it would be from another port, and that port's name.
 func (r *recording) at(port int) *recording {
 	const offset = 36 // of the port in a request
@@ -85,25 +94,19 @@ func TestHostileReplay(t *testing.T) {
 		},
 		"to another listener": func(t *testing.T, _ *Listener, r *recording) {
 			l := wildListener(t, ListenConfig{})
-			s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
-			require.NoError(t, err)
-			r.send(t, s)
+			s := r.ask(t, l)
 			stranger{s, t}.dropped()
 			require.Equal(t, uint64(1), l.Stats().Malformed)
 			require.NoError(t, s.Close())
 		},
 		"twice at once": func(t *testing.T, l *Listener, r *recording) {
-			s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
-			require.NoError(t, err)
-			r.send(t, s)
+			s := r.ask(t, l)
 			r.send(t, s)
 			require.Eventually(t, func() bool { return l.Stats().Failed == 1 }, patience, time.Millisecond)
 			require.NoError(t, s.Close())
 		},
 		"and confirms twice": func(t *testing.T, l *Listener, r *recording) {
-			s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
-			require.NoError(t, err)
-			r.send(t, s)
+			s := r.ask(t, l)
 			confirm(t, s, r)
 			victim, err := l.AcceptConn()
 			require.NoError(t, err, "%+v", l.Stats())
@@ -114,9 +117,7 @@ func TestHostileReplay(t *testing.T) {
 			require.NoError(t, s.Close())
 		},
 		"and has a connection with nobody": func(t *testing.T, l *Listener, r *recording) {
-			s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
-			require.NoError(t, err)
-			r.send(t, s)
+			s := r.ask(t, l)
 			confirm(t, s, r)
 			victim, err := l.AcceptConn()
 			require.NoError(t, err, "%+v", l.Stats())
