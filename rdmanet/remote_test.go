@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,7 +52,13 @@ func startRemote(t testing.TB) *remote {
 	r.client = rpc.NewClient(pipes{out, in})
 	r.end = sync.OnceFunc(func() {
 		_ = in.Close() // it answers what is asked already, and ends
+		patient := lasting
+		if t.Failed() {
+			patient = soon // it may still be busy with what nobody waits for
+		}
+		hung := time.AfterFunc(patient, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) })
 		err := r.cmd.Wait()
+		hung.Stop()
 		_ = r.client.Close()
 		if !r.killed {
 			require.NoError(t, err, "the other process leaked something")

@@ -149,6 +149,10 @@ func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 		key:    id.context,
 		verbs:  id.verbs,
 	}
+	if ev.typ == verbs.CMConnectError && ev.status == -1 && errno != 0 {
+		// It failed here, when the library brought the QP up for the peer's answer.
+		ev.status = -int32(errno)
+	}
 	ev.local, ev.remote = id.addrs()
 	switch ev.typ {
 	case verbs.CMConnectRequest:

@@ -141,6 +141,10 @@ func (id *cmID) cause(ev *cmEvent) error {
 	case verbs.CMUnreachable:
 		return fmt.Errorf("%v did not answer: %w", peer, statusError(ev, syscall.ETIMEDOUT))
 	case verbs.CMConnectError:
+		if ev.status == -int32(syscall.EINVAL) {
+			// The kernel has no connection that could be brought up any more.
+			return fmt.Errorf("%v gave the connection up before its answer was read here: %w: %w", peer, verbs.ErrPeerGone, syscall.ECONNRESET)
+		}
 		return fmt.Errorf("connection with %v: %w", peer, statusError(ev, syscall.ECONNRESET))
 	case verbs.CMMulticastError:
 		return statusError(ev, syscall.EINVAL)
