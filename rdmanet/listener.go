@@ -249,7 +249,7 @@ func (l *Listener) event(ev *cm.Event) {
 		l.serving.Done()
 		return
 	}
-	go func() {
+	ev.ID.Go(func() {
 		defer l.serving.Done()
 		task := l.traceServing()
 		defer task.end()
@@ -257,7 +257,7 @@ func (l *Listener) event(ev *cm.Event) {
 			l.logger.Debug("rdmanet: a connection was not established", "listener", l.addr, "remote", ev.ID.RemoteAddr(), "err", err)
 			_ = ev.ID.Close()
 		}
-	}()
+	})
 }
 
 // lostDevices ends a listener whose clients cannot come any more.

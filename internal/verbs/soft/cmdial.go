@@ -22,8 +22,8 @@ const defaultConnectTimeout = 60 * time.Second
 // rejectResources is IBA's reason for an end that is short of something.
 const rejectResources verbs.RejectReason = 3
 
-// Connect starts the exchange on a goroutine of its own, which ends when the
-// connection stands.
+// Connect starts the exchange. A goroutine of its own waits for its end, and is the
+// link's if the connection stands.
 func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	own := verbs.ConnParam{ResponderResources: 255, InitiatorDepth: 255, RetryCount: 7, RNRRetryCount: 7}
 	if param != nil {
@@ -35,15 +35,26 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	if timeout <= 0 {
 		timeout = defaultConnectTimeout
 	}
-	deadline := time.Now().Add(timeout)
+	d, err := id.newDial(own, time.Now().Add(timeout))
+	if err != nil {
+		return err
+	}
+	if d.again {
+		d.asked, d.askErr = true, d.ask()
+	}
+	go d.run()
+	return nil
+}
 
+// newDial takes the id to where it dials.
+func (id *cmID) newDial(own verbs.ConnParam, deadline time.Time) (*dial, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.expect("Connect", cmRouteResolved); err != nil {
-		return err
+		return nil, err
 	}
 	if id.qp == nil {
-		return fmt.Errorf("Connect before CreateQP: %w", verbs.ErrState)
+		return nil, fmt.Errorf("Connect before CreateQP: %w", verbs.ErrState)
 	}
 	own.PrivateData = append([]byte(nil), own.PrivateData...)
 	own.QPNum = id.qp.QPN()
@@ -52,14 +63,12 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 		var err error
 		if sock, err = id.dialSocket(); err != nil {
 			id.state = cmFailed
-			return err
+			return nil, err
 		}
 	}
 	_ = sock.setReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
-	d := &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline, again: again}
-	go d.run()
-	return nil
+	return &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline, again: again}, nil
 }
 
 // dialSocket takes the descriptor that holds the local address. Called with mu held.
@@ -94,18 +103,25 @@ type dial struct {
 	anyUser  bool
 	deadline time.Time
 	again    bool // sock has carried a connection before
+	asked    bool // the request was sent, with askErr for a result
+	askErr   error
+	link     *link // once the QP is attached
 }
 
 func (d *dial) run() {
+	deepen()
 	ev := d.exchange()
 	if d.id.conclude(&ev) {
 		d.id.events.Deliver()
-		return
+	} else {
+		if ev.Type == verbs.CMEstablished {
+			d.qp.disconnect()
+		}
+		d.sock.close()
 	}
-	if ev.Type == verbs.CMEstablished {
-		d.qp.disconnect()
+	if d.link != nil {
+		d.link.run()
 	}
-	d.sock.close()
 }
 
 // exchange returns the event that ends the dial. Whatever fails closes the socket.
@@ -115,15 +131,10 @@ func (d *dial) exchange() verbs.CMEvent {
 			return *ev
 		}
 	}
-	if d.again {
-		// The listener takes the connection to stand once it has answered, and may
-		// write before the answer is read here.
-		d.qp.expect(accessFor(d.own))
+	if !d.asked {
+		d.askErr = d.ask()
 	}
-	err := d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.sock.line != nil, offer: offer})
-	})
-	if err != nil && !errors.Is(err, unix.EPIPE) {
+	if err := d.askErr; err != nil && !errors.Is(err, unix.EPIPE) {
 		return d.failed(verbs.CMConnectError, err)
 	}
 	// A listener that hung up may have said why.
@@ -157,9 +168,21 @@ func (d *dial) exchange() verbs.CMEvent {
 	return d.establish(&rep, fds)
 }
 
+// ask sends the request.
+func (d *dial) ask() error {
+	if d.again {
+		// The listener takes the connection to stand once it has answered, and may
+		// write before the answer is read here.
+		d.qp.expect(accessFor(d.own))
+	}
+	return d.qp.sendOffer(d.sock, func(offer []byte) []byte {
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.sock.line != nil, offer: offer})
+	})
+}
+
 // dialAnew replaces the socket of a line by the one that holds the connection's port.
 func (d *dial) dialAnew() error {
-	d.again = false
+	d.again, d.asked = false, false
 	d.sock.close()
 	d.id.mu.Lock()
 	defer d.id.mu.Unlock()
@@ -250,7 +273,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	} else {
 		d.sock.line.spoil()
 	}
-	if err := d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
+	if d.link, err = d.qp.attachLent(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, err)
 	}

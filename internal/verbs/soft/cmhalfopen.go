@@ -89,24 +89,32 @@ func (l *listener) drop(e *list.Element, count *uint64) {
 
 // shake waits for the stranger's request.
 func (l *listener) shake(h *halfOpen) {
+	if id := l.hear(h); id != nil {
+		l.bring(id)
+	}
+}
+
+// hear is shake up to where the request has an id.
+func (l *listener) hear(h *halfOpen) *cmID {
 	buf := pool.Get(maxMessage)
 	defer pool.Put(buf)
 	n, fds, err := h.sock.recv(buf)
 	if !l.meet(h, err) {
 		closeFDs(fds)
 		h.sock.close()
-		return
+		return nil
 	}
 	if n == 2 && buf[0] == msgSHARE && buf[1] == wireVersion {
 		closeFDs(fds)
 		l.share(h.sock)
-		return
+		return nil
 	}
-	l.request(h.sock, h.name, h.uid, buf[:n], fds)
+	return l.request(h.sock, h.name, h.uid, buf[:n], fds)
 }
 
-// request takes in the first message of a connection from a peer of that name and user.
-func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fds []int) {
+// request takes in the first message of a connection from a peer of that name and user,
+// and returns the id to be brought, if any. It keeps nothing of msg.
+func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fds []int) *cmID {
 	m, err := parseREQ(msg)
 	ln := sock.line
 	switch {
@@ -120,7 +128,7 @@ func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fd
 			l.count(&l.stats.Hangup)
 			closeFDs(fds)
 			sock.close()
-			return
+			return nil
 		}
 		err = badMessage("REQ from a port that nobody has")
 	}
@@ -132,19 +140,19 @@ func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fd
 			reason = rejectUnsupported
 		}
 		refuse(sock, reason, nil)
-		return
+		return nil
 	}
 	m.offer = append([]byte(nil), m.offer...)
 	if !l.enter() {
 		closeFDs(fds)
 		l.turnAway(sock)
-		return
+		return nil
 	}
 	// On a line the dialer says which port it has: among processes of one user.
 	if sock.line == nil && m.keep && int(uid) == os.Geteuid() {
 		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, uid: uid, src: m.src, dst: m.dst}
 	}
-	l.bring(sock, &request{m, fds})
+	return l.requested(sock, &request{m, fds})
 }
 
 // hangUpTime is how long after its port the socket of a process may go that ends.
@@ -180,9 +188,8 @@ func (l *listener) meet(h *halfOpen, err error) bool {
 	return false
 }
 
-// bring gives a request to the sink, as an id of its own. The id's events are
-// held back until the sink has seen it.
-func (l *listener) bring(sock *socket, req *request) {
+// requested is the id of a request.
+func (l *listener) requested(sock *socket, req *request) *cmID {
 	id := newID(l.id.dev, l.id.events.Sink())
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
@@ -190,10 +197,18 @@ func (l *listener) bring(sock *socket, req *request) {
 	id.opts.TOS = req.tos // the dialer's is the connection's
 	id.local, id.remote = req.dst, req.src
 	id.sock, id.request, id.listen = sock, req, l
+	return id
+}
+
+// bring gives the id of a request to the sink, and then the goroutine to whoever wants
+// it. The id's events are held back until the sink has seen it.
+func (l *listener) bring(id *cmID) {
+	deepen()
 	id.events.Hold()
+	id.lending = true
 
 	l.count(&l.stats.Requests)
-	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(req.param)}
+	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.param)}
 	l.id.events.PushThen(ev, func(delivered bool) {
 		if !delivered {
 			id.Close()
@@ -202,4 +217,28 @@ func (l *listener) bring(sock *socket, req *request) {
 		id.events.Release()
 	})
 	l.id.events.Deliver()
+	id.lend()
+}
+
+// Lend implements verbs.Lender.
+func (id *cmID) Lend(f func()) bool {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if !id.lending || id.borrowed != nil {
+		return false
+	}
+	id.borrowed = f
+	return true
+}
+
+// lend runs what Lend was given, if that came in time: the sink may be called by another
+// goroutine, and later.
+func (id *cmID) lend() {
+	id.mu.Lock()
+	f := id.borrowed
+	id.lending, id.borrowed = false, nil
+	id.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }

@@ -74,6 +74,11 @@ type cmID struct {
 	// harmless.
 	sock *socket
 
+	// While the goroutine that has brought a request gives it to the sink, lending says
+	// so, and borrowed is what it is to do next.
+	lending  bool
+	borrowed func()
+
 	listen  *listener     // of a listening id; of an accepted one its parent
 	request *request      // of an accepted id until it is answered
 	rtuWait *list.Element // of an accepted id while it waits for RTU

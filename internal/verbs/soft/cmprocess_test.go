@@ -140,10 +140,10 @@ func TestTwoProcesses(t *testing.T) {
 				e.meet(e.next(verbs.CMEstablished).Param.PrivateData)
 			}
 			q := e.qp.(*qp)
-			require.Nil(t, q.peer.door.local)
+			require.Nil(t, q.peer.door.local.Load())
 			claims := &peer{qpn: q.num, door: &doorbell{}} // to be one of ours
 			claims.findLocal(q.ctx, q.link.rx)
-			require.Nil(t, claims.door.local)
+			require.Nil(t, claims.door.local.Load())
 			require.NoError(t, e.exchange(processMessages))
 			require.NoError(t, e.Disconnect())
 			c.wait()

@@ -166,11 +166,12 @@ func (ln *line) hears() bool {
 }
 
 // peerDone is told that the peer will touch nothing of this connection any more, and
-// that nobody reads the socket now.
-func (ln *line) peerDone() {
+// that nobody reads the socket now. If the result is not nil the caller's goroutine is
+// to wait for the next request.
+func (ln *line) peerDone() *restingLine {
 	ln.mu.Lock()
 	ln.heard = true
-	ln.settle()
+	return ln.settle()
 }
 
 // done is told that the application has let go of the connection; clean says of all
@@ -192,11 +193,14 @@ func (ln *line) done(clean bool) {
 		ln.said = true
 	}
 	ln.left = true
-	ln.settle()
+	if h := ln.settle(); h != nil {
+		go h.await()
+	}
 }
 
-// settle sees whether the connection is over at both ends. It releases ln.mu.
-func (ln *line) settle() {
+// settle sees whether the connection is over at both ends, and returns the line if it
+// rests at a listener now. It releases ln.mu.
+func (ln *line) settle() *restingLine {
 	switch {
 	case !ln.left:
 		// The application has yet to close the connection.
@@ -223,11 +227,11 @@ func (ln *line) settle() {
 		ln.trim()
 		ln.mu.Unlock()
 		if ln.listener != nil {
-			ln.listener.rest(ln)
-		} else {
-			idleLines.put(ln)
+			return ln.listener.rest(ln)
 		}
+		idleLines.put(ln)
 	}
+	return nil
 }
 
 // lingering are lines whose peer has not said yet that it is done.
@@ -363,14 +367,12 @@ func (ln *line) keepPeer(p *peer) bool {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if p.door != nil && p.door.users.Load() != 1 {
-		ln.spoiled = true // it is being rung
-	}
 	if !ln.keeps() || ln.peer != nil {
 		return false
 	}
 	if p.door != nil {
-		p.door.local = nil
+		// It may be being rung: who waits is then woken for nothing, by the next connection.
+		p.door.local.Store(nil)
 	}
 	k := &keptPeer{out: p.out, door: p.door}
 	if len(p.mrs) > 0 && p.mrs[0].first {

@@ -413,3 +413,24 @@ func TestLineTrims(t *testing.T) {
 	require.Equal(t, pageSize, backing(t, m.fd))
 	require.Zero(t, m.data[40*pageSize])
 }
+
+// TestLineWhileRung has the peer be woken while the connection ends: what is kept of it is
+// complete.
+func TestLineWhileRung(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	q := d.CMID.(*cmID).qp
+	q.mu.Lock()
+	door := q.peer.door
+	door.hold()
+	q.mu.Unlock()
+	endBoth(t, d, a)
+	require.EqualValues(t, 1, idleLines.idle())
+	require.True(t, door.ring())
+	door.release()
+	d, a = linePair(t, l)
+	require.Same(t, door, d.CMID.(*cmID).qp.peer.door)
+	endBoth(t, d, a)
+}

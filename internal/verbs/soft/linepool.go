@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -72,13 +73,14 @@ func (p *linePool) take(dev *device, src netip.Addr, dst netip.AddrPort, opts *v
 	return nil
 }
 
-// rest takes a line in that carries no connection, and waits for its next request.
-func (l *listener) rest(ln *line) {
+// rest takes a line in that carries no connection. The caller has await called, if the
+// result is not nil.
+func (l *listener) rest(ln *line) *restingLine {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		ln.sock.close()
-		return
+		return nil
 	}
 	for l.resting.Len() >= maxIdleLines {
 		l.wakeLine(l.resting.Front()).sock.close()
@@ -91,7 +93,7 @@ func (l *listener) rest(ln *line) {
 		}
 	})
 	l.mu.Unlock()
-	go l.await(h)
+	return h
 }
 
 // restingLine is an idle line of a listener: a socket, a goroutine and a buffer.
@@ -121,13 +123,21 @@ func (l *listener) unrest(h *restingLine) bool {
 }
 
 // await waits for the next request on a line.
-func (l *listener) await(h *restingLine) {
-	buf := make([]byte, maxLinkMsg)
+func (h *restingLine) await() {
+	if id := h.hear(); id != nil {
+		h.listener.bring(id)
+	}
+}
+
+// hear is await up to where the request has an id.
+func (h *restingLine) hear() *cmID {
+	buf := pool.Get(maxLinkMsg)
+	defer pool.Put(buf)
 	n, fds, err := h.sock.recv(buf)
-	if !l.unrest(h) || err != nil {
+	if !h.listener.unrest(h) || err != nil {
 		closeFDs(fds)
 		h.sock.close()
-		return
+		return nil
 	}
-	l.request(h.sock, h.name, h.uid, buf[:n], fds)
+	return h.listener.request(h.sock, h.name, h.uid, buf[:n], fds)
 }

@@ -54,6 +54,7 @@ type link struct {
 	tx, rx   *socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte) error
 	onHangup func(orderly bool, err error)
+	lent     bool // who attaches it calls run
 
 	// sending orders what the link sends, of which nothing may follow its end: a
 	// line carries the next connection after that.
@@ -64,6 +65,7 @@ type link struct {
 
 	mu      sync.Mutex
 	reading bool  // the goroutine may be waiting
+	hushed  bool  // and not for long any more
 	cause   error // why we hung up; nil if the peer did, or for an orderly end
 	local   bool  // we hung up
 	down    bool
@@ -119,9 +121,18 @@ func (l *link) nak(code nakCode) {
 	l.signal(msgNak, byte(code))
 }
 
-// run reads the socket until it hangs up, or the connection has ended on a line that
-// goes on, or there has been nothing to read for a while.
+// run is the link's goroutine. That of an acceptor on a line goes on to wait for the
+// next request.
 func (l *link) run() {
+	deepen()
+	if h := l.read(); h != nil {
+		h.await()
+	}
+}
+
+// read reads the socket until it hangs up, or the connection has ended on a line that
+// goes on, or there has been nothing to read for a while.
+func (l *link) read() *restingLine {
 	buf := pool.Get(maxLinkMsg)
 	defer pool.Put(buf)
 	l.mu.Lock()
@@ -133,7 +144,7 @@ func (l *link) run() {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			l.stopReading()
 			if quietLinks.add(l) {
-				return
+				return nil
 			}
 			continue
 		}
@@ -147,14 +158,13 @@ func (l *link) run() {
 		lingeringLinks.remove(linger)
 		l.stopReading()
 		if done {
-			l.tx.line.peerDone()
-			return
+			return l.tx.line.peerDone()
 		}
 		if err != errBye && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
 			l.fail(err)
 		}
 		l.hangup(l.bye)
-		return
+		return nil
 	}
 }
 
@@ -166,6 +176,7 @@ var lingeringLinks = timeoutList{after: linkLinger}
 func (l *link) hush() {
 	l.mu.Lock()
 	if l.reading {
+		l.hushed = true
 		_ = l.rx.setReadDeadline(longPast)
 	}
 	l.mu.Unlock()
@@ -175,7 +186,10 @@ func (l *link) hush() {
 func (l *link) stopReading() {
 	l.mu.Lock()
 	l.reading = false
-	_ = l.rx.setReadDeadline(time.Time{})
+	if l.hushed {
+		l.hushed = false
+		_ = l.rx.setReadDeadline(time.Time{})
+	}
 	l.mu.Unlock()
 }
 

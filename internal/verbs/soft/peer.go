@@ -200,7 +200,7 @@ func dupFDs(fds []int) ([]int, error) {
 type doorbell struct {
 	fd    int
 	users atomic.Int32
-	local *compChannel // the peer's if it is one of this process, or nil
+	local atomic.Pointer[compChannel] // the peer's if it is one of this process, or nil
 }
 
 func newDoorbell(fd int) (*doorbell, error) {
@@ -231,8 +231,8 @@ func (d *doorbell) release() {
 
 // ring wakes the peer; false if its eventfd is full.
 func (d *doorbell) ring() bool {
-	if d.local != nil {
-		d.local.signal()
+	if ch := d.local.Load(); ch != nil {
+		ch.signal()
 		return true
 	}
 	return writeEvent(d.fd)
@@ -251,6 +251,6 @@ func (p *peer) findLocal(ctx *devContext, s *socket) {
 		return
 	}
 	if q := ctx.qpns.find(p.qpn); q != nil {
-		p.door.local = q.recvCQ.channel
+		p.door.local.Store(q.recvCQ.channel)
 	}
 }
