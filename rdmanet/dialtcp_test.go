@@ -407,6 +407,7 @@ func TestTCPDialsAtOnce(t *testing.T) {
 	onSoftware(t)
 	const each = 32
 	kinds := []overBoth{tcpKinds()[0], tcpKinds()[3]}
+	kinds[0].dialer.RequireRDMA = true // a slow one would dial TCP beside it, and leave one of two
 	l := kinds[0].newListener(t)
 	var echoes sync.WaitGroup
 	echoes.Go(func() {
