@@ -28,8 +28,9 @@ func TestBacklogFull(t *testing.T) {
 		// As many again have asked, and the rest cannot even do that.
 		require.Eventually(t, func() bool {
 			s := l.Stats()
-			return s.Requests == 2*backlog && s.Established == backlog && s.Pending == backlog
-		}, patience, time.Millisecond)
+			// A busy machine may lose one on the way.
+			return s.Requests-s.Failed == 2*backlog && s.Established == backlog && s.Pending == backlog
+		}, patience, time.Millisecond, "%+v", l.Stats())
 		require.Empty(t, results)
 		require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
 		accepted := make(chan dialled, dialers)
@@ -70,7 +71,11 @@ func TestBacklogFullLeave(t *testing.T) {
 		defer s.Close()
 		fl.dialer.Timeout = patience
 		requireServed(t, fl, l)
-		require.Eventually(t, func() bool { return l.Stats().Failed == 4 }, patience, time.Millisecond, "%+v", l.Stats())
+		// On a busy machine some may have given up before the listener heard of them.
+		require.Eventually(t, func() bool {
+			s := l.Stats()
+			return s.Failed >= 1 && s.Failed == s.Requests-2
+		}, patience, time.Millisecond, "%+v", l.Stats())
 		require.Equal(t, uint64(2), l.Stats().Established)
 	})
 }
