@@ -100,7 +100,7 @@ func newSendBlock(e *endpoint) (*sendBlock, error) {
 func (s *sendBlocks) give(b *sendBlock) { b.taken = false }
 
 // current is the block that Write copies into, with room for at least one byte;
-// nil with no error if none is to be had until completions arrive.
+// nil with no error if none is to be had until completions arrive. No bytes are gathered.
 func (s *sendBlocks) current(e *endpoint, q *sendQueue) (*sendBlock, error) {
 	if s.cur != nil {
 		switch {

@@ -27,6 +27,7 @@ func (c *Conn) Close() error {
 	c.wake(dirWrite)
 	c.stopKeepAlive()
 	c.sayGoodbye()
+	c.stopTick()
 	c.dropPins()
 	c.exit(c.life.decref())
 	if sec := c.linger.Load(); sec > 0 {
@@ -92,7 +93,7 @@ func (c *Conn) drained() bool {
 	if err := c.sq.reap(); err != nil {
 		return true
 	}
-	return c.pending == 0 && c.sq.flushed()
+	return c.pending == 0 && c.gathered.n == 0 && c.sq.flushed()
 }
 
 // drain waits until nothing is left to send, for a bounded time. No call is inside

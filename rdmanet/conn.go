@@ -61,6 +61,7 @@ type Conn struct {
 	chunk     int       // largest data message
 	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
 	blocks    sendBlocks
+	gathered  gathered
 	wantBlock bool            // the writer waits for a block, not only for room
 	wr        [1]verbs.SendWR // of most messages; see requests
 	control   [ring.KeyedCreditLen]byte
@@ -173,10 +174,10 @@ func (c *Conn) Stats() ConnStats {
 	r, rcvd, rbuf := c.rxStats, c.recv.ConsumedBytes(), c.recv.Size()
 	c.rx.Unlock()
 	c.tx.Lock()
-	t, wbuf := c.txStats, c.send.Size()
+	t, wbuf, gathered := c.txStats, c.send.Size(), uint64(c.gathered.n)
 	c.tx.Unlock()
 	s := ConnStats{
-		BytesRead: rcvd - r.framing, BytesWritten: t.bytes,
+		BytesRead: rcvd - r.framing, BytesWritten: t.bytes + gathered,
 		MessagesSent: t.messages, MessagesReceived: r.messages,
 		DoorbellsSent: t.doorbells, DoorbellsReceived: r.doorbells,
 		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,

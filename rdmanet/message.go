@@ -131,8 +131,12 @@ func (c *Conn) end(kind ring.Kind) {
 	c.flushPending()
 }
 
-// flushPending posts the end of the stream if it waits. The caller holds tx.
+// flushPending posts what was gathered, and the end of the stream if it waits. The caller
+// holds tx.
 func (c *Conn) flushPending() {
+	if !c.sendGathered() {
+		return
+	}
 	if c.pending != 0 && !c.has(flagFailed) && c.postControl(c.pending, nil) {
 		c.pending = 0
 	}

@@ -194,7 +194,7 @@ func (e *modelEnd) control() {
 			}
 			return
 		default:
-			switch m.c.intn(6) {
+			switch m.c.intn(7) {
 			case 0:
 				m.tell("a read deadline passes")
 				_ = c.SetReadDeadline(longPast)
@@ -216,6 +216,11 @@ func (e *modelEnd) control() {
 				}
 			case 5:
 				_ = c.Stats()
+			case 6:
+				if c.gathered.waits {
+					m.tell("has written nothing for a while")
+					c.tick()
+				}
 			}
 		}
 	}

@@ -166,7 +166,7 @@ func (m *model) checkEnd() {
 		if !p.killed && !p.dev.refused && p.conn.sums == nil && sent != p.sent {
 			m.fail("%v has sent %d bytes and takes them for %d", p, p.sent, sent)
 		}
-		if !p.killed && !p.dev.refused && !p.unsure && p.wrote != sent {
+		if !p.killed && !p.dev.refused && !p.unsure && p.wrote != sent+uint64(p.conn.gathered.n) {
 			m.fail("%v has sent %d bytes, and its Writes say %d", p, sent, p.wrote)
 		}
 		orderly := p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && p.said[ring.KindReset] == 0 && !p.plan.abort
@@ -182,9 +182,9 @@ func (m *model) checkEnd() {
 // modelCoverage counts what has come about. A model that gets into no trouble tests
 // nothing.
 type modelCoverage struct {
-	Models, Parks, Stalls, Grown, Resets, Ends, Kills, Cuts, Sums uint64
-	Wraps, NoSlots, NoRoom, TornCredits, Ahead, Coalesced         uint64
-	fewestSlots                                                   int
+	Models, Parks, Stalls, Grown, Resets, Ends, Kills, Cuts, Sums   uint64
+	Wraps, NoSlots, NoRoom, TornCredits, Ahead, Coalesced, Gathered uint64
+	fewestSlots                                                     int
 }
 
 // look counts, after a step, what an end is up against.
@@ -211,6 +211,7 @@ func (c *modelCoverage) count(m *model) {
 		conn := e.conn // a killed end holds its locks for ever
 		c.Parks += conn.waiter[dirRead].parks.Load() + conn.waiter[dirWrite].parks.Load()
 		c.Stalls += conn.txStats.stalls
+		c.Gathered += conn.gathered.writes
 		c.Grown += conn.rxStats.grown
 		c.Resets += uint64(e.said[ring.KindReset])
 		c.Ends += uint64(e.said[ring.KindFIN] + e.said[ring.KindClose])
@@ -231,7 +232,7 @@ func (c *modelCoverage) add(o *modelCoverage) {
 	for _, n := range []struct{ to, from *uint64 }{
 		{&c.Models, &o.Models}, {&c.Parks, &o.Parks}, {&c.Stalls, &o.Stalls}, {&c.Grown, &o.Grown}, {&c.Resets, &o.Resets},
 		{&c.Ends, &o.Ends}, {&c.Kills, &o.Kills}, {&c.Cuts, &o.Cuts}, {&c.Sums, &o.Sums}, {&c.Wraps, &o.Wraps}, {&c.NoSlots, &o.NoSlots},
-		{&c.NoRoom, &o.NoRoom}, {&c.TornCredits, &o.TornCredits}, {&c.Ahead, &o.Ahead}, {&c.Coalesced, &o.Coalesced},
+		{&c.NoRoom, &o.NoRoom}, {&c.TornCredits, &o.TornCredits}, {&c.Ahead, &o.Ahead}, {&c.Coalesced, &o.Coalesced}, {&c.Gathered, &o.Gathered},
 	} {
 		*n.to += *n.from
 	}

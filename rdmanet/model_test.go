@@ -242,6 +242,7 @@ func TestModel(t *testing.T) {
 		"ends": seen.Ends, "kills": seen.Kills, "checksums": seen.Sums, "cuts": seen.Cuts, "wraps": seen.Wraps, "writers without slots": seen.NoSlots,
 		"full send queues": seen.NoRoom, "credits that change while read": seen.TornCredits,
 		"bytes placed ahead": seen.Ahead, "several completions at once": seen.Coalesced,
+		"Writes that are gathered": seen.Gathered,
 	} {
 		require.NotZero(t, n, "no %s: a model that gets into no trouble tests nothing", what)
 	}

@@ -92,5 +92,8 @@ func (q *sendQueue) reap() error {
 // Behind the end of the stream, which is signalled, only credits follow.
 func (q *sendQueue) flushed() bool { return q.completed >= q.signaled }
 
+// sending says that the device has still something to do, as far as it was reaped.
+func (q *sendQueue) sending() bool { return q.signaled > q.completed }
+
 // idle says that every request has completed, as far as it was reaped.
 func (q *sendQueue) idle() bool { return q.posted == q.completed }

@@ -27,6 +27,12 @@ func (c *Conn) wait(d direction) error {
 	if c.life.closed() {
 		return net.ErrClosed
 	}
+	if d == dirRead && !c.ep.synchronous {
+		// The answer that is waited for may be one to what was gathered.
+		c.tx.Lock()
+		c.sendGathered()
+		c.tx.Unlock()
+	}
 	if w.spin(c, d) {
 		w.spins.Add(1)
 		// A busy peer ends every spin at once.

@@ -14,6 +14,10 @@ import (
 // copied to memory that the device sends from. It waits while the peer's ring is
 // full. p may be changed as soon as Write has returned.
 //
+// On a network small Writes that follow each other faster than the device sends them may
+// go in one message: when the device has sent what came before, when a Read waits, or at
+// the latest after a millisecond without another Write.
+//
 // If the peer has closed, or this end was closed for writing, Write fails with
 // EPIPE; if the peer reset the connection or died, with ECONNRESET.
 func (c *Conn) Write(p []byte) (int, error) {
@@ -80,6 +84,14 @@ func (c *Conn) sendSome(p []byte) int {
 	}
 	if c.sums != nil {
 		return c.sendFrame(p)
+	}
+	if !c.ep.synchronous {
+		if c.gather(p) {
+			return len(p)
+		}
+		if !c.sendGathered() {
+			return 0
+		}
 	}
 	g := c.send.Next(min(len(p), c.chunk))
 	if g.N == 0 || !c.room() {
@@ -155,7 +167,7 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 	for sent < end {
 		n := 0
 		c.tx.Lock()
-		if !c.has(flagFailed | flagGone | flagWriteShut | flagPeerClosed) {
+		if !c.has(flagFailed|flagGone|flagWriteShut|flagPeerClosed) && c.sendGathered() {
 			if g, next := c.next(min(end-sent, c.chunk)); next > 0 && c.room() {
 				// The last request that reads the block is signalled, or the block would
 				// never be known to be free.

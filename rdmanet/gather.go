@@ -1,0 +1,133 @@
+package rdmanet
+
+import "time"
+
+// On a device that takes the bytes of a message after the post, a post is dear: a
+// doorbell across a bus, or a system call. So a small Write that finds enough on its way
+// leaves its bytes in the send block, and one message takes those of several: when the
+// device has completed what was on its way, when there are maxGathered, when this end
+// waits for something to read, or at the latest after gatherTick without another Write.
+// As with TCP's corking a Write on a quiet connection is sent at once.
+const (
+	// gatherBelow is the length of Writes that are gathered: above it the copy costs
+	// as much as the post.
+	gatherBelow = 2 << 10
+	// maxGathered is what makes up a message of its own.
+	maxGathered = 16 << 10
+	// gatherLooks is how many Writes are gathered between two looks at the send CQ,
+	// each of which is as dear as a post.
+	gatherLooks = 16
+	// gatherTick is how long what was gathered waits when no Write follows.
+	gatherTick = time.Millisecond
+)
+
+// gathered are bytes that were written and not yet posted. The Conn's tx lock guards it.
+type gathered struct {
+	n      int         // the last n used bytes of blocks.cur
+	writes uint64      // gathered so far
+	seen   uint64      // writes at the last tick
+	timer  *time.Timer // made when first needed
+	waits  bool        // the timer runs
+}
+
+// gather takes p whole, or nothing of it. The caller holds tx.
+func (c *Conn) gather(p []byte) bool {
+	g := &c.gathered
+	if len(p) > gatherBelow || g.n == 0 && !c.sq.sending() {
+		return false
+	}
+	if g.n+len(p) > min(maxGathered, c.chunk) && !c.sendGathered() {
+		return false
+	}
+	if g.n == 0 || g.writes%gatherLooks == 0 {
+		if !c.reap() || g.n == 0 && !c.sq.sending() {
+			return false
+		}
+	}
+	if g.n+len(p) > c.send.Free() || c.send.Slots() == 0 || !c.room() {
+		return false
+	}
+	b := c.blocks.cur
+	if g.n == 0 {
+		var err error
+		if b, err = c.currentBlock(); b == nil || err != nil {
+			return false
+		}
+	}
+	if len(b.buf)-b.used < len(p) || len(p) > c.chunk {
+		return false
+	}
+	copy(b.buf[b.used:], p)
+	b.used += len(p)
+	g.n += len(p)
+	g.writes++
+	c.txStats.copied += uint64(len(p))
+	if !c.sq.sending() && c.sendGathered() {
+		return true
+	}
+	c.startTick()
+	return true
+}
+
+// sendGathered posts what was gathered; false if some of it has to wait for room. The
+// caller holds tx. Whatever is sent of the stream comes after it.
+func (c *Conn) sendGathered() bool {
+	g := &c.gathered
+	for g.n > 0 {
+		grant := c.send.Next(min(g.n, c.chunk))
+		if grant.N == 0 || c.has(flagFailed|flagGone|flagPeerClosed) || !c.room() {
+			return false
+		}
+		b := c.blocks.cur
+		off := b.used - g.n
+		g.n -= grant.N
+		// Signalled, so that what comes next is gathered until this has gone.
+		if !c.postData(grant, b.source(off), true) {
+			return false
+		}
+		b.last = c.sq.posted
+	}
+	return true
+}
+
+// startTick sees to it that what is gathered does not stay. The caller holds tx.
+func (c *Conn) startTick() {
+	g := &c.gathered
+	switch {
+	case g.waits:
+		return
+	case g.timer == nil:
+		g.timer = time.AfterFunc(gatherTick, c.tick)
+	default:
+		g.timer.Reset(gatherTick)
+	}
+	g.waits, g.seen = true, g.writes
+}
+
+// tick sends what was gathered, unless there are still Writes, which see to that.
+func (c *Conn) tick() {
+	if !c.life.incref() {
+		return // what closes the connection sends it
+	}
+	c.tx.Lock()
+	g := &c.gathered
+	if g.seen != g.writes {
+		g.seen = g.writes
+	} else {
+		c.flushPending()
+	}
+	if g.waits = g.n > 0 && !c.has(flagFailed|flagGone|flagPeerClosed); g.waits {
+		g.timer.Reset(gatherTick)
+	}
+	c.tx.Unlock()
+	c.exit(c.life.decref())
+}
+
+// stopTick ends the timer of a connection that is closed.
+func (c *Conn) stopTick() {
+	c.tx.Lock()
+	if c.gathered.timer != nil {
+		c.gathered.timer.Stop()
+	}
+	c.tx.Unlock()
+}

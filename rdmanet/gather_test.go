@@ -1,0 +1,263 @@
+package rdmanet
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+)
+
+// slowCQ shows no completions while it is shut, as that of a device with a lot to do,
+// until somebody arms it to sleep.
+type slowCQ struct {
+	verbs.CQ
+	shut atomic.Bool
+}
+
+func (q *slowCQ) ReqNotify(solicited bool) error {
+	q.shut.Store(false)
+	return q.CQ.ReqNotify(solicited)
+}
+
+func (q *slowCQ) Poll(wcs []verbs.WC) (int, error) {
+	if q.shut.Load() {
+		return 0, nil
+	}
+	return q.CQ.Poll(wcs)
+}
+
+// slowPair is a connection whose client has a device that takes the bytes after the
+// post, and sees no completions of what it sends before cq is opened.
+func slowPair(t *testing.T, d Dialer, l ListenConfig) (client, server *Conn, cq *slowCQ) {
+	t.Helper()
+	d.asynchronous = true
+	client, server = flavour{dialer: d, listen: l}.pair(t)
+	cq = new(slowCQ)
+	client.tx.Lock()
+	cq.CQ, client.sq.cq, client.ep.sendCQ = client.sq.cq, cq, cq
+	client.tx.Unlock()
+	cq.shut.Store(true)
+	return client, server, cq
+}
+
+// withoutTick has gathered bytes wait for all but the time.
+func (c *Conn) withoutTick() {
+	c.tx.Lock()
+	c.gathered.waits = true
+	c.tx.Unlock()
+}
+
+// writePieces writes n pieces of a stream from byte at on, and returns where they end.
+func writePieces(t *testing.T, c *Conn, at, n, size int) int {
+	t.Helper()
+	for range n {
+		_, err := c.Write(modelStream[at : at+size])
+		require.NoError(t, err)
+		at += size
+	}
+	return at
+}
+
+// TestGather writes more than the device sends: when enough is on its way, small Writes
+// go together, and all when the device is done.
+func TestGather(t *testing.T) {
+	onSoftware(t) // which is done with everything as soon as it shows completions
+	const size = 64
+	client, server, cq := slowPair(t, Dialer{}, ListenConfig{})
+	client.withoutTick()
+	busy := int(client.sq.every)
+	n := writePieces(t, client, 0, busy, size)
+	require.EqualValues(t, busy, client.Stats().MessagesSent, "not enough is on its way")
+	n = writePieces(t, client, n, gatherLooks, size)
+	require.EqualValues(t, busy, client.Stats().MessagesSent, "they are gathered")
+	require.EqualValues(t, n, client.Stats().BytesWritten)
+	require.Equal(t, modelStream[:busy*size], readFull(t, server, busy*size))
+
+	cq.shut.Store(false)
+	n = writePieces(t, client, n, 1, size)
+	require.EqualValues(t, busy+1, client.Stats().MessagesSent, "one message for all")
+	require.Equal(t, modelStream[busy*size:n], readFull(t, server, n-busy*size))
+}
+
+// TestGatherMost gathers no more than a message may have.
+func TestGatherMost(t *testing.T) {
+	onSoftware(t)
+	for name, most := range map[string]int{"a small ring's": 1000, "what is gathered": maxGathered} {
+		t.Run(name, func(t *testing.T) {
+			const size = 250
+			client, server, _ := slowPair(t, Dialer{}, ListenConfig{ReadBuffer: 256 << 10})
+			client.withoutTick()
+			client.tx.Lock()
+			if most < maxGathered {
+				client.chunk = most
+			}
+			client.tx.Unlock()
+			before := int(client.sq.every)
+			n := writePieces(t, client, 0, before, size)
+			n = writePieces(t, client, n, 3*(most/size), size)
+			messages := int(client.Stats().MessagesSent) - before
+			require.Equal(t, 2, messages, "and a third that is gathered")
+			require.NoError(t, client.CloseWrite())
+			got, err := io.ReadAll(server)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(modelStream[:n], got))
+		})
+	}
+}
+
+// TestGatherTick writes no more after what was gathered: it is sent all the same.
+func TestGatherTick(t *testing.T) {
+	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
+	for at, round := 0, 0; round < 3; round++ {
+		end := writePieces(t, client, at, 40, 64)
+		within(t, patience, "Read", func() {
+			require.Equal(t, modelStream[at:end], readFull(t, server, end-at))
+		})
+		at = end
+	}
+}
+
+// gatherSome leaves bytes that are gathered and no timer sends, and returns the length
+// of the stream so far.
+func gatherSome(t *testing.T, client *Conn) int {
+	t.Helper()
+	client.withoutTick()
+	n := writePieces(t, client, 0, int(client.sq.every)+3, 64)
+	require.Positive(t, client.gathered.n)
+	return n
+}
+
+// TestGatherEnds has everything that is to come after what was gathered, or waits for it.
+func TestGatherEnds(t *testing.T) {
+	large := bytes.Repeat([]byte{'x'}, 2*gatherBelow)
+	for name, then := range map[string]func(c *Conn) (more []byte){
+		"Read": func(c *Conn) []byte {
+			require.NoError(t, c.SetBusyPoll(time.Hour)) // before it sleeps it looks anyway
+			go func() { _, _ = c.Read(make([]byte, 1)) }()
+			return nil
+		},
+		"large Write": func(c *Conn) []byte {
+			_, err := c.Write(large)
+			require.NoError(t, err)
+			return large
+		},
+		"ReadFrom": func(c *Conn) []byte {
+			_, err := c.ReadFrom(bytes.NewReader(large))
+			require.NoError(t, err)
+			return large
+		},
+		"Commit": func(c *Conn) []byte {
+			b, err := c.Reserve(3)
+			require.NoError(t, err)
+			copy(b, "xyz")
+			require.NoError(t, c.Commit(3))
+			return []byte("xyz")
+		},
+		"CloseWrite": func(c *Conn) []byte {
+			require.NoError(t, c.CloseWrite())
+			return nil
+		},
+		"Close": func(c *Conn) []byte {
+			require.NoError(t, c.Close())
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server, cq := slowPair(t, Dialer{}, ListenConfig{})
+			n := gatherSome(t, client)
+			want := append(modelStream[:n:n], then(client)...)
+			within(t, patience, "Read", func() { require.Equal(t, want, readFull(t, server, len(want))) })
+			cq.shut.Store(false)
+			switch name {
+			case "CloseWrite", "Close":
+				rest, err := io.ReadAll(server)
+				require.NoError(t, err)
+				require.Empty(t, rest)
+			}
+		})
+	}
+}
+
+// TestGatherFullRing fills the ring of a peer that does not read: what Writes have taken
+// arrives, and they take no more than there is room for.
+func TestGatherFullRing(t *testing.T) {
+	small := ListenConfig{ReadBuffer: MinReadBuffer, MaxReadBuffer: MinReadBuffer}
+	client, server, cq := slowPair(t, Dialer{}, small)
+	require.NoError(t, client.SetWriteDeadline(time.Now().Add(slowly(50*time.Millisecond))))
+	n := 0
+	for err := error(nil); err == nil; {
+		var m int
+		m, err = client.Write(modelStream[n : n+48])
+		n += m
+		if err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		}
+	}
+	require.LessOrEqual(t, n, MinReadBuffer)
+	require.Greater(t, n, MinReadBuffer*3/4)
+	cq.shut.Store(false)
+	require.NoError(t, client.CloseWrite())
+	got, err := io.ReadAll(server)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(modelStream[:n], got))
+}
+
+// TestGatherPeerCloses leaves bytes gathered for a peer that closes: Writes say so, and
+// Close is quick.
+func TestGatherPeerCloses(t *testing.T) {
+	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
+	gatherSome(t, client)
+	readFull(t, server, int(client.sq.every)*64)
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool {
+		_, err := client.Write([]byte{1})
+		return err != nil
+	}, patience, time.Millisecond)
+	_, err := client.Write([]byte{1})
+	require.ErrorIs(t, err, syscall.EPIPE)
+	require.NoError(t, client.Close())
+	promptly(t, client)
+}
+
+// TestGatherStream has all ways of writing and a device that is fast and slow in turn.
+func TestGatherStream(t *testing.T) {
+	seed := testSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	client, server, cq := slowPair(t, Dialer{}, ListenConfig{})
+	const total = 8 << 20
+	arrived := make(chan RemoteSum, 1)
+	go func() { arrived <- sum(server) }()
+	var all bytes.Buffer
+	for all.Len() < total {
+		size := 1 + rng.IntN(1<<(1+rng.IntN(13)))
+		b := modelStream[rng.IntN(modelPeriod):][:size]
+		all.Write(b)
+		cq.shut.Store(rng.IntN(8) > 0)
+		var err error
+		switch rng.IntN(16) {
+		case 0:
+			_, err = client.ReadFrom(bytes.NewReader(b))
+		case 1:
+			var to []byte
+			if to, err = client.Reserve(size); err == nil {
+				copy(to, b)
+				err = client.Commit(size)
+			}
+		default:
+			_, err = client.Write(b)
+		}
+		require.NoError(t, err)
+	}
+	require.NoError(t, client.CloseWrite())
+	require.Equal(t, sum(&all), <-arrived)
+	client.tx.Lock()
+	defer client.tx.Unlock()
+	require.Positive(t, client.gathered.writes)
+}
