@@ -29,8 +29,9 @@ func (c *Conn) SetLinger(sec int) error {
 	return c.set(func() { c.linger.Store(int64(min(max(sec, -1), maxLinger))) })
 }
 
-// SetNoDelay is accepted and changes nothing: there is no delay to turn off. What Write
-// says of small Writes on a network is not Nagle's algorithm, and as short as a round trip.
+// SetNoDelay is accepted and changes nothing: a Write on a quiet connection is never
+// delayed, and with many Writes on their way those on a network may share a message as
+// Write says, which TCP does without delay as well.
 func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 
 // SetBusyPoll sets how long a Read or Write that has to wait polls the device before
