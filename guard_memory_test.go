@@ -68,8 +68,8 @@ func TestGuardDial(t *testing.T) {
 		bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
 	}
 	t.Logf("%d allocations and %d bytes a connection", allocations/n, bytes/n)
-	atMostEach(t, 270, allocations, n, "allocations")
-	atMostEach(t, 25<<10, bytes, n, "bytes")
+	atMostEach(t, 225, allocations, n, "allocations")
+	atMostEach(t, 21<<10, bytes, n, "bytes")
 }
 
 // TestGuardIdle bounds what an end of an idle connection holds, in processes that do

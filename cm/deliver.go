@@ -75,15 +75,22 @@ func (id *ID) post(l *leg, ev *Event) {
 // goroutine that finds nobody at it hands over all there is, so that no lock has
 // to be held around the handler.
 func (id *ID) deliver(events ...*Event) {
-	id.pending = append(id.pending, events...)
+	if id.delivering || len(id.pending) > 0 {
+		id.pending = append(id.pending, events...)
+		events = nil
+	}
 	if id.delivering {
 		id.mu.Unlock()
 		return
 	}
 	id.delivering = true
-	for len(id.pending) > 0 {
-		ev := id.pending[0]
-		id.pending = id.pending[1:]
+	for len(events)+len(id.pending) > 0 {
+		first := &events // before what comes meanwhile
+		if len(events) == 0 {
+			first = &id.pending
+		}
+		ev := (*first)[0]
+		*first = (*first)[1:]
 		ec := id.ec
 		if ec.handler == nil {
 			if !ec.push(id, ev) {

@@ -216,7 +216,7 @@ func (e *endpoint) abort() {
 // destroyVerbs destroys the verbs objects but for the id, in the order that
 // rdma-core asks for: QP, CQs, channel, MRs.
 func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
-	var errs []error
+	errs := make([]error, 0, 16) // of each object one, nil as a rule
 	if e.qp != nil {
 		errs = append(errs, e.qp.Close())
 	}

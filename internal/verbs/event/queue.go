@@ -3,6 +3,7 @@ package event
 import (
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -16,7 +17,8 @@ type Queue struct {
 	idle    sync.Cond // on mu: running became false
 	sink    verbs.CMSink
 	queue   []queued
-	running bool // some goroutine delivers, or the queue is held
+	room    *[4]queued // where queue began, or nil
+	running bool       // some goroutine delivers, or the queue is held
 	held    bool
 	closed  bool
 }
@@ -26,6 +28,9 @@ type queued struct {
 	ev    verbs.CMEvent
 	after func(delivered bool)
 }
+
+// rooms are lent to queues that have something to deliver.
+var rooms = sync.Pool{New: func() any { return new([4]queued) }}
 
 // Init makes the queue ready for use.
 func (q *Queue) Init(sink verbs.CMSink) {
@@ -62,6 +67,10 @@ func (q *Queue) PushThen(ev verbs.CMEvent, after func(delivered bool)) bool {
 		}
 		return false
 	}
+	if q.queue == nil && q.room == nil {
+		q.room = rooms.Get().(*[4]queued)
+		q.queue = q.room[:0]
+	}
 	q.queue = append(q.queue, queued{ev, after})
 	q.mu.Unlock()
 	return true
@@ -97,8 +106,7 @@ func (q *Queue) Release() {
 	q.held = false
 	for len(q.queue) > 0 && !q.closed {
 		e := q.queue[0]
-		q.queue[0] = queued{}
-		q.queue = q.queue[1:]
+		q.queue = slices.Delete(q.queue, 0, 1)
 		sink := q.sink
 		q.mu.Unlock()
 		callSink(sink, e.ev)
@@ -108,6 +116,11 @@ func (q *Queue) Release() {
 		q.mu.Lock()
 	}
 	q.running = false
+	if q.room != nil && len(q.queue) == 0 { // an id at rest has nothing to tell
+		clear(q.room[:])
+		rooms.Put(q.room)
+		q.room, q.queue = nil, nil
+	}
 	q.idle.Broadcast()
 	q.mu.Unlock()
 }
@@ -119,7 +132,7 @@ func (q *Queue) Close() []verbs.CMEvent {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.queue
-	q.queue = nil
+	q.queue, q.room = nil, nil
 	if q.running && !q.held && !insideSink() {
 		for q.running {
 			q.idle.Wait()

@@ -160,7 +160,11 @@ func canonical(a netip.Addr) netip.Addr {
 // displayed turns a canonical address into what an application expects to see: a
 // zone is the interface's name.
 func displayed(a netip.Addr) netip.Addr {
-	if index, err := strconv.Atoi(a.Zone()); err == nil {
+	zone := a.Zone()
+	if zone == "" {
+		return a
+	}
+	if index, err := strconv.Atoi(zone); err == nil {
 		if ifi, err := net.InterfaceByIndex(index); err == nil {
 			return a.WithZone(ifi.Name)
 		}

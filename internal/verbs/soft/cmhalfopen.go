@@ -22,7 +22,7 @@ type halfOpen struct {
 	name string        // the name it has bound, which the kernel vouches for
 	uid  uint32        // likewise its user
 	elem *list.Element // in listener.half; nil when it was dropped
-	late *list.Element // in listener.strangers
+	late *timeout      // in listener.strangers
 }
 
 // admit takes in a stranger, in place of the oldest if there are too many.

@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"container/list"
 	"fmt"
 	"net/netip"
 	"os"
@@ -79,9 +78,9 @@ type cmID struct {
 	lending  bool
 	borrowed func()
 
-	listen  *listener     // of a listening id; of an accepted one its parent
-	request *request      // of an accepted id until it is answered
-	rtuWait *list.Element // of an accepted id while it waits for RTU
+	listen  *listener // of a listening id; of an accepted one its parent
+	request *request  // of an accepted id until it is answered
+	rtuWait *timeout  // of an accepted id while it waits for RTU
 }
 
 // A request is a REQ that waits for its answer.

@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"container/list"
 	"sync"
 	"time"
 )
@@ -15,19 +14,21 @@ import (
 type timeoutList struct {
 	after time.Duration
 
-	mu      sync.Mutex
-	pending list.List // *timeout, the oldest first
-	timer   *time.Timer
-	running bool
+	mu          sync.Mutex
+	first, last *timeout // the oldest first
+	timer       *time.Timer
+	running     bool
 }
 
 type timeout struct {
-	at time.Time
-	f  func()
+	at         time.Time
+	f          func()
+	prev, next *timeout
+	listed     bool
 }
 
 // add has f run unless the result is removed in time.
-func (l *timeoutList) add(f func()) *list.Element {
+func (l *timeoutList) add(f func()) *timeout {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.running {
@@ -38,30 +39,54 @@ func (l *timeoutList) add(f func()) *list.Element {
 			l.timer.Reset(l.after)
 		}
 	}
-	return l.pending.PushBack(&timeout{time.Now().Add(l.after), f})
+	t := &timeout{at: time.Now().Add(l.after), f: f, prev: l.last, listed: true}
+	if l.last == nil {
+		l.first = t
+	} else {
+		l.last.next = t
+	}
+	l.last = t
+	return t
 }
 
 // remove may be called more than once, and after the function ran.
-func (l *timeoutList) remove(e *list.Element) {
+func (l *timeoutList) remove(t *timeout) {
 	l.mu.Lock()
-	l.pending.Remove(e)
+	l.unlist(t)
 	l.mu.Unlock()
+}
+
+// unlist is remove with mu held.
+func (l *timeoutList) unlist(t *timeout) {
+	if !t.listed {
+		return
+	}
+	if t.prev == nil {
+		l.first = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next == nil {
+		l.last = t.prev
+	} else {
+		t.next.prev = t.prev
+	}
+	t.prev, t.next, t.listed = nil, nil, false
 }
 
 func (l *timeoutList) fire() {
 	l.mu.Lock()
 	now := time.Now()
 	var due []func()
-	for e := l.pending.Front(); e != nil; e = l.pending.Front() {
-		t := e.Value.(*timeout)
+	for t := l.first; t != nil; t = l.first {
 		if left := t.at.Sub(now); left > 0 {
 			l.timer.Reset(left)
 			break
 		}
-		l.pending.Remove(e)
+		l.unlist(t)
 		due = append(due, t.f)
 	}
-	l.running = l.pending.Len() > 0
+	l.running = l.first != nil
 	l.mu.Unlock()
 	for _, f := range due {
 		f()

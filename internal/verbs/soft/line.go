@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"container/list"
 	"net/netip"
 	"sync"
 	"time"
@@ -46,14 +45,14 @@ type line struct {
 	src, dst netip.AddrPort
 
 	mu      sync.Mutex
-	agreed  bool          // both ends would keep it
-	spoiled bool          // it is not to carry another connection
-	closed  bool          // nothing is kept any more
-	uses    uint64        // connections before this one
-	said    bool          // msgBye was sent, or msgReady
-	heard   bool          // and the peer's has come
-	left    bool          // the application has let go of the connection
-	lingers *list.Element // the wait for the peer's
+	agreed  bool     // both ends would keep it
+	spoiled bool     // it is not to carry another connection
+	closed  bool     // nothing is kept any more
+	uses    uint64   // connections before this one
+	said    bool     // msgBye was sent, or msgReady
+	heard   bool     // and the peer's has come
+	left    bool     // the application has let go of the connection
+	lingers *timeout // the wait for the peer's
 
 	// What the peer has mapped of this end, while no connection uses it, and what
 	// is mapped of the peer.

@@ -221,7 +221,7 @@ func TestLineGivesUpTooLate(t *testing.T) {
 	lingering.remove(e) // as the timer does before it runs what is due
 	ln.peerDone()
 	require.Same(t, ln, idleLines.take(soft0, ln.src.Addr(), ln.dst, &verbs.CMOptions{AnyUser: true}))
-	e.Value.(*timeout).f()
+	e.f()
 	require.NoError(t, s.signal(msgUp), "it was hung up")
 	require.False(t, ln.spoiled)
 }

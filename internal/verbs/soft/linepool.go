@@ -24,7 +24,7 @@ type linePool struct {
 
 type pooledLine struct {
 	*line
-	late *list.Element
+	late *timeout
 }
 
 // put takes a line in, in place of the oldest if there are too many.
@@ -100,7 +100,7 @@ func (l *listener) rest(ln *line) *restingLine {
 type restingLine struct {
 	*line
 	elem *list.Element // in listener.resting; nil when it rests no more
-	late *list.Element // in listener.unused
+	late *timeout      // in listener.unused
 }
 
 // wakeLine takes a line from those that rest. Called with mu held.

@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"container/list"
 	"net/netip"
 	"slices"
 	"sync"
@@ -33,7 +32,7 @@ type idlePort struct {
 	dev  *device
 	addr netip.AddrPort
 	fd   int // has its name
-	late *list.Element
+	late *timeout
 }
 
 // put takes in the port that fd has.
