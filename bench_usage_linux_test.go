@@ -17,9 +17,10 @@ func (u *usage) measureProcess() error {
 	if err != nil {
 		return err
 	}
+	var mapped int64
 	for line := range bytes.Lines(rollup) {
 		key, rest, _ := bytes.Cut(line, []byte(":"))
-		into := map[string]*int64{"Rss": &u.Resident, "Pss": &u.Proportional}[string(key)]
+		into := map[string]*int64{"Rss": &u.Resident, "Pss": &u.Proportional, "Pss_Shmem": &mapped}[string(key)]
 		if into == nil {
 			continue
 		}
@@ -29,11 +30,39 @@ func (u *usage) measureProcess() error {
 		}
 		*into = kib << 10
 	}
+	// A page of a memfd counts where the memfd is open, which is in one process: nobody
+	// need have mapped it.
+	shared, err := sharedMemory()
+	if err != nil {
+		return err
+	}
+	u.Proportional += shared - mapped
 	if u.Descriptors, err = countFiles(); err != nil {
 		return err
 	}
 	u.Mappings, err = countMappings()
 	return err
+}
+
+// sharedMemory is what the memfds that this process has open have of memory.
+func sharedMemory() (sum int64, err error) {
+	const dir = "/proc/self/fd/"
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	seen := map[uint64]bool{}
+	for _, f := range files {
+		if name, err := os.Readlink(dir + f.Name()); err != nil || !strings.HasPrefix(name, "/memfd:") {
+			continue // or closed meanwhile
+		}
+		var st syscall.Stat_t
+		if syscall.Stat(dir+f.Name(), &st) == nil && !seen[st.Ino] {
+			seen[st.Ino] = true
+			sum += st.Blocks * 512
+		}
+	}
+	return sum, nil
 }
 
 func countFiles() (int64, error) {

@@ -56,13 +56,14 @@ type answer struct {
 
 // usage is what a process uses.
 type usage struct {
-	Resident, Proportional int64 // bytes; the second shares what is mapped twice
+	Resident, Proportional int64 // bytes; the second counts a page that several have once
 	Heap                   int64 // of it Go's, with stacks
 	Registered             int64
 	Descriptors, Mappings  int64
 }
 
 func measure() (u usage, err error) {
+	runtime.GC() // what pools had goes with the second one
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

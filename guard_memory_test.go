@@ -104,12 +104,12 @@ func TestGuardIdle(t *testing.T) {
 	}
 	bounds := func(used usage) []bound {
 		return []bound{
-			{"descriptors", used.Descriptors, 5 * ends},
-			{"mappings", used.Mappings, 4*ends + ends/4},
+			{"descriptors", used.Descriptors, 4 * ends},
+			{"mappings", used.Mappings, 2*ends + ends/4},
 			{"bytes of rings and send buffers", used.Registered, (rdmanet.DefaultReadBuffer + 1<<10) * ends},
 			{"bytes of the Go heap and of stacks", used.Heap, 13 << 10 * ends},
-			{"bytes resident", used.Resident, 36 << 10 * ends},
-			{"bytes resident, shared ones counted once", used.Proportional, 26 << 10 * ends},
+			{"bytes resident", used.Resident, 27 << 10 * ends},
+			{"bytes of memory, shared ones counted once", used.Proportional, 22 << 10 * ends},
 		}
 	}
 	// A connection is idle when nothing has come for a moment.

@@ -104,7 +104,7 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 	if e.onDemand {
 		committed = ring.DataOffset // the credit block is read before the peer has written it
 	}
-	if e.memory, err = e.pinned.alloc(ctx, ring.DataOffset+int(e.maxRing), e.granted, committed); err != nil {
+	if e.memory, err = e.pinned.allocQueue(ctx, ring.DataOffset+int(e.maxRing), e.granted, committed, int(s.depth)); err != nil {
 		return nil, err
 	}
 	e.data = e.memory.Bytes()[ring.DataOffset : ring.DataOffset+int(e.maxRing)]

@@ -33,10 +33,25 @@ func newPinnedMemory() *pinnedMemory {
 // alloc maps size bytes of which granted may come into use, which are charged, and
 // committed are backed at once.
 func (m *pinnedMemory) alloc(ctx verbs.Context, size, granted, committed int) (verbs.Memory, error) {
+	return m.allocBy(ctx.AllocMemory, size, granted, committed)
+}
+
+// allocQueue is alloc of what the peer of a QP of that many receives writes.
+func (m *pinnedMemory) allocQueue(ctx verbs.Context, size, granted, committed, receives int) (verbs.Memory, error) {
+	q, ok := ctx.(verbs.QueueMemoryAllocator)
+	if !ok {
+		return m.alloc(ctx, size, granted, committed)
+	}
+	return m.allocBy(func(size, committed int) (verbs.Memory, error) {
+		return q.AllocQueueMemory(size, committed, receives)
+	}, size, granted, committed)
+}
+
+func (m *pinnedMemory) allocBy(alloc func(size, committed int) (verbs.Memory, error), size, granted, committed int) (verbs.Memory, error) {
 	if err := m.charge(granted); err != nil {
 		return nil, err
 	}
-	memory, err := ctx.AllocMemory(size, committed)
+	memory, err := alloc(size, committed)
 	if err != nil {
 		m.refund(granted)
 		return nil, err

@@ -119,8 +119,15 @@ func twoAgainstOne(title, work, metric string) row {
 
 // counted is a metric of ours by itself, in units of unit.
 func counted(title, work, metric string, unit float64, t target) row {
-	return row{work: title, target: t, values: func(res *results, procs string) []float64 {
-		values := res.sample(caseOf(work, procs, ours), metric).values()
+	r := countedOver(ours, title, work, metric, unit)
+	r.target = t
+	return r
+}
+
+// countedOver is counted of another transport.
+func countedOver(transport, title, work, metric string, unit float64) row {
+	return row{work: title, values: func(res *results, procs string) []float64 {
+		values := res.sample(caseOf(work, procs, transport), metric).values()
 		for i := range values {
 			values[i] /= unit
 		}
@@ -269,7 +276,10 @@ func idleConnections() section {
 	const thousand, most = "Scale/conns=1000/active=few", "Scale/conns=10000/active=few"
 	const ends = 2
 	return section{title: "An idle connection", note: "What each end of one costs that has echoed once, 1,000 open; and 10,000 together.", rows: []row{
-		counted("resident, KiB an end", thousand, "rss-B/conn", ends<<10, atMost(16)),
+		counted("memory, KiB an end, a shared page once", thousand, "pss-B/conn", ends<<10, atMost(16)),
+		counted("resident, KiB an end, a shared page in either process", thousand, "rss-B/conn", ends<<10, none),
+		countedOver("tcp", "memory, KiB an end, of TCP without its buffers", thousand, "pss-B/conn", ends<<10),
+		countedOver("unix", "memory, KiB an end, of Unix sockets without theirs", thousand, "pss-B/conn", ends<<10),
 		counted("rings and send buffers, KiB an end", thousand, "registered-B/conn", ends<<10, none),
 		counted("Go heap and stacks, KiB an end", thousand, "heap-B/conn", ends<<10, none),
 		counted("descriptors an end", thousand, "fds/conn", ends, none),

@@ -17,7 +17,21 @@ const (
 	dataWindow = 16
 	dataSlots  = 2 * dataWindow
 	dataSlot   = 1024
+	dataSize   = dataSlots * dataSlot
 )
+
+// separateData has the ends of data tests have memory and inbox in files of their own.
+var separateData bool
+
+// bothWays has a test make its ends in either way.
+func bothWays(t *testing.T, test func(t *testing.T)) {
+	t.Run("joint", test)
+	t.Run("separate", func(t *testing.T) {
+		separateData = true
+		defer func() { separateData = false }()
+		test(t)
+	})
+}
 
 // A dataEnd is an id with a QP, memory that the peer may write to, and receives.
 type dataEnd struct {
@@ -46,10 +60,14 @@ func newDataEnd(t *testing.T, id *testID) *dataEnd {
 	e.cq, err = ctx.CreateCQ(4*dataSlots, e.ch)
 	require.NoError(t, err)
 	t.Cleanup(func() { e.cq.Close() })
-	e.mem, err = ctx.AllocMemory(dataSlots*dataSlot, dataSlots*dataSlot)
+	if separateData {
+		e.mem, err = ctx.AllocMemory(dataSize, dataSize)
+	} else {
+		e.mem, err = ctx.(verbs.QueueMemoryAllocator).AllocQueueMemory(dataSize, dataSize, dataSlots)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { e.mem.Close() })
-	e.mr, err = pd.RegMR(e.mem.Bytes(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	e.mr, err = pd.RegMR(e.mem.Bytes()[:dataSize], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
 	t.Cleanup(func() { e.mr.Close() })
 	id.qp, err = id.CreateQP(pd, &verbs.QPInitAttr{

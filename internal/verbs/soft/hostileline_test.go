@@ -111,13 +111,21 @@ func TestHostileLineMessages(t *testing.T) {
 
 // TestHostileLineOffers has a peer ask on its line for a connection with an offer that
 // claims what was never given, or changes what was: the accept fails.
-func TestHostileLineOffers(t *testing.T) {
+func TestHostileLineOffers(t *testing.T) { bothWays(t, testLineOffers) }
+
+func testLineOffers(t *testing.T) {
 	noLeaks(t)
 	g := geometryFor(dataSlots)
 	page := uint64(pageSize)
 	size := uint64(dataSlots * dataSlot)
 	right := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: page, size: size}
 	all := byte(offerEvent | offerOldInbox | offerOldEvent | offerOldMemory)
+	joint := byte(0)
+	if !separateData {
+		g.joint, joint = true, offerJoint|offerJointMR
+		right.off = uint64(g.memoryOff())
+	}
+	all |= joint
 	for name, c := range map[string]struct {
 		flags byte
 		g     geometry
@@ -126,19 +134,24 @@ func TestHostileLineOffers(t *testing.T) {
 		good  bool
 	}{
 		"what was given":        {all, g, []mrOffer{right}, 0, true},
-		"another queue":         {all, geometry{g.shift + 1, g.bounceShift}, []mrOffer{right}, 0, false},
-		"another bounce area":   {all, geometry{g.shift, g.bounceShift - 1}, []mrOffer{right}, 0, false},
-		"no queue there can be": {all, geometry{63, 63}, []mrOffer{right}, 0, false},
-		"longer memory":         {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size + page}}, 0, false},
-		"endless memory":        {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: 1 << 63}}, 0, false},
-		"memory further on":     {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size, off: page}}, 0, false},
-		"memory to be read":     {all, g, []mrOffer{{key: 1, access: verbs.AccessRemoteRead, addr: page, size: size}}, 0, false},
+		"another queue":         {all, geometry{shift: g.shift + 1, bounceShift: g.bounceShift}, []mrOffer{right}, 0, false},
+		"another bounce area":   {all, geometry{shift: g.shift, bounceShift: g.bounceShift - 1}, []mrOffer{right}, 0, false},
+		"no queue there can be": {all, geometry{shift: 63, bounceShift: 63}, []mrOffer{right}, 0, false},
+		"longer memory":         {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size + page, off: right.off}}, 0, false},
+		"endless memory":        {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: 1 << 63, off: right.off}}, 0, false},
+		"memory further on":     {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size, off: right.off + page}}, 0, false},
+		"memory to be read":     {all, g, []mrOffer{{key: 1, access: verbs.AccessRemoteRead, addr: page, size: size, off: right.off}}, 0, false},
 		"no memory":             {all, g, nil, 0, false},
 		"two kept memories":     {all, g, []mrOffer{right, right}, 0, false},
 		"descriptors besides":   {all, g, []mrOffer{right}, 3, false},
 		"an event of no use":    {all &^ offerEvent, g, []mrOffer{right}, 0, false},
 		"an SRQ besides":        {all | offerSRQ, g, []mrOffer{right}, 0, false},
 		"an unknown flag":       {all | 0x80, g, []mrOffer{right}, 0, false},
+		"inbox made otherwise":  {all ^ offerJoint, g, []mrOffer{right}, 0, false},
+		"memory made otherwise": {all ^ offerJointMR, g, []mrOffer{right}, 0, false},
+		"both made otherwise":   {all ^ (offerJoint | offerJointMR), g, []mrOffer{right}, 0, false},
+		"an inbox beside":       {all &^ offerOldInbox, g, []mrOffer{right}, 1, false},
+		"memory somewhere else": {all &^ offerOldMemory, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size, off: 1 << 40}}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
@@ -150,7 +163,7 @@ func TestHostileLineOffers(t *testing.T) {
 			}
 			var fds []int
 			for range c.fds {
-				fds = append(fds, memfd(t, int64(size), wantSeals))
+				fds = append(fds, memfd(t, int64(size)+int64(g.size()), wantSeals))
 			}
 			m := connMsg{src: holdPort(t, ln), dst: ln.dst, keep: true, offer: offer}
 			m.param.PrivateData = make([]byte, 12)
@@ -186,14 +199,15 @@ func FuzzLine(f *testing.F) {
 	f.Add([]byte{80, 255, 81, 255, 82, 255}, []byte{0, 1, 2})
 	f.Add([]byte{90, 64, 100, 128, 110, 1}, []byte{6, 7})
 	g := geometryFor(dataSlots)
-	right := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(pageSize), size: uint64(dataSlots * dataSlot)}
+	g.joint = true
+	right := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(pageSize), size: dataSize, off: uint64(g.memoryOff())}
 	f.Fuzz(func(t *testing.T, changes, kinds []byte) {
 		if len(kinds) > maxFDs {
 			return
 		}
 		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 		ln := idleLine(t, l)
-		offer := right.append(append([]byte{offerVersion, offerEvent | offerOldInbox | offerOldEvent | offerOldMemory,
+		offer := right.append(append([]byte{offerVersion, offerEvent | offerOldInbox | offerOldEvent | offerOldMemory | offerJoint | offerJointMR,
 			g.shift, g.bounceShift, 1, 0, 0, 0, 1}, make([]byte, offerHeader-9)...))
 		m := connMsg{src: holdPort(t, ln), dst: ln.dst, keep: true, offer: offer}
 		m.param.PrivateData = make([]byte, 12)
@@ -329,7 +343,9 @@ func TestHostileLineAnswers(t *testing.T) {
 
 // TestHostileLineScribbles has a peer write all over what it still has mapped while the
 // line is idle: the next connection finds nothing of it.
-func TestHostileLineScribbles(t *testing.T) {
+func TestHostileLineScribbles(t *testing.T) { bothWays(t, testLineScribbles) }
+
+func testLineScribbles(t *testing.T) {
 	noLeaks(t)
 	noLines(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
@@ -339,7 +355,11 @@ func TestHostileLineScribbles(t *testing.T) {
 	require.True(t, until(func() bool { return listenerOf(l).restingLines() == 1 }))
 	idleLines.mu.Lock()
 	kept := idleLines.lines[0].peer
-	for _, b := range [][]byte{kept.out.data[:kept.out.bounceOff()], kept.mr.mapped} {
+	queue := kept.out.data[:kept.out.bounceOff()]
+	if kept.out.joint {
+		queue = kept.out.data[kept.out.lensOff():kept.out.memoryOff()]
+	}
+	for _, b := range [][]byte{queue, kept.mr.data} {
 		for i := range b {
 			b[i] = 0xee
 		}
@@ -351,7 +371,7 @@ func TestHostileLineScribbles(t *testing.T) {
 	n, err := a.cq.Poll(wc[:])
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.Equal(t, make([]byte, dataSlots*dataSlot), a.mem.Bytes())
+	require.Equal(t, make([]byte, dataSize), a.mem.Bytes()[:dataSize])
 	done := make(chan error, 2)
 	go func() { done <- a.exchange(200) }()
 	go func() { done <- d.exchange(200) }()

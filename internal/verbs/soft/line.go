@@ -249,8 +249,30 @@ func (ln *line) giveUp(use uint64) {
 
 // trim gives back what memory a busy connection needed more; ln.mu is held.
 func (ln *line) trim() {
-	if m := ln.memory; m != nil && m.trim() != nil {
-		m.free()
+	in, m := ln.inbox, ln.memory
+	if in != nil && in.segment != nil || m != nil && m.segment != nil {
+		// Both or none: the peer has them by one mapping.
+		if in == nil || m == nil || in.segment != m.segment || m.trimJoint(in) != nil {
+			ln.dropInbox()
+			ln.dropMemory()
+		}
+		return
+	}
+	if m != nil && m.trim() != nil {
+		ln.dropMemory()
+	}
+}
+
+func (ln *line) dropInbox() {
+	if ln.inbox != nil {
+		ln.inbox.close()
+		ln.inbox = nil
+	}
+}
+
+func (ln *line) dropMemory() {
+	if ln.memory != nil {
+		ln.memory.free()
 		ln.memory = nil
 	}
 }
@@ -263,14 +285,8 @@ func (ln *line) free() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.closed = true
-	if ln.inbox != nil {
-		ln.inbox.close()
-		ln.inbox = nil
-	}
-	if ln.memory != nil {
-		ln.memory.free()
-		ln.memory = nil
-	}
+	ln.dropInbox()
+	ln.dropMemory()
 	if ln.event != nil {
 		ln.event.close()
 		ln.event = nil
@@ -293,15 +309,16 @@ func (ln *line) keepInbox(in *inbox) bool {
 	return true
 }
 
-// takeInbox returns a kept inbox for n receives, as good as new, or nil.
-func (ln *line) takeInbox(n int) *inbox {
+// takeInbox returns the kept inbox if it has that geometry and lies in s, or in a file of
+// its own if that is nil. It is as good as new.
+func (ln *line) takeInbox(g geometry, s *segment) *inbox {
 	if ln == nil {
 		return nil
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	in := ln.inbox
-	if in == nil || in.geometry != geometryFor(n) {
+	if in == nil || in.geometry != g || in.segment != s {
 		return nil
 	}
 	ln.inbox = nil
@@ -319,16 +336,20 @@ func (ln *line) keepMemory(m *memory) bool {
 	if !ln.keeps() || ln.memory != nil || m.first > maxKeptMemory || !m.sharing.keptBy(ln) {
 		return false
 	}
-	ln.memory = &memory{ctx: m.ctx, fd: m.fd, data: m.data, committed: m.committed, first: m.first, sharing: m.sharing, shown: m.shown}
+	ln.memory = &memory{ctx: m.ctx, fd: m.fd, data: m.data, off: m.off, segment: m.segment, committed: m.committed, first: m.first, sharing: m.sharing, shown: m.shown}
 	return true
 }
 
-// takeMemory returns kept memory of that shape, all zeros, or nil.
-func (ln *line) takeMemory(ctx *devContext, size, committed int) *memory {
+// takeMemory returns kept memory of that shape, all zeros, or nil: for a QP of that many
+// receives, whose inbox is kept, too, or any if they are 0.
+func (ln *line) takeMemory(ctx *devContext, size, committed, receives int) *memory {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	m := ln.memory
-	if m == nil || m.ctx != ctx || len(m.data) != pageUp(size) || m.first != pageUp(committed) {
+	if m == nil || m.ctx != ctx || (m.segment != nil) != (receives > 0) || len(m.data) != m.pageUp(size) || m.first != m.pageUp(committed) {
+		return nil
+	}
+	if receives > 0 && m.segment.geometry.shift != geometryFor(receives).shift {
 		return nil
 	}
 	ln.memory = nil

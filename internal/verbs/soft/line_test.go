@@ -72,7 +72,9 @@ func (e *dataEnd) descriptors() [3]int {
 
 // TestLine has connections come one after the other on one line. None finds anything
 // of those before it, whoever ends them and whatever was left unread.
-func TestLine(t *testing.T) {
+func TestLine(t *testing.T) { bothWays(t, testLine) }
+
+func testLine(t *testing.T) {
 	noLeaks(t)
 	noLines(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
@@ -92,7 +94,7 @@ func TestLine(t *testing.T) {
 			n, err := e.cq.Poll(wc[:])
 			require.NoError(t, err)
 			require.Zero(t, n, "round %d: %+v", round, wc)
-			require.Equal(t, make([]byte, dataSlots*dataSlot), e.mem.Bytes(), "memory of an earlier connection")
+			require.Equal(t, make([]byte, dataSize), e.mem.Bytes()[:dataSize], "memory of an earlier connection")
 		}
 		if round%4 < 2 {
 			done := make(chan error, 2)
@@ -350,7 +352,7 @@ func TestOldOffersRefused(t *testing.T) {
 	in, err := newInbox(16)
 	require.NoError(t, err)
 	defer in.close()
-	out, err := openOutbox(in.fd, in.geometry)
+	out, err := openOutbox(in.fd, in.geometry, 0)
 	require.NoError(t, err)
 	kept := &line{agreed: true, peer: &keptPeer{out: *out}}
 	other := in.geometry
@@ -375,7 +377,7 @@ func TestOldOffersRefused(t *testing.T) {
 			b = o.append(b)
 		}
 		if c.ln == kept {
-			again, err := openOutbox(in.fd, in.geometry)
+			again, err := openOutbox(in.fd, in.geometry, 0)
 			require.NoError(t, err)
 			kept.peer.unmap()
 			kept.peer = &keptPeer{out: *again}

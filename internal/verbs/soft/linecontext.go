@@ -24,10 +24,21 @@ func (c *lineContext) CreateCompChannel() (verbs.CompChannel, error) {
 }
 
 func (c *lineContext) AllocMemory(size, committed int) (verbs.Memory, error) {
-	m := c.line.takeMemory(c.devContext, size, committed)
-	if m == nil {
-		return c.devContext.AllocMemory(size, committed)
+	if m := c.line.takeMemory(c.devContext, size, committed, 0); m != nil {
+		return c.take(m)
 	}
+	return c.devContext.AllocMemory(size, committed)
+}
+
+func (c *lineContext) AllocQueueMemory(size, committed, receives int) (verbs.Memory, error) {
+	if m := c.line.takeMemory(c.devContext, size, committed, max(receives, 1)); m != nil {
+		return c.take(m)
+	}
+	return c.devContext.AllocQueueMemory(size, committed, receives)
+}
+
+// take makes memory the context's.
+func (c *lineContext) take(m *memory) (verbs.Memory, error) {
 	if err := c.hold(); err != nil {
 		m.free()
 		return nil, err

@@ -351,7 +351,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 // have a remote right.
 func (l *link) lookup(key uint32) {
 	m := l.q.ctx.keys.lookup(key)
-	if m == nil || m.pd != l.q.pd || m.access&verbs.AccessRemote == 0 || !l.give(m) {
+	if m == nil || m.pd != l.q.pd || m.access&verbs.AccessRemote == 0 || !m.mem.segment.mayShow(l.q) || !l.give(m) {
 		l.tellKey(msgMR, key)
 	}
 }

@@ -186,9 +186,11 @@ func checkSealed(fd int) (int64, error) {
 
 // memory is verbs.Memory: a memfd, since any of it may be registered for a peer.
 type memory struct {
-	ctx  *devContext
-	fd   int
-	data []byte
+	ctx     *devContext
+	fd      int
+	data    []byte
+	off     int      // where it begins in the file
+	segment *segment // what it shares with the inbox of a QP, or nil
 
 	mu        sync.Mutex
 	committed int
@@ -199,9 +201,16 @@ type memory struct {
 	shown     mrShape // what of it was offered
 }
 
-func newMemory(ctx *devContext, size, committed int) (*memory, error) {
+func checkMemory(size, committed int) error {
 	if size <= 0 || committed < 0 || committed > size || size > 1<<46 {
-		return nil, fmt.Errorf("%w: memory of %d bytes of which %d are committed", verbs.ErrInvalid, size, committed)
+		return fmt.Errorf("%w: memory of %d bytes of which %d are committed", verbs.ErrInvalid, size, committed)
+	}
+	return nil
+}
+
+func newMemory(ctx *devContext, size, committed int) (*memory, error) {
+	if err := checkMemory(size, committed); err != nil {
+		return nil, err
 	}
 	size = pageUp(size)
 	committed = pageUp(committed)
@@ -215,6 +224,9 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 }
 
 func (m *memory) Bytes() []byte { return m.data }
+
+// pageUp is where the page of the file ends that n bytes reach.
+func (m *memory) pageUp(n int) int { return pageUp(m.off+n) - m.off }
 
 func (m *memory) Committed() int {
 	m.mu.Lock()
@@ -231,11 +243,11 @@ func (m *memory) Commit(n int) error {
 	if n < 0 || n > len(m.data) {
 		return fmt.Errorf("%w: commit of %d bytes in memory of %d", verbs.ErrInvalid, n, len(m.data))
 	}
-	n = pageUp(n)
+	n = m.pageUp(n)
 	if n <= m.committed {
 		return nil
 	}
-	if err := fallocate(m.fd, m.committed, n-m.committed); err != nil {
+	if err := fallocate(m.fd, m.off+m.committed, n-m.committed); err != nil {
 		return err
 	}
 	m.committed = n
@@ -263,6 +275,10 @@ func (m *memory) Close() error {
 
 // free gives the memory itself back.
 func (m *memory) free() error {
+	if m.segment != nil {
+		m.data = nil
+		return m.segment.release()
+	}
 	err := munmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)

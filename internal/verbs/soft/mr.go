@@ -31,7 +31,7 @@ type mr struct {
 	buf    []byte
 	access verbs.AccessFlags
 	mem    *memory // nil: not memory that a peer can map
-	memOff int
+	memOff int     // in the file of mem
 
 	mu      sync.Mutex
 	exports []*link // who was given the memory
@@ -59,6 +59,7 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 		if err := m.mem.hold(); err != nil {
 			return nil, err
 		}
+		m.memOff += m.mem.off
 	}
 	if err := p.ctx.keys.add(m); err != nil {
 		if m.mem != nil {
@@ -117,12 +118,12 @@ func (m *memory) show(ln *line) {
 	m.mu.Unlock()
 }
 
-// showFirst notes that m, the first MR of an offer, is given to the peer on ln, and
-// says whether that has it mapped already.
-func (m *mr) showFirst(ln *line) (known bool) {
+// showFirst notes that m, the first MR of an offer, is given to the peer on ln, joint or
+// not, and says whether that has it mapped already.
+func (m *mr) showFirst(ln *line, joint bool) (known bool) {
 	m.mem.mu.Lock()
 	defer m.mem.mu.Unlock()
-	shape := m.offer().shape()
+	shape := m.offer().shape(joint)
 	known = m.mem.sharing.show(ln) && m.mem.shown == shape
 	m.mem.shown = shape
 	return known

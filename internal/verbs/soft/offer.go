@@ -20,9 +20,11 @@ import (
 //	8 number of MRs u8 | 9 reserved, 0 | 16 MRs, 32 bytes each
 //
 // On a line (line.go) flags may say that the inbox, the eventfd or the memory of the
-// first MR is that of the connection before; then there is no descriptor for it.
+// first MR is that of the connection before; then there is no descriptor for it. Nor is
+// there one for the first MR if flags say that it is joint: that it is in the file of the
+// inbox, which is joint, too (queue.go).
 const (
-	offerVersion = 2
+	offerVersion = 3
 	offerHeader  = 16
 	maxOffered   = 4 // MRs; others are asked for
 
@@ -31,7 +33,9 @@ const (
 	offerOldInbox  = 1 << 2
 	offerOldEvent  = 1 << 3
 	offerOldMemory = 1 << 4
-	offerFlags     = 1<<5 - 1
+	offerJoint     = 1 << 5
+	offerJointMR   = 1 << 6
+	offerFlags     = 1<<7 - 1
 )
 
 // offered is what a QP has offered and not yet been attached for.
@@ -71,7 +75,18 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 func (q *qp) makeOffer() (*offered, error) {
 	o := &offered{}
 	var flags byte
-	if q.in.sharing.show(q.line) {
+	exportable := q.exportable()
+	joint := q.in.segment.toFront(exportable)
+	oldInbox, oldMemory := q.in.sharing.show(q.line), len(exportable) > 0 && exportable[0].showFirst(q.line, joint)
+	if q.in.joint {
+		flags |= offerJoint
+	}
+	if joint {
+		flags |= offerJointMR
+		oldInbox = oldInbox && oldMemory
+		oldMemory = oldInbox
+	}
+	if oldInbox {
 		flags |= offerOldInbox
 	} else {
 		o.fds = append(o.fds, q.in.fd)
@@ -89,10 +104,12 @@ func (q *qp) makeOffer() (*offered, error) {
 		o.fds = append(o.fds, q.srq.fd)
 	}
 	var mrs []byte
-	for i, m := range q.exportable() {
+	for i, m := range exportable {
 		// Only the first is kept: the peer could not tell several apart.
-		if i == 0 && m.showFirst(q.line) {
-			flags |= offerOldMemory
+		if i == 0 && (oldMemory || joint) {
+			if oldMemory {
+				flags |= offerOldMemory
+			}
 			o.mrs = append(o.mrs, m)
 			mrs = m.offer().append(mrs)
 			continue
@@ -128,7 +145,20 @@ func (q *qp) exportable() []*mr {
 	if q.State() != verbs.QPInit {
 		return nil
 	}
-	return q.pd.exportable(maxOffered)
+	return q.pd.exportable(q, maxOffered)
+}
+
+// toFront brings the MR that lies behind an inbox in s to the front, and says whether there
+// is one.
+func (s *segment) toFront(mrs []*mr) bool {
+	for i, m := range mrs {
+		if s != nil && m.mem.segment == s && m.access&verbs.AccessRemoteWrite != 0 {
+			copy(mrs[1:i+1], mrs[:i])
+			mrs[0] = m
+			return true
+		}
+	}
+	return false
 }
 
 // dupFD duplicates the descriptor of the memory, for reading only where the MR
@@ -171,7 +201,10 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 	}
 	flags, n := b[1], int(b[8])
 	want := 1 + n - bits.OnesCount8(flags&(offerOldInbox|offerOldEvent|offerOldMemory)) + bits.OnesCount8(flags&(offerEvent|offerSRQ))
-	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 {
+	if flags&(offerJointMR|offerOldMemory) == offerJointMR {
+		want--
+	}
+	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 || !jointly(flags, n) {
 		return nil, fmt.Errorf("%w: offer of %d bytes, %d MRs and %d descriptors", verbs.ErrProtocol, len(b), n, len(fds))
 	}
 	if err := old.check(b); err != nil {
@@ -184,7 +217,13 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		p.out, old.out = old.out, outbox{}
 		p.out.renew()
 	} else {
-		out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
+		g, end := offeredGeometry(b), 0
+		if flags&offerJointMR != 0 {
+			if end, err = parseMROffer(b[offerHeader:]).checkJoint(g); err != nil {
+				return nil, err
+			}
+		}
+		out, err := openOutbox(left[0], g, end)
 		if err != nil {
 			return nil, err
 		}
@@ -209,10 +248,13 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 	for i := range n {
 		o := parseMROffer(b[offerHeader+i*mrOfferSize:])
 		var m *remoteMR
-		if i == 0 && flags&offerOldMemory != 0 {
+		switch {
+		case i == 0 && flags&offerOldMemory != 0:
 			m, old.mr = old.mr, nil
 			m.key, m.access, m.addr = o.key, o.access, o.addr
-		} else {
+		case i == 0 && flags&offerJointMR != 0:
+			m = o.openJoint(p.out.data)
+		default:
 			if m, err = o.open(left[next]); err != nil {
 				return nil, err
 			}
@@ -224,17 +266,31 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 	return p, nil
 }
 
+// offeredGeometry is that of the inbox.
+func offeredGeometry(b []byte) geometry {
+	return geometry{shift: b[2], bounceShift: b[3], joint: b[1]&offerJoint != 0}
+}
+
+// jointly says whether the flags of an offer of n MRs go together: a joint MR has no
+// mapping but that of the inbox.
+func jointly(flags byte, n int) bool {
+	if flags&offerJointMR == 0 {
+		return true
+	}
+	return flags&offerJoint != 0 && n > 0 && (flags&offerOldInbox != 0) == (flags&offerOldMemory != 0)
+}
+
 // check checks an offer against what is kept of the peer: it must be what the flags
 // say, and of the same shape.
 func (k *keptPeer) check(b []byte) error {
 	flags := b[1]
 	bad := ""
 	switch {
-	case flags&offerOldInbox != 0 && (k.out.data == nil || k.out.geometry != geometry{shift: b[2], bounceShift: b[3]}):
+	case flags&offerOldInbox != 0 && (k.out.data == nil || k.out.geometry != offeredGeometry(b)):
 		bad = "inbox"
 	case flags&offerOldEvent != 0 && (k.door == nil || flags&offerEvent == 0):
 		bad = "eventfd"
-	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).shape() != k.mr.shape):
+	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).shape(flags&offerJointMR != 0) != k.mr.shape):
 		bad = "memory"
 	}
 	if bad != "" {

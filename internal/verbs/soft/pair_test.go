@@ -37,11 +37,12 @@ type sideConfig struct {
 	srq      int               // receives of an SRQ, 0 for none
 	rnrRetry uint8
 	rnrTimer uint8
+	joint    bool // memory and inbox in one file
 }
 
 func defaults() sideConfig {
 	return sideConfig{dev: soft0, depth: 64, cqe: 256, memory: 1 << 20,
-		access: verbs.AccessLocalWrite | verbs.AccessRemote, rnrRetry: 7, rnrTimer: 1}
+		access: verbs.AccessLocalWrite | verbs.AccessRemote, rnrRetry: 7, rnrTimer: 1, joint: true}
 }
 
 func newSide(t testing.TB, c sideConfig) *side {
@@ -56,10 +57,16 @@ func newSide(t testing.TB, c sideConfig) *side {
 	q, err := s.ctx.CreateCQ(c.cqe, ch)
 	require.NoError(t, err)
 	s.cq = q.(*cq)
-	m, err := s.ctx.AllocMemory(c.memory, c.memory)
+	alloc := s.ctx.AllocMemory
+	if c.joint {
+		alloc = func(size, committed int) (verbs.Memory, error) {
+			return s.ctx.AllocQueueMemory(size, committed, c.depth)
+		}
+	}
+	m, err := alloc(c.memory, c.memory)
 	require.NoError(t, err)
 	s.mem = m.(*memory)
-	r, err := p.RegMR(m.Bytes(), c.access)
+	r, err := p.RegMR(m.Bytes()[:c.memory], c.access)
 	require.NoError(t, err)
 	s.mr = r.(*mr)
 	attr := &verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: q, RecvCQ: q,

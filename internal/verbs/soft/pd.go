@@ -121,8 +121,8 @@ func (p *pd) quiesce() {
 	}
 }
 
-// exportable returns up to n MRs of the PD that a peer may use.
-func (p *pd) exportable(n int) []*mr {
+// exportable returns up to n MRs of the PD that the peer of q may use.
+func (p *pd) exportable(q *qp, n int) []*mr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*mr
@@ -130,11 +130,23 @@ func (p *pd) exportable(n int) []*mr {
 		if len(out) == n {
 			break
 		}
-		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m {
+		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m && m.mem.segment.mayShow(q) {
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// segments are those of memory of the PD that peers may write.
+func (p *pd) segments() (all []*segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.mrs {
+		if m.access&verbs.AccessRemoteWrite != 0 && m.mem.segment != nil {
+			all = append(all, m.mem.segment)
+		}
+	}
+	return all
 }
 
 func (p *pd) Close() error {

@@ -23,7 +23,7 @@ const (
 	maxAllMapped  = 1 << 46 // bytes of all peers, half of what a process has at the least
 )
 
-// allMapped counts the bytes of peers' MRs that are mapped.
+// allMapped counts the bytes of peers' inboxes and MRs that are mapped.
 var allMapped atomic.Int64
 
 // peer is what a connected QP has of the other end. qp.mu guards it.
@@ -106,16 +106,19 @@ type remoteMR struct {
 	backed backedPages
 }
 
-// unmap ends the mapping.
+// unmap ends the mapping; that of a joint MR is the outbox's.
 func (m *remoteMR) unmap() {
-	allMapped.Add(-int64(len(m.mapped)))
-	_ = munmap(m.mapped)
+	if !m.shape.joint {
+		allMapped.Add(-int64(len(m.mapped)))
+		_ = munmap(m.mapped)
+	}
 }
 
 // mrShape is what a mapping of an MR depends on, beside the file.
 type mrShape struct {
 	size, off uint64
 	writable  bool
+	joint     bool // by the mapping of the inbox
 }
 
 // mrOffer says where an MR is in the memfd that comes with it.
@@ -151,33 +154,79 @@ func parseMROffer(b []byte) mrOffer {
 	}
 }
 
-func (o mrOffer) shape() mrShape {
-	return mrShape{o.size, o.off, o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0}
+func (o mrOffer) shape(joint bool) mrShape {
+	return mrShape{o.size, o.off, o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0, joint}
+}
+
+func (o mrOffer) check() error {
+	page := uint64(pageSize)
+	const limit = 1 << 46
+	if o.size == 0 || o.size > maxMRSize || o.off > limit || o.addr+o.size < o.addr || o.addr%page != o.off%page {
+		return o.wrong()
+	}
+	return nil
+}
+
+func (o mrOffer) wrong() error {
+	return fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.size, o.addr, o.off)
 }
 
 // open maps the MR. A peer's pages are mapped writable only where we may write.
 func (o mrOffer) open(fd int) (*remoteMR, error) {
-	page := uint64(pageSize)
-	const limit = 1 << 46
-	if o.size == 0 || o.size > maxMRSize || o.off > limit || o.addr+o.size < o.addr || o.addr%page != o.off%page {
-		return nil, fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.size, o.addr, o.off)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	prot := unix.PROT_READ
-	if o.shape().writable {
+	if o.shape(false).writable {
 		prot |= unix.PROT_WRITE
 	}
-	skip := o.off % page
+	skip := o.off % uint64(pageSize)
 	n := int64(o.size + skip)
-	if allMapped.Add(n) > maxAllMapped {
-		allMapped.Add(-n)
-		return nil, noMemory("mmap", int(n), unix.ENOMEM)
+	if err := countMapped(n); err != nil {
+		return nil, err
 	}
 	mapped, err := mapPeer(fd, int64(o.off-skip), int(n), prot)
 	if err != nil {
 		allMapped.Add(-n)
 		return nil, err
 	}
-	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip : skip+o.size], mapped: mapped, shape: o.shape()}, nil
+	return o.remote(mapped, false), nil
+}
+
+// checkJoint checks the MR of a joint inbox of geometry g, and returns where it ends in
+// the file.
+func (o mrOffer) checkJoint(g geometry) (end int, err error) {
+	if err := g.check(); err != nil {
+		return 0, err
+	}
+	if err := o.check(); err != nil {
+		return 0, err
+	}
+	if o.off < uint64(g.memoryOff()) || o.off+o.size > uint64(g.memoryOff()+maxMRSize) || !o.shape(true).writable {
+		return 0, o.wrong()
+	}
+	return int(o.off + o.size), nil
+}
+
+// openJoint makes the MR of the mapping of its inbox.
+func (o mrOffer) openJoint(data []byte) *remoteMR {
+	skip := o.off % uint64(pageSize)
+	return o.remote(data[o.off-skip:o.off+o.size], true)
+}
+
+// remote is the MR, which ends where mapped does.
+func (o mrOffer) remote(mapped []byte, joint bool) *remoteMR {
+	skip := uint64(len(mapped)) - o.size
+	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip:], mapped: mapped, shape: o.shape(joint)}
+}
+
+// countMapped counts n bytes that are to be mapped.
+func countMapped(n int64) error {
+	if allMapped.Add(n) > maxAllMapped {
+		allMapped.Add(-n)
+		return noMemory("mmap", int(n), unix.ENOMEM)
+	}
+	return nil
 }
 
 // dupFDs duplicates descriptors, all or none.

@@ -34,7 +34,9 @@ func (q *qp) receive(wc []verbs.WC) int {
 	}
 	in, n := q.in, 0
 	if in.head+uint64(len(wc)) >= in.reach {
-		if err := in.commitEntries(); err != nil {
+		if !in.published(in.reach - 1) {
+			wc = wc[:in.reach-1-in.head]
+		} else if err := in.commitEntries(); err != nil {
 			q.stop(recvFailure{code: nakOp, err: err})
 			return 0
 		}

@@ -195,10 +195,7 @@ func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 // toInit makes what a QP needs outside RESET.
 func (q *qp) toInit() error {
 	// The SRQ's peers count on as many entries as it has receives.
-	in, err := q.line.takeInbox(q.rq.max), error(nil)
-	if in == nil {
-		in, err = newInbox(q.rq.max)
-	}
+	in, err := q.makeInbox()
 	if err == nil && q.srq != nil && in.reach != noReach {
 		// What the peer may send is not told in this inbox.
 		if err = in.commitEntries(); err != nil {
@@ -216,6 +213,25 @@ func (q *qp) toInit() error {
 		q.rq.share(&in.shared)
 	}
 	return nil
+}
+
+// makeInbox makes an inbox for toInit, in the memory of the QP's peer if that is a segment
+// for such a QP, or has that of the connection before.
+func (q *qp) makeInbox() (*inbox, error) {
+	if q.srq == nil {
+		for _, s := range q.pd.segments() {
+			if s.shift != geometryFor(q.rq.max).shift {
+				continue
+			}
+			if in := s.makeInbox(q, q.line); in != nil {
+				return in, nil
+			}
+		}
+	}
+	if in := q.line.takeInbox(geometryFor(q.rq.max), nil); in != nil {
+		return in, nil
+	}
+	return newInbox(q.rq.max)
 }
 
 // enter is the change to any state but RESET and ERR, once the attributes are set.
@@ -292,6 +308,7 @@ func (q *qp) reset() {
 	in := q.in
 	q.in = nil
 	c.mu.Unlock()
+	in.segment.leave()
 	if !ln.keepInbox(in) {
 		in.close()
 	}

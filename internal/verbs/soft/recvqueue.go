@@ -64,7 +64,10 @@ func (r *recvQueue) post(wr *verbs.RecvWR) error {
 	if r.wrs.Load() != nil || wr.WRID != 0 || len(wr.SGList) > 0 {
 		size = r.keep(wr)
 	}
-	if r.shared != nil {
+	if r.shared != nil && (size != 0 || !r.shared.noLens) {
+		if err := r.shared.backLens(); err != nil {
+			return err
+		}
 		r.show(r.posted, size)
 	}
 	r.posted++
@@ -114,10 +117,11 @@ func (r *recvQueue) share(s *shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared = s
-	// The peer counts from zero.
-	r.posted, r.next, r.tailSeen = 0, 0, 0
-	r.tail.Store(0)
-	r.head.Store(0)
+	// The peer counts from there.
+	n := uint32(s.start())
+	r.posted, r.next, r.tailSeen = n, n, n
+	r.tail.Store(n)
+	r.head.Store(n)
 	r.flush = false
 }
 
