@@ -24,6 +24,7 @@ func arrived(t *testing.T, c *Conn) {
 	t.Helper()
 	c.tx.Lock()
 	defer c.tx.Unlock()
+	require.True(t, c.sendGathered())
 	last := verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: c.ep.peerAddr, RKey: c.ep.peerRKey}
 	require.NoError(t, c.sq.post([]verbs.SendWR{last}, true))
 	require.Eventually(t, func() bool { return c.sq.reap() == nil && c.sq.idle() }, patience, time.Millisecond)
