@@ -127,3 +127,16 @@ func TestFailureAfterArrival(t *testing.T) {
 		})
 	})
 }
+
+// TestPeerTakesMemoryAway has the peer's device refuse a request, as it does when the
+// system takes apart what a killed process had: that is the end of the peer.
+func TestPeerTakesMemoryAway(t *testing.T) {
+	client, _ := pair(t)
+	client.tx.Lock()
+	client.sendFailed(verbs.WCRemAccessErr)
+	client.tx.Unlock()
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.ErrorIs(t, err, ErrPeerGone)
+	require.ErrorIs(t, err, verbs.WCRemAccessErr)
+}

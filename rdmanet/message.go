@@ -155,6 +155,9 @@ func (c *Conn) sendFailed(err error) {
 		// The peer is not there any more. What it said before it went, perhaps that
 		// it closed, comes by the receive CQ.
 		c.cutOff(flagGone)
+	case errors.Is(err, verbs.WCRemAccessErr):
+		// The system takes the MR of a grown ring from a killed process before the QP.
+		c.doom(syscall.ECONNRESET, fmt.Errorf("%w: it has taken its memory away: %w", ErrPeerGone, err))
 	default:
 		c.doom(syscall.ECONNRESET, err)
 	}

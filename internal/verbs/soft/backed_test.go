@@ -97,3 +97,24 @@ func TestRenewCools(t *testing.T) {
 	require.Zero(t, in.calm)
 	require.EqualValues(t, armedNot, *out.armed)
 }
+
+// TestInboxUnknown: an inbox whose peer may have published behind what it has looked at is
+// not for a next connection, in which those entries would look new.
+func TestInboxUnknown(t *testing.T) {
+	require.True(t, canPopulate(), "Linux before 5.14 backs everything at once")
+	in, out := openBoth(t, 256)
+	*in.posted = 256
+	for range 256 {
+		require.False(t, in.unknown() && out.next < in.first())
+		_, err := out.ready()
+		require.NoError(t, err)
+		out.publish(entryWriteImm, 0, 0)
+	}
+	require.True(t, in.unknown())
+	ln := &line{agreed: true}
+	in.sharing.show(ln)
+	require.False(t, ln.keepInbox(in))
+	require.NoError(t, in.commitEntries())
+	require.False(t, in.unknown())
+	require.True(t, ln.keepInbox(in))
+}

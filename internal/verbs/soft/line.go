@@ -302,7 +302,7 @@ func (ln *line) keepInbox(in *inbox) bool {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if !ln.keeps() || ln.inbox != nil || in.backed || !in.sharing.keptBy(ln) {
+	if !ln.keeps() || ln.inbox != nil || in.backed || in.unknown() || !in.sharing.keptBy(ln) {
 		return false
 	}
 	ln.inbox = in

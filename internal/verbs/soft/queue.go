@@ -310,6 +310,12 @@ func (in *inbox) renew() {
 	in.emptied, in.hot, in.calm = 0, false, 0
 }
 
+// unknown says that the peer may have published entries behind the first page to which the
+// inbox never came: renew would leave them.
+func (in *inbox) unknown() bool {
+	return !in.joint && in.reach != noReach && in.published(in.reach-1)
+}
+
 // begin has the counts of an inbox that is all zeros begin.
 func (in *inbox) begin() {
 	in.head = in.start()
