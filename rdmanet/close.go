@@ -93,7 +93,7 @@ func (c *Conn) drained() bool {
 	if err := c.sq.reap(); err != nil {
 		return true
 	}
-	return c.pending == 0 && c.gathered.n == 0 && c.sq.flushed()
+	return c.pending == 0 && c.gatheredBytes() == 0 && c.sq.flushed()
 }
 
 // drain waits until nothing is left to send, for a bounded time. No call is inside

@@ -61,7 +61,7 @@ type Conn struct {
 	chunk     int       // largest data message
 	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
 	blocks    sendBlocks
-	gathered  gathered
+	gathered  *gathered       // nil until something is
 	wantBlock bool            // the writer waits for a block, not only for room
 	wr        [1]verbs.SendWR // of most messages; see requests
 	control   [ring.KeyedCreditLen]byte
@@ -174,7 +174,7 @@ func (c *Conn) Stats() ConnStats {
 	r, rcvd, rbuf := c.rxStats, c.recv.ConsumedBytes(), c.recv.Size()
 	c.rx.Unlock()
 	c.tx.Lock()
-	t, wbuf, gathered := c.txStats, c.send.Size(), uint64(c.gathered.n)
+	t, wbuf, gathered := c.txStats, c.send.Size(), uint64(c.gatheredBytes())
 	c.tx.Unlock()
 	s := ConnStats{
 		BytesRead: rcvd - r.framing, BytesWritten: t.bytes + gathered,

@@ -32,10 +32,13 @@ type gathered struct {
 
 // gather takes p whole, or nothing of it. The caller holds tx.
 func (c *Conn) gather(p []byte) bool {
-	g := &c.gathered
-	if len(p) > gatherBelow || g.n == 0 && !c.sq.sending() {
+	if len(p) > gatherBelow || c.gatheredBytes() == 0 && !c.sq.sending() {
 		return false
 	}
+	if c.gathered == nil {
+		c.gathered = new(gathered)
+	}
+	g := c.gathered
 	if g.n+len(p) > min(maxGathered, c.chunk) && !c.sendGathered() {
 		return false
 	}
@@ -69,11 +72,19 @@ func (c *Conn) gather(p []byte) bool {
 	return true
 }
 
+// gatheredBytes is how many bytes were written and not yet posted. The caller holds tx.
+func (c *Conn) gatheredBytes() int {
+	if c.gathered == nil {
+		return 0
+	}
+	return c.gathered.n
+}
+
 // sendGathered posts what was gathered; false if some of it has to wait for room. The
 // caller holds tx. Whatever is sent of the stream comes after it.
 func (c *Conn) sendGathered() bool {
-	g := &c.gathered
-	for g.n > 0 {
+	for c.gatheredBytes() > 0 {
+		g := c.gathered
 		grant := c.send.Next(min(g.n, c.chunk))
 		if grant.N == 0 || c.has(flagFailed|flagGone|flagPeerClosed) || !c.room() {
 			return false
@@ -92,7 +103,7 @@ func (c *Conn) sendGathered() bool {
 
 // startTick sees to it that what is gathered does not stay. The caller holds tx.
 func (c *Conn) startTick() {
-	g := &c.gathered
+	g := c.gathered
 	switch {
 	case g.waits:
 		return
@@ -110,7 +121,7 @@ func (c *Conn) tick() {
 		return // what closes the connection sends it
 	}
 	c.tx.Lock()
-	g := &c.gathered
+	g := c.gathered
 	if g.seen != g.writes {
 		g.seen = g.writes
 	} else {
@@ -126,7 +137,7 @@ func (c *Conn) tick() {
 // stopTick ends the timer of a connection that is closed.
 func (c *Conn) stopTick() {
 	c.tx.Lock()
-	if c.gathered.timer != nil {
+	if c.gathered != nil && c.gathered.timer != nil {
 		c.gathered.timer.Stop()
 	}
 	c.tx.Unlock()

@@ -50,7 +50,7 @@ func slowPair(t *testing.T, d Dialer, l ListenConfig) (client, server *Conn, cq 
 // withoutTick has gathered bytes wait for all but the time.
 func (c *Conn) withoutTick() {
 	c.tx.Lock()
-	c.gathered.waits = true
+	c.gathered = &gathered{waits: true}
 	c.tx.Unlock()
 }
 

@@ -201,7 +201,7 @@ func newModel(c chooser, set modelSettings, f fault, l *modelLab) *model {
 		conn.busyPoll.Store(-1)                         // each wait is an arm, a last look, and a park
 		conn.keepAlive.timer = time.NewTimer(time.Hour) // so that no other is started
 		conn.keepAlive.timer.Stop()
-		conn.gathered.timer = time.NewTimer(time.Hour) // control has it fire
+		conn.gathered = &gathered{timer: time.NewTimer(time.Hour)} // control has it fire
 		conn.gathered.timer.Stop()
 		conn.life.incref() // for the thread that drains and tears down
 		if set.chunk > 0 {
