@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"bytes"
 	"io"
-	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -224,40 +223,4 @@ func TestGatherPeerCloses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EPIPE)
 	require.NoError(t, client.Close())
 	promptly(t, client)
-}
-
-// TestGatherStream has all ways of writing and a device that is fast and slow in turn.
-func TestGatherStream(t *testing.T) {
-	seed := testSeed(t)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	client, server, cq := slowPair(t, Dialer{}, ListenConfig{})
-	const total = 8 << 20
-	arrived := make(chan RemoteSum, 1)
-	go func() { arrived <- sum(server) }()
-	var all bytes.Buffer
-	for all.Len() < total {
-		size := 1 + rng.IntN(1<<(1+rng.IntN(13)))
-		b := modelStream[rng.IntN(modelPeriod):][:size]
-		all.Write(b)
-		cq.shut.Store(rng.IntN(8) > 0)
-		var err error
-		switch rng.IntN(16) {
-		case 0:
-			_, err = client.ReadFrom(bytes.NewReader(b))
-		case 1:
-			var to []byte
-			if to, err = client.Reserve(size); err == nil {
-				copy(to, b)
-				err = client.Commit(size)
-			}
-		default:
-			_, err = client.Write(b)
-		}
-		require.NoError(t, err)
-	}
-	require.NoError(t, client.CloseWrite())
-	require.Equal(t, sum(&all), <-arrived)
-	client.tx.Lock()
-	defer client.tx.Unlock()
-	require.Positive(t, client.gathered.writes)
 }
