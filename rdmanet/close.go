@@ -86,7 +86,11 @@ func (c *Conn) drained() bool {
 	defer c.tx.Unlock()
 	c.flushPending()
 	if c.pending == ring.KindReset {
-		c.pending = 0 // going without a word says as much
+		// Going without a word says as much, and nothing else is to arrive.
+		c.pending = 0
+		if c.gathered != nil {
+			c.gathered.n = 0
+		}
 	}
 	// Also a device that takes the source at the post may deliver later, as the
 	// first message of all.

@@ -52,6 +52,7 @@ type Conn struct {
 	wantGrow  bool        // the peer filled the ring; a larger one would help
 	wc        [2]verbs.WC // enough for a conversation; a stream is lent more
 	rxStats   rxStats
+	credited  bool // the peer gave room, of which what waits for some is to be told
 	peerEnded bool // the peer sent FIN, Close or Reset
 	deaf      bool // nothing that arrives is looked at any more
 

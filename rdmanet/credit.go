@@ -22,7 +22,7 @@ func (c *Conn) takeCredit(words creditWords) error {
 	err := c.send.Update(credit)
 	if err == nil {
 		c.chunk = chunkFor(c.send.Size())
-		c.flushPending()
+		c.credited = true
 	}
 	c.tx.Unlock()
 	return err

@@ -6,12 +6,15 @@ import "time"
 // doorbell across a bus, or a system call. So a small Write that finds enough on its way
 // leaves its bytes in the send block, and one message takes those of several: when the
 // device has completed what was on its way, when there are maxGathered, when this end
-// waits for something to read, or at the latest after gatherTick without another Write.
-// As with TCP's corking a Write on a quiet connection is sent at once.
+// begins to wait for something to read, or at the latest at the second gatherTick without
+// another Write. As with TCP's corking a Write on a quiet connection is sent at once.
 const (
 	// gatherBelow is the length of Writes that are gathered: above it the copy costs
 	// as much as the post.
 	gatherBelow = 2 << 10
+	// gatherBehind is how many requests behind one that has not completed are enough on
+	// their way.
+	gatherBehind = 8
 	// maxGathered is what makes up a message of its own.
 	maxGathered = 16 << 10
 	// gatherLooks is how many Writes are gathered between two looks at the send CQ,
@@ -28,11 +31,19 @@ type gathered struct {
 	seen   uint64      // writes at the last tick
 	timer  *time.Timer // made when first needed
 	waits  bool        // the timer runs
+	last   uint64      // sendQueue.posted after the last message of gathered bytes
+}
+
+// busySending says that the device is known to have enough to do: a message of gathered bytes, or
+// many requests behind one that has not completed. The caller holds tx.
+func (c *Conn) busySending() bool {
+	q := &c.sq
+	return q.sending() && (q.posted-q.signaled >= gatherBehind || c.gathered != nil && q.signaled == c.gathered.last)
 }
 
 // gather takes p whole, or nothing of it. The caller holds tx.
 func (c *Conn) gather(p []byte) bool {
-	if len(p) > gatherBelow || c.gatheredBytes() == 0 && !c.sq.sending() {
+	if len(p) > gatherBelow || c.gatheredBytes() == 0 && !c.busySending() {
 		return false
 	}
 	if c.gathered == nil {
@@ -43,12 +54,12 @@ func (c *Conn) gather(p []byte) bool {
 		return false
 	}
 	if g.n == 0 || g.writes%gatherLooks == 0 {
-		if !c.reap() || g.n == 0 && !c.sq.sending() {
+		if !c.reap() || g.n == 0 && !c.busySending() {
 			return false
 		}
 	}
-	if g.n+len(p) > c.send.Free() || c.send.Slots() == 0 || !c.room() {
-		return false
+	if g.n+len(p) > c.send.Free() || c.send.Slots() < 2 || !c.room() {
+		return false // where a ring has grown they may take two messages
 	}
 	b := c.blocks.cur
 	if g.n == 0 {
@@ -96,7 +107,7 @@ func (c *Conn) sendGathered() bool {
 		if !c.postData(grant, b.source(off), true) {
 			return false
 		}
-		b.last = c.sq.posted
+		b.last, g.last = c.sq.posted, c.sq.posted
 	}
 	return true
 }
@@ -115,18 +126,27 @@ func (c *Conn) startTick() {
 	g.waits, g.seen = true, g.writes
 }
 
-// tick sends what was gathered, unless there are still Writes, which see to that.
+// tick sends what was gathered, unless the device is busy and there are still Writes.
 func (c *Conn) tick() {
 	if !c.life.incref() {
 		return // what closes the connection sends it
 	}
 	c.tx.Lock()
 	g := c.gathered
-	if g.seen != g.writes {
+	if g.seen != g.writes && c.reap() && c.sq.sending() {
 		g.seen = g.writes
 	} else {
 		c.flushPending()
 	}
+	stuck := g.n > 0 && g.seen == g.writes
+	c.tx.Unlock()
+	if stuck {
+		// It lacks room, which the peer may have given meanwhile.
+		c.rx.Lock()
+		c.progress()
+		c.rx.Unlock()
+	}
+	c.tx.Lock()
 	if g.waits = g.n > 0 && !c.has(flagFailed|flagGone|flagPeerClosed); g.waits {
 		g.timer.Reset(gatherTick)
 	}

@@ -46,10 +46,13 @@ func slowPair(t *testing.T, d Dialer, l ListenConfig) (client, server *Conn, cq 
 	return client, server, cq
 }
 
+// enough is how many requests on their way have small Writes be gathered.
+func enough(c *Conn) int { return int(c.sq.every) + gatherBehind }
+
 // withoutTick has gathered bytes wait for all but the time.
 func (c *Conn) withoutTick() {
 	c.tx.Lock()
-	c.gathered = &gathered{waits: true}
+	c.gathered = &gathered{waits: true, timer: time.NewTimer(time.Hour)}
 	c.tx.Unlock()
 }
 
@@ -71,7 +74,7 @@ func TestGather(t *testing.T) {
 	const size = 64
 	client, server, cq := slowPair(t, Dialer{}, ListenConfig{})
 	client.withoutTick()
-	busy := int(client.sq.every)
+	busy := enough(client)
 	n := writePieces(t, client, 0, busy, size)
 	require.EqualValues(t, busy, client.Stats().MessagesSent, "not enough is on its way")
 	n = writePieces(t, client, n, gatherLooks, size)
@@ -98,7 +101,7 @@ func TestGatherMost(t *testing.T) {
 				client.chunk = most
 			}
 			client.tx.Unlock()
-			before := int(client.sq.every)
+			before := enough(client)
 			n := writePieces(t, client, 0, before, size)
 			n = writePieces(t, client, n, 3*(most/size), size)
 			messages := int(client.Stats().MessagesSent) - before
@@ -115,7 +118,7 @@ func TestGatherMost(t *testing.T) {
 func TestGatherTick(t *testing.T) {
 	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
 	for at, round := 0, 0; round < 3; round++ {
-		end := writePieces(t, client, at, 40, 64)
+		end := writePieces(t, client, at, enough(client)+8, 64)
 		within(t, patience, "Read", func() {
 			require.Equal(t, modelStream[at:end], readFull(t, server, end-at))
 		})
@@ -128,7 +131,7 @@ func TestGatherTick(t *testing.T) {
 func gatherSome(t *testing.T, client *Conn) int {
 	t.Helper()
 	client.withoutTick()
-	n := writePieces(t, client, 0, int(client.sq.every)+3, 64)
+	n := writePieces(t, client, 0, enough(client)+3, 64)
 	require.Positive(t, client.gathered.n)
 	return n
 }
@@ -213,7 +216,7 @@ func TestGatherFullRing(t *testing.T) {
 func TestGatherPeerCloses(t *testing.T) {
 	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
 	gatherSome(t, client)
-	readFull(t, server, int(client.sq.every)*64)
+	readFull(t, server, enough(client)*64)
 	require.NoError(t, server.Close())
 	require.Eventually(t, func() bool {
 		_, err := client.Write([]byte{1})
@@ -223,4 +226,38 @@ func TestGatherPeerCloses(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EPIPE)
 	require.NoError(t, client.Close())
 	promptly(t, client)
+}
+
+// TestGatherNoTail writes more than a message takes: the end of it is no small Write.
+func TestGatherNoTail(t *testing.T) {
+	client, server, _ := slowPair(t, Dialer{}, ListenConfig{ReadBuffer: 256 << 10})
+	n := gatherSome(t, client)
+	readFull(t, server, n-client.gathered.n)
+	waiting := client.gathered.n
+	large := make([]byte, sendBlockSize+100)
+	_, err := client.Write(large)
+	require.NoError(t, err)
+	within(t, patience, "Read", func() { readFull(t, server, waiting+len(large)) })
+}
+
+// TestGatherStuck has no slot left for what was gathered, a peer that then gives some, and
+// nobody who calls anything: the bytes arrive.
+func TestGatherStuck(t *testing.T) {
+	client, server, _ := slowPair(t, Dialer{}, ListenConfig{RecvDepth: 64})
+	n := gatherSome(t, client)
+	client.tx.Lock()
+	for client.send.Slots() > 0 {
+		client.send.SentControl()
+	}
+	require.False(t, client.sendGathered())
+	rest := client.gathered.n
+	client.tx.Unlock()
+	readFull(t, server, n-rest) // and returns credit
+	require.Eventually(t, func() bool {
+		client.tick()
+		client.tx.Lock()
+		defer client.tx.Unlock()
+		return client.gathered.n == 0
+	}, patience, time.Millisecond)
+	require.Equal(t, modelStream[n-rest:n], readFull(t, server, rest))
 }

@@ -22,6 +22,13 @@ func (c *Conn) progress() {
 	if c.recv.CreditDue() && !c.has(flagFailed|flagPeerClosed) {
 		c.returnCredit()
 	}
+	if c.credited {
+		// Behind the own credit: the peer's windows count on that.
+		c.credited = false
+		c.tx.Lock()
+		c.flushPending()
+		c.tx.Unlock()
+	}
 }
 
 // poll is progress without the credit; it says whether it was cut short.
@@ -182,7 +189,7 @@ func (c *Conn) violation(err error) {
 	c.fail(syscall.ECONNABORTED, err)
 }
 
-// owing says that a credit or the end of the stream is due and has not gone although
+// owing says that a credit, bytes or the end of the stream are due and have not gone although
 // completions of requests are to come, which may make room for it: the peer may be
 // asleep waiting for it, so nobody else will wake this end.
 func (c *Conn) owing() bool {
@@ -192,5 +199,5 @@ func (c *Conn) owing() bool {
 	c.tx.Lock()
 	defer c.tx.Unlock()
 	c.flushPending()
-	return (credit || c.pending != 0) && !c.sq.idle()
+	return (credit || c.pending != 0 || c.gatheredBytes() > 0) && !c.sq.idle()
 }

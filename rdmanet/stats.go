@@ -11,7 +11,8 @@ type ConnStats struct {
 	BytesRead, BytesWritten uint64
 
 	// MessagesSent and MessagesReceived count data messages. A Write is one
-	// message unless the ring is nearly full or the Write is large.
+	// message unless the ring is nearly full or the Write is large; on a network small
+	// Writes may share one.
 	MessagesSent, MessagesReceived uint64
 
 	// DoorbellsSent and DoorbellsReceived count immediates of every kind: data,

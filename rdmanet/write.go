@@ -15,8 +15,8 @@ import (
 // full. p may be changed as soon as Write has returned.
 //
 // On a network small Writes that follow each other faster than the device sends them may
-// go in one message: when the device has sent what came before, when a Read waits, or at
-// the latest after a millisecond without another Write.
+// go in one message, which is sent when the device has done with those before or a Read
+// begins to wait, and at the latest two milliseconds after the last of them.
 //
 // If the peer has closed, or this end was closed for writing, Write fails with
 // EPIPE; if the peer reset the connection or died, with ECONNRESET.
@@ -38,7 +38,7 @@ func (c *Conn) write(p []byte) (n int, err error) {
 		return 0, err
 	}
 	for n < len(p) {
-		sent := c.sendSome(p[n:])
+		sent := c.sendSome(p[n:], n == 0)
 		n += sent
 		if sent == 0 {
 			if err := c.stall(); err != nil {
@@ -75,8 +75,8 @@ func (c *Conn) writeError() error {
 }
 
 // sendSome sends one message of p's first bytes and returns how many those were;
-// 0 if there is no room for any.
-func (c *Conn) sendSome(p []byte) int {
+// 0 if there is no room for any. whole says that p is all that a Write was given.
+func (c *Conn) sendSome(p []byte, whole bool) int {
 	c.tx.Lock()
 	defer c.tx.Unlock()
 	if c.has(flagFailed | flagGone | flagWriteShut | flagPeerClosed) {
@@ -86,7 +86,7 @@ func (c *Conn) sendSome(p []byte) int {
 		return c.sendFrame(p)
 	}
 	if !c.ep.synchronous {
-		if c.gather(p) {
+		if whole && c.gather(p) {
 			return len(p)
 		}
 		if !c.sendGathered() {
