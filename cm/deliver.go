@@ -75,7 +75,7 @@ func (id *ID) post(l *leg, ev *Event) {
 // goroutine that finds nobody at it hands over all there is, so that no lock has
 // to be held around the handler.
 func (id *ID) deliver(events ...*Event) {
-	if id.delivering || len(id.pending) > 0 {
+	if id.delivering || len(id.pending) > 0 || len(events) > 1 { // where Close finds them
 		id.pending = append(id.pending, events...)
 		events = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -82,4 +83,27 @@ func TestShortLivedClients(t *testing.T) {
 		}
 		client.Wait()
 	})
+}
+
+// TestShortLivedShapes has dials with different settings take turns: what an earlier one
+// has left for the next is of no use to it, and does no harm.
+func TestShortLivedShapes(t *testing.T) {
+	l := flavour{}.newListener(t)
+	shapes := []Dialer{{}, {RecvDepth: 64}, {}, {MaxReadBuffer: 64 << 10}, {}, {}}
+	for round := range scale(10) * len(shapes) {
+		c, err := shapes[round%len(shapes)].dial(context.Background(), "rdma", l.Addr().String())
+		require.NoError(t, err)
+		s, err := l.AcceptConn()
+		require.NoError(t, err)
+		for _, ends := range [][2]*Conn{{c, s}, {s, c}} {
+			_, err = ends[0].Write([]byte("hello"))
+			require.NoError(t, err, "round %d", round)
+			require.Equal(t, "hello", string(readFull(t, ends[1], 5)), "round %d", round)
+		}
+		requireClosed(t, c)
+		_, err = s.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		requireClosed(t, s)
+		time.Sleep(time.Millisecond) // for the line to be there again
+	}
 }

@@ -128,9 +128,12 @@ func writeEvent(fd int) bool {
 // unclog empties an eventfd that somebody has filled and signals again. Whoever
 // filled it may also have made it blocking: RWF_NOWAIT does not care.
 func (ch *compChannel) unclog() {
-	var buf [8]byte
-	_, _ = unix.Preadv2(ch.fd, [][]byte{buf[:]}, -1, unix.RWF_NOWAIT)
-	writeEvent(ch.fd)
+	// A peer may ask for it when the channel is closed, and its number another file's.
+	_ = ch.raw.Control(func(fd uintptr) {
+		var buf [8]byte
+		_, _ = unix.Preadv2(int(fd), [][]byte{buf[:]}, -1, unix.RWF_NOWAIT)
+		writeEvent(int(fd))
+	})
 }
 
 // show notes that the eventfd is given to the peer on ln and says whether that has it already.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func newChannelOf(t *testing.T) (*devContext, *compChannel) {
@@ -84,4 +85,24 @@ func TestChannelDeadlines(t *testing.T) {
 	require.ErrorIs(t, ch.WaitRead(never), os.ErrClosed)
 	require.ErrorIs(t, ch.Close(), verbs.ErrClosed)
 	require.NoError(t, ctx.Close())
+}
+
+// TestUnclogClosed has a peer ask for a wake-up when the channel is closed and its number
+// is another file's.
+func TestUnclogClosed(t *testing.T) {
+	made, err := soft0.open().CreateCompChannel()
+	require.NoError(t, err)
+	ch := made.(*compChannel)
+	require.NoError(t, ch.Close())
+	other, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(other)
+	if other != ch.fd { // an earlier number was free
+		require.NoError(t, unix.Dup3(other, ch.fd, unix.O_CLOEXEC))
+		defer unix.Close(ch.fd)
+	}
+	ch.unclog()
+	var buf [8]byte
+	_, err = unix.Read(other, buf[:])
+	require.ErrorIs(t, err, unix.EAGAIN)
 }

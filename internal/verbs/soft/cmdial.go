@@ -176,8 +176,14 @@ func (d *dial) ask() error {
 		d.qp.expect(accessFor(d.own))
 	}
 	return d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.sock.line != nil, offer: offer})
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.keeps(), offer: offer})
 	})
+}
+
+// keeps says whether the dialer would keep the socket as a line: among processes of one
+// user. What the peer has mapped then may be what the next one at this port gets.
+func (d *dial) keeps() bool {
+	return d.sock.line != nil && int(d.sock.line.uid) == os.Geteuid()
 }
 
 // dialAnew replaces the socket of a line by the one that holds the connection's port.
@@ -264,7 +270,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 		return d.failed(verbs.CMConnectError, err)
 	}
 	if rep.keep {
-		if d.sock.line == nil {
+		if !d.keeps() {
 			closeFDs(fds)
 			d.qp.disconnect()
 			return d.failed(verbs.CMConnectError, badMessage("REP that keeps what is not offered"))

@@ -124,6 +124,7 @@ func testLineOffers(t *testing.T) {
 	if !separateData {
 		g.joint, joint = true, offerJoint|offerJointMR
 		right.off = uint64(g.memoryOff())
+		right.addr += right.off % page
 	}
 	all |= joint
 	for name, c := range map[string]struct {
@@ -137,10 +138,11 @@ func testLineOffers(t *testing.T) {
 		"another queue":         {all, geometry{shift: g.shift + 1, bounceShift: g.bounceShift}, []mrOffer{right}, 0, false},
 		"another bounce area":   {all, geometry{shift: g.shift, bounceShift: g.bounceShift - 1}, []mrOffer{right}, 0, false},
 		"no queue there can be": {all, geometry{shift: 63, bounceShift: 63}, []mrOffer{right}, 0, false},
-		"longer memory":         {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size + page, off: right.off}}, 0, false},
-		"endless memory":        {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: 1 << 63, off: right.off}}, 0, false},
-		"memory further on":     {all, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size, off: right.off + page}}, 0, false},
-		"memory to be read":     {all, g, []mrOffer{{key: 1, access: verbs.AccessRemoteRead, addr: page, size: size, off: right.off}}, 0, false},
+		"longer memory":         {all, g, []mrOffer{{key: 1, access: right.access, addr: right.addr, size: size + page, off: right.off}}, 0, false},
+		"endless memory":        {all, g, []mrOffer{{key: 1, access: right.access, addr: right.addr, size: 1 << 63, off: right.off}}, 0, false},
+		"memory further on":     {all, g, []mrOffer{{key: 1, access: right.access, addr: right.addr, size: size, off: right.off + page}}, 0, false},
+		"memory between words":  {all, g, []mrOffer{{key: 1, access: right.access, addr: right.addr + 1, size: size, off: right.off}}, 0, false},
+		"memory to be read":     {all, g, []mrOffer{{key: 1, access: verbs.AccessRemoteRead, addr: right.addr, size: size, off: right.off}}, 0, false},
 		"no memory":             {all, g, nil, 0, false},
 		"two kept memories":     {all, g, []mrOffer{right, right}, 0, false},
 		"descriptors besides":   {all, g, []mrOffer{right}, 3, false},
@@ -151,7 +153,7 @@ func testLineOffers(t *testing.T) {
 		"memory made otherwise": {all ^ offerJointMR, g, []mrOffer{right}, 0, false},
 		"both made otherwise":   {all ^ (offerJoint | offerJointMR), g, []mrOffer{right}, 0, false},
 		"an inbox beside":       {all &^ offerOldInbox, g, []mrOffer{right}, 1, false},
-		"memory somewhere else": {all &^ offerOldMemory, g, []mrOffer{{key: 1, access: right.access, addr: page, size: size, off: 1 << 40}}, 0, false},
+		"memory somewhere else": {all &^ offerOldMemory, g, []mrOffer{{key: 1, access: right.access, addr: right.addr, size: size, off: 1 << 40}}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})

@@ -97,9 +97,12 @@ func (s *sharing) show(ln *line) (known bool) {
 	if ln == nil || s.line != nil && s.line != ln {
 		s.many, s.known = true, false
 	}
+	before := s.use
 	if s.line = ln; ln != nil {
 		s.use = ln.use()
 	}
+	// Its last use was that of the connection before: the peer has let go of all else.
+	s.known = s.known && s.use == before+1
 	return s.known
 }
 
@@ -346,10 +349,14 @@ func (ln *line) takeMemory(ctx *devContext, size, committed, receives int) *memo
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	m := ln.memory
-	if m == nil || m.ctx != ctx || (m.segment != nil) != (receives > 0) || len(m.data) != m.pageUp(size) || m.first != m.pageUp(committed) {
-		return nil
-	}
-	if receives > 0 && m.segment.geometry.shift != geometryFor(receives).shift {
+	if receives == 0 {
+		if m == nil || m.segment != nil || !m.like(ctx, size, committed) {
+			return nil
+		}
+	} else if m == nil || m.segment == nil || m.segment.shift != geometryFor(receives).shift || !m.like(ctx, size, committed) {
+		// The connection has others, which are kept next.
+		ln.dropInbox()
+		ln.dropMemory()
 		return nil
 	}
 	ln.memory = nil

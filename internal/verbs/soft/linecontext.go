@@ -31,7 +31,10 @@ func (c *lineContext) AllocMemory(size, committed int) (verbs.Memory, error) {
 }
 
 func (c *lineContext) AllocQueueMemory(size, committed, receives int) (verbs.Memory, error) {
-	if m := c.line.takeMemory(c.devContext, size, committed, max(receives, 1)); m != nil {
+	if !mayJoin(receives) {
+		return c.AllocMemory(size, committed)
+	}
+	if m := c.line.takeMemory(c.devContext, size, committed, receives); m != nil {
 		return c.take(m)
 	}
 	return c.devContext.AllocQueueMemory(size, committed, receives)

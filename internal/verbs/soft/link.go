@@ -268,6 +268,12 @@ func (l *link) endConnection(bye bool) {
 		return
 	}
 	l.down = true
+	l.mu.Unlock()
+	// Whoever is about to wake the peer is too late: the socket may be the next connection's.
+	l.sending.Lock()
+	l.ended = true
+	l.sending.Unlock()
+	l.mu.Lock()
 	granted, acks := l.granted, l.acks
 	l.granted, l.acks = nil, nil
 	l.mu.Unlock()

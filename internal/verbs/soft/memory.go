@@ -225,6 +225,11 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 
 func (m *memory) Bytes() []byte { return m.data }
 
+// like says that the memory is what ctx would make for such a size.
+func (m *memory) like(ctx *devContext, size, committed int) bool {
+	return m.ctx == ctx && len(m.data) == m.pageUp(size) && m.first == m.pageUp(committed)
+}
+
 // pageUp is where the page of the file ends that n bytes reach.
 func (m *memory) pageUp(n int) int { return pageUp(m.off+n) - m.off }
 

@@ -290,7 +290,7 @@ func (k *keptPeer) check(b []byte) error {
 		bad = "inbox"
 	case flags&offerOldEvent != 0 && (k.door == nil || flags&offerEvent == 0):
 		bad = "eventfd"
-	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).shape(flags&offerJointMR != 0) != k.mr.shape):
+	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).check() != nil || parseMROffer(b[offerHeader:]).shape(flags&offerJointMR != 0) != k.mr.shape):
 		bad = "memory"
 	}
 	if bad != "" {

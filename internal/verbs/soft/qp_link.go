@@ -186,12 +186,9 @@ func (q *qp) progressInbox() {
 
 // wakeSelf signals the channel in place of a peer that cannot.
 func (q *qp) wakeSelf() {
-	c := q.recvCQ
-	c.mu.Lock()
-	if c.channel != nil {
-		c.channel.unclog()
+	if ch := q.recvCQ.channel; ch != nil {
+		ch.unclog()
 	}
-	c.mu.Unlock()
 }
 
 // setStatus shows the peer what the QP is ready for; q.in exists.

@@ -29,10 +29,13 @@ type segment struct {
 	qp      *qp  // whose inbox is there now
 }
 
+// mayJoin says whether a queue of so many receives can lie in a segment. Without populate
+// all of it would have to be backed at once.
+func mayJoin(receives int) bool { return receives >= 1 && receives <= maxQueue && canPopulate() }
+
 // AllocQueueMemory is verbs.QueueMemoryAllocator.
 func (c *devContext) AllocQueueMemory(size, committed, receives int) (verbs.Memory, error) {
-	// Without populate all of a queue would have to be backed at once.
-	if receives < 1 || receives > maxQueue || !canPopulate() {
+	if !mayJoin(receives) {
 		return c.AllocMemory(size, committed)
 	}
 	if err := c.hold(); err != nil {
