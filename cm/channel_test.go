@@ -350,6 +350,24 @@ func TestMigrateToAHandler(t *testing.T) {
 	require.True(t, req.closed())
 }
 
+// TestMigratedHandlerCloses has the handler of a request that has moved close its listener:
+// the request behind it is refused, and nobody hears of it.
+func TestMigratedHandlerCloses(t *testing.T) {
+	d := newSoft()
+	ec := queueOn(t, d)
+	l, fl := toState(t, ec, d, StateListening)
+	d.request(fl, "")
+	second := d.request(fl, "")
+	var got []EventType
+	require.NoError(t, l.Migrate(NewHandlerChannel(func(ev *Event) {
+		got = append(got, ev.Type)
+		require.NoError(t, ev.ID.Close())
+		require.NoError(t, l.Close())
+	})))
+	require.Equal(t, []EventType{ConnectRequest}, got)
+	require.True(t, second.closed())
+}
+
 // Migrating from inside a handler takes effect with the next event.
 func TestMigrateInsideAHandler(t *testing.T) {
 	d := newSoft()

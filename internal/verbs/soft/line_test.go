@@ -436,3 +436,21 @@ func TestLineWhileRung(t *testing.T) {
 	require.Same(t, door, d.CMID.(*cmID).qp.peer.door)
 	endBoth(t, d, a)
 }
+
+// TestLineAfterTheEnd has a link asked to say something when its connection is over, by the
+// peer's end first: it is silent, as the line is the next connection's.
+func TestLineAfterTheEnd(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	d, a := linePair(t, l)
+	q := d.CMID.(*cmID).qp
+	q.mu.Lock()
+	over := q.link
+	q.mu.Unlock()
+	endBoth(t, a, d)
+	over.tell(0xff) // which no peer takes
+	d, a = linePair(t, l)
+	require.EqualValues(t, 1, d.CMID.(*cmID).sock.line.use(), "it is another line")
+	endBoth(t, d, a)
+}
