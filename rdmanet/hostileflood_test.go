@@ -68,16 +68,23 @@ func flood(p *wirePeer, kind ring.Kind, stop chan struct{}) error {
 		}
 		for range p.credited().Reposted - sent {
 			wrs := []verbs.SendWR{p.bellWR(uint32(kind) << 28)}
-			if kind == ring.KindCredit || own.Reposted-told >= wireDepth/8 {
+			tell := kind == ring.KindCredit || own.Reposted-told >= wireDepth/8
+			if tell {
 				var block [ring.CreditLen]byte
 				own.Put(block[:])
-				told = own.Reposted
 				wrs = p.creditWRs(block[:])
 			}
 			wrs[len(wrs)-1].Flags |= verbs.SendSignaled
 			_, postErr := p.qp.PostSend(wrs)
 			_, pollErr := p.sendCQ.Poll(wc[:])
+			if errors.Is(postErr, verbs.ErrQueueFull) { // completions are late
+				err = errors.Join(err, pollErr)
+				break // a block without its bell is written again
+			}
 			err = errors.Join(err, postErr, pollErr)
+			if tell {
+				told = own.Reposted
+			}
 			sent++
 		}
 		if err != nil {
