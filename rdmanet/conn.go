@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -33,16 +34,15 @@ type Conn struct {
 	raddr   *net.TCPAddr
 
 	flags atomic.Uint32
+	busy  atomic.Bool           // progress was cut short: poll again before sleeping
 	cause atomic.Pointer[error] // why the connection fails; set once, before flagFailed
 
-	dl        sync.Mutex // guards the deadlines of ep.channel
-	deadline  [2]atomic.Int64
-	keepAlive keepAlive
-	waiter    [2]waiter
-	busyPoll  atomic.Int64 // of SetBusyPoll
-
-	pace pacer       // guarded by the read lock
-	busy atomic.Bool // progress was cut short: poll again before sleeping
+	dl       sync.Mutex // guards the deadlines of ep.channel
+	deadline [2]atomic.Int64
+	waiter   [2]waiter
+	busyPoll atomic.Int64 // of SetBusyPoll
+	sums     *checksums   // nil without checksums
+	pace     pacer        // guarded by the read lock
 
 	rx        sync.Mutex
 	recv      *ring.Receiver
@@ -50,32 +50,32 @@ type Conn struct {
 	reaped    int         // receives that wait to be posted again
 	depth     uint32      // how many there are
 	wantGrow  bool        // the peer filled the ring; a larger one would help
+	credited  bool        // the peer gave room, of which what waits for some is to be told
+	peerEnded bool        // the peer sent FIN, Close or Reset
+	deaf      bool        // nothing that arrives is looked at any more
 	wc        [2]verbs.WC // enough for a conversation; a stream is lent more
 	rxStats   rxStats
-	credited  bool // the peer gave room, of which what waits for some is to be told
-	peerEnded bool // the peer sent FIN, Close or Reset
-	deaf      bool // nothing that arrives is looked at any more
+
+	// What is seldom used lies between what readers and what writers write, which may
+	// run on different processors: here at least 128 bytes.
+	keepAlive keepAlive
+	entry     entry         // in the registry of connections
+	torn      chan struct{} // closed when the verbs objects are destroyed
+	linger    atomic.Int64  // seconds; below 0 is the default
+	statuses  atomic.Uint32 // completion statuses that countStatus has counted
 
 	tx        sync.Mutex
+	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
+	wantBlock bool      // the writer waits for a block, not only for room
 	send      *ring.Sender
 	sq        sendQueue
-	chunk     int       // largest data message
-	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
+	chunk     int // largest data message
 	blocks    sendBlocks
 	gathered  *gathered       // nil until something is
-	wantBlock bool            // the writer waits for a block, not only for room
+	reserved  *sendBlock      // from Reserve to Commit; guarded by the write lock
 	wr        [1]verbs.SendWR // of most messages; see requests
 	control   [ring.KeyedCreditLen]byte
 	txStats   txStats
-
-	sums *checksums // nil without checksums
-
-	reserved *sendBlock    // from Reserve to Commit; guarded by the write lock
-	linger   atomic.Int64  // seconds; below 0 is the default
-	torn     chan struct{} // closed when the verbs objects are destroyed
-
-	entry    entry         // in the registry of connections
-	statuses atomic.Uint32 // completion statuses that countStatus has counted
 }
 
 // Flags of a Conn. They are set and never cleared.
@@ -88,6 +88,7 @@ const (
 	flagGone                   // nothing can be sent: disconnected, or requests fail; how it ends, the receive queue tells
 	flagUnanswered             // with flagGone: its device did not answer
 	flagCorrupt                // with flagFailed: the peer was told of a wrong checksum
+	flagHungUp                 // this end has disconnected
 )
 
 type rxStats struct {
@@ -124,13 +125,24 @@ func (c *Conn) doom(errno syscall.Errno, detail error) {
 	c.cutOff(flagGone)
 }
 
-// cutOff sets flags that say how the connection has ended, and the first time sees that
-// the peer learns of it, unless it was told, and that what is posted here comes back.
+// cutOff sets flags that say how the connection has ended. Unless the peer was told, it
+// sees that the peer learns of it, and that what is posted here comes back.
 func (c *Conn) cutOff(flags uint32) {
-	if c.flags.Or(flags)&(flagFailed|flagGone|flagCorrupt) == 0 {
-		// Not here: it may have to wait for a peer that does not listen, and locks are held.
-		go c.ep.abort()
+	c.flags.Or(flags)
+	if c.has(flagCorrupt) || c.outOfReach() || c.flags.Or(flagHungUp)&flagHungUp != 0 {
+		return
 	}
+	// Not here: it may have to wait for a peer that does not listen, and locks are held.
+	go c.ep.abort()
+}
+
+// outOfReach says that the connection fails because the network, or the peer, has gone.
+// Then the QP is in ERR or given up. To disconnect would make a reset of the peer's own
+// timeout where one direction still works; and a goodbye over a link that is down takes
+// soft-RoCE's connection manager down with it, for all connections. Close disconnects.
+func (c *Conn) outOfReach() bool {
+	cause := c.failure()
+	return !c.ep.sameHost && (cause == nil || errors.Is(cause, ErrPeerGone))
 }
 
 // blame notes why the connection fails, unless that is known.

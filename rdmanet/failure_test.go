@@ -2,21 +2,23 @@ package rdmanet
 
 import (
 	"io"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // failSending is what a Write may meet before a Read looks: completions of the
 // two queues come in no order.
-func failSending(c *Conn) {
+func failSending(c *Conn, status verbs.WCStatus) {
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	c.sendFailed(verbs.WCRemOpErr)
+	c.sendFailed(status)
 }
 
 // arrived waits until all that c has sent is with the peer.
@@ -105,7 +107,7 @@ func TestFailureAfterArrival(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, server.Close())
 			<-server.torn // behind all that it sent
-			failSending(client)
+			failSending(client, verbs.WCRemOpErr)
 			b, err := io.ReadAll(client)
 			require.NoError(t, err)
 			require.Equal(t, "precious", string(b))
@@ -119,7 +121,7 @@ func TestFailureAfterArrival(t *testing.T) {
 				require.NoError(t, err)
 			}
 			arrived(t, server)
-			failSending(client)
+			failSending(client, verbs.WCRemOpErr)
 			require.Len(t, readFull(t, client, 40*8), 40*8)
 			_, err := client.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -139,4 +141,54 @@ func TestPeerTakesMemoryAway(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.ErrorIs(t, err, ErrPeerGone)
 	require.ErrorIs(t, err, verbs.WCRemAccessErr)
+}
+
+// countingID counts how often its connection is to be ended.
+type countingID struct {
+	identifier
+	ended atomic.Int32
+}
+
+func (id *countingID) Disconnect() error {
+	id.ended.Add(1)
+	return nil
+}
+
+// TestDisconnectsWhereHeard has connections over a network fail. The peer is told, but
+// not where it cannot be heard any more: a goodbye would reach a peer that waits for its
+// own timeout, or a link that is down.
+func TestDisconnectsWhereHeard(t *testing.T) {
+	ours := func(c *Conn) { c.fail(syscall.ECONNABORTED, ErrProtocol) }
+	sending := func(status verbs.WCStatus) func(*Conn) {
+		return func(c *Conn) { failSending(c, status) }
+	}
+	for name, c := range map[string]struct {
+		fail []func(*Conn)
+		want int32
+	}{
+		"not answered":      {[]func(*Conn){sending(verbs.WCRetryExcErr)}, 0},
+		"flushed":           {[]func(*Conn){sending(verbs.WCWRFlushErr), (*Conn).failGone}, 0},
+		"silent":            {[]func(*Conn){func(c *Conn) { c.fail(syscall.ETIMEDOUT, ErrPeerGone) }}, 0},
+		"corrupt":           {[]func(*Conn){func(c *Conn) { c.flags.Or(flagCorrupt) }, ours}, 0},
+		"our doing":         {[]func(*Conn){ours, ours}, 1},
+		"refused":           {[]func(*Conn){sending(verbs.WCRemOpErr), ours}, 1},
+		"flushed, by us":    {[]func(*Conn){sending(verbs.WCWRFlushErr), ours}, 1},
+		"ended by the peer": {[]func(*Conn){func(c *Conn) { c.event(&cm.Event{Type: cm.Disconnected}) }, ours}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, _ := pair(t)
+			id := &countingID{identifier: client.ep.id}
+			client.ep.id = id
+			client.ep.sameHost = false
+			for _, f := range c.fail {
+				f(client)
+			}
+			require.Equal(t, c.want > 0, client.has(flagHungUp))
+			require.Eventually(t, func() bool { return id.ended.Load() >= c.want }, patience, time.Millisecond)
+			client.ep.sameHost = true
+			require.NoError(t, client.Close())
+			<-client.torn
+			require.Equal(t, c.want+1, id.ended.Load(), "Close disconnects as well")
+		})
+	}
 }

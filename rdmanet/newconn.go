@@ -40,7 +40,7 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 func (c *Conn) event(ev *cm.Event) {
 	switch ev.Type {
 	case cm.Disconnected:
-		c.flags.Or(flagGone)
+		c.flags.Or(flagGone | flagHungUp)
 		if c.life.closed() {
 			c.wake(dirWrite) // ends a drain
 			return
