@@ -22,17 +22,16 @@ type ID struct {
 	mu    sync.Mutex
 	ec    *EventChannel
 	state State
-	cause error // the failure that led to StateDisconnected
-	bound bool  // BindAddr has succeeded
-	legs  []*leg
-	dst   netip.AddrPort // where ResolveAddr was told to go; the peer once closed
-	src   netip.AddrPort // the local address once closed
-
-	// pending are events for a handler. delivering says that some goroutine is
-	// handing them over, and holds back those of a request until its
-	// ConnectRequest was handed over.
-	pending    []*Event
+	bound bool // BindAddr has succeeded
+	// delivering says that some goroutine hands over what is pending, and holds back
+	// events of a request until its ConnectRequest was handed over.
 	delivering bool
+	cause      error // the failure that led to StateDisconnected
+	legs       []*leg
+	dst        netip.AddrPort // where ResolveAddr was told to go; the peer once closed
+	src        netip.AddrPort // the local address once closed
+
+	pending []*Event // for a handler
 	// resolving is the channel that Resolve waits on, if it does.
 	resolving *EventChannel
 }

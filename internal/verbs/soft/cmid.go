@@ -47,8 +47,12 @@ type cmID struct {
 	dev    *device // its name is the name space of addresses
 	events event.Queue
 
-	mu        sync.Mutex
-	state     cmState
+	mu       sync.Mutex
+	state    cmState
+	hungUp   bool // the link of a dialer has ended before its goroutine has told that the connection stands
+	answered bool // an accepted id's connection stands with the answer that was sent, whether Accept has come to tell or not: see line
+	lending  bool // the goroutine that has brought a request gives it to the sink
+
 	done      chan struct{} // see closing
 	opts      verbs.CMOptions
 	ctx       verbs.Context
@@ -59,24 +63,13 @@ type cmID struct {
 	local     netip.AddrPort
 	remote    netip.AddrPort
 
-	// The link of a dialer may end before its goroutine has told that the
-	// connection stands; hangup says why, nil for in good order.
-	hungUp bool
-	hangup error
-
-	// answered says that the connection of an accepted id stands with the answer that
-	// was sent, whether Accept has come to tell or not: see line.
-	answered bool
+	hangup   error  // with hungUp: why, nil for in good order
+	borrowed func() // with lending: what the goroutine is to do next
 
 	// sock is the connection to the peer; a dialer whose address is resolved has one
 	// if it was given a line. From attach on the QP owns it; closing it once more is
 	// harmless.
 	sock *socket
-
-	// While the goroutine that has brought a request gives it to the sink, lending says
-	// so, and borrowed is what it is to do next.
-	lending  bool
-	borrowed func()
 
 	listen  *listener // of a listening id; of an accepted one its parent
 	request *request  // of an accepted id until it is answered

@@ -365,7 +365,7 @@ func (c *cq) measure() {
 	total := 0
 	for _, q := range c.users {
 		if q.sendCQ == c {
-			total += q.init.Cap.MaxSendWR
+			total += q.cap.MaxSendWR
 		}
 		if q.recvCQ == c {
 			total += q.maxReceives()

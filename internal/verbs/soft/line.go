@@ -48,10 +48,10 @@ type line struct {
 	agreed  bool     // both ends would keep it
 	spoiled bool     // it is not to carry another connection
 	closed  bool     // nothing is kept any more
-	uses    uint64   // connections before this one
 	said    bool     // msgBye was sent, or msgReady
 	heard   bool     // and the peer's has come
 	left    bool     // the application has let go of the connection
+	uses    uint64   // connections before this one
 	lingers *timeout // the wait for the peer's
 
 	// What the peer has mapped of this end, while no connection uses it, and what

@@ -54,21 +54,21 @@ type link struct {
 	tx, rx   *socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte) error
 	onHangup func(orderly bool, err error)
-	lent     bool // who attaches it calls run
 
 	// sending orders what the link sends, of which nothing may follow its end: a
 	// line carries the next connection after that.
 	sending sync.Mutex
 	ended   bool
 
-	bye bool // the peer has ended the connection; the goroutine's
+	bye  bool // the peer has ended the connection; the goroutine's
+	lent bool // who attaches it calls run
 
 	mu      sync.Mutex
-	reading bool  // the goroutine may be waiting
-	hushed  bool  // and not for long any more
-	cause   error // why we hung up; nil if the peer did, or for an orderly end
-	local   bool  // we hung up
+	reading bool // the goroutine may be waiting
+	hushed  bool // and not for long any more
+	local   bool // we hung up
 	down    bool
+	cause   error // why we hung up; nil if the peer did, or for an orderly end
 	granted []*mr
 	acks    map[uint32]chan struct{} // closed when the peer has let go of an MR, or the link is down
 }

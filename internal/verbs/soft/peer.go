@@ -38,8 +38,8 @@ type peer struct {
 	bounced bool      // the bounce area may be used
 	kicked  bool      // the peer was asked to look into its inbox and has not answered
 	again   bool      // it must be asked once more then
-	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
 	asked   bool      // likewise for an MR or for the bounce area
+	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
 	line    *line     // what it was met on; nil if that does not outlive the connection
 }
 

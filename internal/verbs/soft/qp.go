@@ -17,22 +17,24 @@ const maxInline = 1 << 30
 
 // qp is verbs.QP, of type RC.
 type qp struct {
-	ctx    *devContext
-	pd     *pd
-	num    uint32
-	init   verbs.QPInitAttr
-	sendCQ *cq
-	recvCQ *cq
-	srq    *srq // nil: rq is the QP's own
-	rq     *recvQueue
+	ctx      *devContext
+	pd       *pd
+	num      uint32
+	sigAll   bool
+	cap      verbs.QPCap
+	userData any
+	sendCQ   *cq
+	recvCQ   *cq
+	srq      *srq // nil: rq is the QP's own
+	rq       *recvQueue
 
 	state atomic.Uint32 // a verbs.QPState; written under mu
 
 	mu     sync.Mutex
 	closed bool
+	wake   bool // the peer must be woken once mu is released
 	sq     sendQueue
 	peer   *peer // what is mapped of the other end; nil until connected
-	wake   bool  // the peer must be woken once mu is released
 	link   *link
 	stats  verbs.QPStats
 
@@ -75,7 +77,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
 	}
 	wantRemoteFences()
-	q := &qp{ctx: p.ctx, pd: p, init: *attr, sendCQ: sendCQ, recvCQ: recvCQ}
+	q := &qp{ctx: p.ctx, pd: p, sigAll: attr.SigAll, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
@@ -83,14 +85,14 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 			return nil, fmt.Errorf("%w: an SRQ and its QPs share a PD", verbs.ErrInvalid)
 		}
 		q.srq, q.rq = s, s.rq
-		q.init.Cap.MaxRecvWR, q.init.Cap.MaxRecvSGE = 0, 0
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, 0
 	} else {
 		q.rq = newRecvQueue(p, c.MaxRecvWR, c.MaxRecvSGE)
 	}
 	if err := q.hold(); err != nil {
 		return nil, err
 	}
-	attr.Cap = q.init.Cap
+	attr.Cap = q.cap
 	return q, nil
 }
 
@@ -128,8 +130,8 @@ func (q *qp) releaseCQs() {
 
 func (q *qp) QPN() uint32          { return q.num }
 func (q *qp) PD() verbs.PD         { return q.pd }
-func (q *qp) Type() verbs.QPType   { return q.init.Type }
-func (q *qp) UserData() any        { return q.init.UserData }
+func (q *qp) Type() verbs.QPType   { return verbs.QPTypeRC }
+func (q *qp) UserData() any        { return q.userData }
 func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
 
 func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
@@ -140,8 +142,14 @@ func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	}
 	attr := q.attr
 	attr.State = q.State()
-	attr.Cap = q.init.Cap
-	return attr, q.init, nil
+	attr.Cap = q.cap
+	init := verbs.QPInitAttr{
+		Type: q.Type(), SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Cap: q.cap, SigAll: q.sigAll, UserData: q.userData,
+	}
+	if q.srq != nil {
+		init.SRQ = q.srq
+	}
+	return attr, init, nil
 }
 
 // QPStats implements verbs.QPStatter.

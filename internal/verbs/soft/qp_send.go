@@ -123,7 +123,7 @@ func (q *qp) post(wr *verbs.SendWR) error {
 	}
 	s.posted++
 	s.done++
-	if wr.Flags&verbs.SendSignaled != 0 || q.init.SigAll {
+	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
 		q.completeSend(wr, verbs.WCSuccess, s.posted)
 	}
 	return nil
@@ -184,7 +184,7 @@ func (q *qp) postUnfinished(wr *verbs.SendWR, o outcome) error {
 
 // signals says whether a success of wr makes a completion.
 func (q *qp) signals(wr *verbs.SendWR) bool {
-	return wr.Flags&verbs.SendSignaled != 0 || q.init.SigAll
+	return wr.Flags&verbs.SendSignaled != 0 || q.sigAll
 }
 
 var wcOpcodes = [...]verbs.WCOpcode{

@@ -23,10 +23,10 @@ type segment struct {
 	data []byte
 
 	mu      sync.Mutex
-	users   int  // of the inbox and the memory
-	claimed bool // the inbox was made
-	shown   bool // the file was given to a peer that is not that of the inbox
-	qp      *qp  // whose inbox is there now
+	claimed bool  // the inbox was made
+	shown   bool  // the file was given to a peer that is not that of the inbox
+	users   int32 // of the inbox and the memory
+	qp      *qp   // whose inbox is there now
 }
 
 // mayJoin says whether a queue of so many receives can lie in a segment. Without populate
