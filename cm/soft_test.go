@@ -205,7 +205,7 @@ func testNobodyListens(t *testing.T, addr, device string) {
 func TestSoftConnectTimeout(t *testing.T) {
 	_, lec, local := listenSoft(t, "127.0.0.1", Options{})
 	client, cec := dialSoft(t, local, Options{})
-	require.NoError(t, client.id.Connect(nil, 50*time.Millisecond))
+	require.NoError(t, client.id.Connect(nil, 500*time.Millisecond))
 	ev := get(t, cec, Unreachable)
 	require.ErrorIs(t, ev.Err, ErrUnreachable)
 	require.True(t, isTimeout(ev.Err), "%v", ev.Err)

@@ -167,10 +167,14 @@ func (l *life) part(c conn) error {
 	case b.ask != askTotal || b.arg != l.w.blocks:
 		return fmt.Errorf("%w: %d blocks were sent, and the server got %d", errWrong, l.w.blocks, b.arg)
 	}
-	if b, err := l.r.read(); err != io.EOF {
-		return fmt.Errorf("%w: %+v behind the end, %w", errWrong, b, err)
+	switch b, err := l.r.read(); {
+	case err == io.EOF:
+		return nil
+	case err != nil: // the server may have been killed here
+		return fmt.Errorf("behind the total: %w", err)
+	default:
+		return fmt.Errorf("%w: %+v behind the end", errWrong, b)
 	}
-	return nil
 }
 
 // breakOff ends it while bytes move both ways. The server knows before.

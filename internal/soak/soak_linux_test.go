@@ -80,6 +80,10 @@ func (h *host) leave(warm memory, compare bool) {
 	t.Helper()
 	end, err := takeMemory()
 	require.NoError(t, err)
+	for tries := 4; compare && tries > 0 && end.growth(warm) != ""; tries-- { // a leak stays
+		end, err = takeMemory()
+		require.NoError(t, err)
+	}
 	require.NoError(t, h.close())
 	h.requireWell()
 	require.Empty(t, h.before.left(), "left behind")

@@ -59,7 +59,7 @@ func honest(t *testing.T, l *testID) {
 
 func TestStrangers(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: 50 * time.Millisecond})
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: 500 * time.Millisecond})
 	addr := l.LocalAddr()
 	fits := func(ok func(verbs.CMListenStats) bool) {
 		t.Helper()

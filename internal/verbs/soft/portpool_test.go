@@ -5,6 +5,7 @@ package soft
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,7 @@ func TestPortsAreUsedAgain(t *testing.T) {
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 	last := map[netip.AddrPort]int{}
 	again := 0
+	began := time.Now()
 	for round := range 4 * minIdlePorts {
 		d, a := linePair(t, l)
 		local := d.LocalAddr()
@@ -38,7 +40,9 @@ func TestPortsAreUsedAgain(t *testing.T) {
 		last[local] = round
 		endBoth(t, d, a)
 	}
-	require.Greater(t, again, minIdlePorts)
+	if time.Since(began) < lineIdle { // none has expired meanwhile
+		require.Greater(t, again, minIdlePorts)
+	}
 	for addr := range last {
 		taken, err := nameTaken(dialerName(soft0.name, addr))
 		require.NoError(t, err)

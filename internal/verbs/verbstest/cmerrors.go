@@ -131,7 +131,7 @@ func testCMErrors(t *testing.T, s *suite) {
 		l := e.listen()
 		c := e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
-		require.NoError(e.t, c.Connect(connParam(nil), 100*time.Millisecond))
+		require.NoError(e.t, c.Connect(connParam(nil), 500*time.Millisecond))
 		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
 		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
 		require.NoError(e.t, srv.Close())
