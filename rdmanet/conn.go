@@ -63,6 +63,7 @@ type Conn struct {
 	torn      chan struct{} // closed when the verbs objects are destroyed
 	linger    atomic.Int64  // seconds; below 0 is the default
 	statuses  atomic.Uint32 // completion statuses that countStatus has counted
+	rescued   atomic.Uint32 // sleepers that rescue woke
 
 	tx        sync.Mutex
 	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
@@ -196,7 +197,7 @@ func (c *Conn) Stats() ConnStats {
 		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,
 		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
 		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
-		RingsGrown: r.grown, ChecksumErrors: r.corrupt, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
+		RingsGrown: r.grown, RescuedWakeups: uint64(c.rescued.Load()), ChecksumErrors: r.corrupt, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
 	}
 	for i := range c.waiter {
 		s.Spins += c.waiter[i].spins.Load()

@@ -198,6 +198,7 @@ func (c *Conn) lookAfter(round uint64) {
 		c.giveUp()
 		return
 	}
+	c.rescue()
 	do, next := k.beat.tick(heard, config)
 	switch do {
 	case beatAsk:

@@ -47,9 +47,10 @@ type ConnStats struct {
 	// RingsGrown counts how often the receive ring was enlarged.
 	RingsGrown uint64
 
-	// RescuedWakeups counts sleeps that a timer had to end although there was
-	// something to do. It is zero: no such timer is needed. It is kept so that
-	// tests can see that it stays zero.
+	// RescuedWakeups counts calls that slept although there had been something to do
+	// for two seconds or more, until the keepalive's timer found out: the device had
+	// lost a notification. It is zero where devices and this library work. On the
+	// software device, which needs none, and with keepalive off there is no such timer.
 	RescuedWakeups uint64
 
 	// ChecksumErrors counts messages that did not arrive as they were sent: 1 on a

@@ -15,8 +15,12 @@ type waiter struct {
 	try    func() bool // poll once; true if the wait is over
 	arm    func() bool // arm, then try
 	budget spinBudget
+	parked atomic.Bool
 	spins  atomic.Uint64
 	parks  atomic.Uint64
+	// overdue is since when rescue knows of something to do for the parked, as the time
+	// since epoch; 0 if it does not.
+	overdue atomic.Int64
 }
 
 // wait returns nil when try has said true, or the direction ended, or for no
@@ -49,8 +53,11 @@ func (c *Conn) wait(d direction) error {
 	}
 	w.parks.Add(1)
 	lookAtProcs()
+	w.overdue.Store(0)
+	w.parked.Store(true)
 	began := time.Now()
 	err := c.ep.wait(d, w.arm)
+	w.parked.Store(false)
 	w.budget.parked(time.Since(began))
 	switch {
 	case err == nil, c.has(flagFailed):
@@ -63,7 +70,8 @@ func (c *Conn) wait(d direction) error {
 		if c.expired(d) {
 			return os.ErrDeadlineExceeded
 		}
-		return nil // it was moved meanwhile
+		c.wokenEarly(d) // or it was moved meanwhile
+		return nil
 	case errors.Is(err, ErrNoDevice): // the channel may know before the connection manager
 		c.fail(syscall.ENODEV, err)
 		return nil
