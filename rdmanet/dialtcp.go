@@ -34,10 +34,8 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 	}
 	conn, reason, err := race(ctx, rdmaHeadStart, overRDMA, overTCP)
 	if err == nil && reason != nil {
-		if keep := d.retryRDMA(); keep > 0 && lasts(reason) {
-			for _, dst := range promising.addrs {
-				unreached.remember(d.destination(p.src, dst), reason, keep)
-			}
+		for _, dst := range promising.addrs {
+			unreached.remember(d.destination(p.src, dst), reason, lasts(reason, d.retryRDMA()))
 		}
 		d.fellBack(p, conn, reasonOf(reason), reason)
 	}

@@ -144,18 +144,25 @@ func reasonOf(err error) FallbackReason {
 	return FallbackFailed
 }
 
-// lasts says whether a failure lies with the destination, or with the way to it, and
-// so will be there for a while. Others are this process's own, or soon over.
-func lasts(err error) bool {
+// slowLasts bounds how long being slow is remembered. The way may be cut, which stays so;
+// but as likely the server is behind with accepting, for which TCP's kernel does not wait.
+const slowLasts = time.Second
+
+// lasts says how long a failure is remembered, at most for keep: if it lies with the
+// destination, or with the way to it, it will be there for a while. Others are this
+// process's own, or soon over.
+func lasts(err error, keep time.Duration) time.Duration {
 	var refused *cm.RefusedError
 	if errors.As(err, &refused) && refused.Code == cm.RefusedShutdown {
-		return false
+		return 0
 	}
 	switch reasonOf(err) {
 	case FallbackResources, FallbackFailed:
-		return false
+		return 0
+	case FallbackSlow:
+		return min(keep, slowLasts)
 	}
-	return true
+	return keep
 }
 
 // DefaultRetryRDMA is how long a destination that could only be reached by TCP is

@@ -94,6 +94,9 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 			c.violation(err)
 			return false
 		}
+	} else if !c.ep.writeImm {
+		c.violation(fmt.Errorf("%w: a WRITE_WITH_IMM where doorbells are SENDs", ErrProtocol))
+		return false
 	}
 	bell, err := c.parseDoorbell(imm)
 	if err != nil {
