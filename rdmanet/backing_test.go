@@ -25,7 +25,11 @@ func sharedMemory(t *testing.T) (held int) {
 			continue
 		}
 		var st syscall.Stat_t
-		require.NoError(t, syscall.Stat("/proc/self/fd/"+fd, &st))
+		err := syscall.Stat("/proc/self/fd/"+fd, &st)
+		if err == syscall.ENOENT {
+			continue // a line of an earlier connection that nobody wanted
+		}
+		require.NoError(t, err)
 		held += int(st.Blocks) * 512
 	}
 	return held

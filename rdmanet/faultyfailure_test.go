@@ -356,6 +356,7 @@ func TestFaultyNotifications(t *testing.T) {
 			return err
 		})
 		awaitPark(p, dirRead)
+		time.Sleep(20 * time.Millisecond) // here it has to sleep
 		return p, read
 	}
 	onSoftware(t)
@@ -459,7 +460,13 @@ func TestFaultyEvents(t *testing.T) {
 // testFaultyEvent dials where one side has faulty events. A dialer fails with want; at a
 // listener the client is not accepted, and the next one is.
 func testFaultyEvent(t *testing.T, dialer bool, fault func(*verbs.CMEvent) bool, want error) {
-	lc, d := ListenConfig{HandshakeTimeout: 100 * time.Millisecond}, Dialer{Timeout: 200 * time.Millisecond}
+	lc, d := ListenConfig{HandshakeTimeout: patience}, Dialer{Timeout: patience}
+	switch want {
+	case os.ErrDeadlineExceeded: // an event is lost, so only the time ends the dial
+		d.Timeout = soon / 5
+	case nil: // likewise at the listener
+		lc.HandshakeTimeout, d.Timeout = soon/4, soon/2
+	}
 	lc.Device, d.Device = "soft0", "soft0"
 	if dialer {
 		d.Device = failing0.Name()
@@ -480,6 +487,7 @@ func testFaultyEvent(t *testing.T, dialer bool, fault func(*verbs.CMEvent) bool,
 		}
 	})
 	failing0.OnEvent(nil)
+	d.Timeout = patience
 	within(t, patience, "the next client", func() { serveOne(t, l, &d) })
 	require.NoError(t, l.Close())
 	requireNothingLives(t, failing0)

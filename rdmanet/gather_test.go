@@ -192,14 +192,16 @@ func TestGatherEnds(t *testing.T) {
 func TestGatherFullRing(t *testing.T) {
 	small := ListenConfig{ReadBuffer: MinReadBuffer, MaxReadBuffer: MinReadBuffer}
 	client, server, cq := slowPair(t, Dialer{}, small)
-	require.NoError(t, client.SetWriteDeadline(time.Now().Add(slowly(50*time.Millisecond))))
 	n := 0
-	for err := error(nil); err == nil; {
-		var m int
-		m, err = client.Write(modelStream[n : n+48])
-		n += m
-		if err != nil {
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	for try := 0; n <= MinReadBuffer*3/4 && try < tries; try++ { // again if the machine was busy that long
+		require.NoError(t, client.SetWriteDeadline(time.Now().Add(slowly(50*time.Millisecond))))
+		for err := error(nil); err == nil; {
+			var m int
+			m, err = client.Write(modelStream[n : n+48])
+			n += m
+			if err != nil {
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			}
 		}
 	}
 	require.LessOrEqual(t, n, MinReadBuffer)

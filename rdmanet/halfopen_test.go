@@ -4,6 +4,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"syscall"
@@ -43,6 +44,9 @@ func (c *captor) halfOpen() *net.UnixConn {
 	c.t.Helper()
 	r := c.record()
 	stranger, err := net.DialUnix("unixpacket", r.name, c.wild)
+	for ; errors.Is(err, syscall.EADDRINUSE); stranger, err = net.DialUnix("unixpacket", r.name, c.wild) {
+		r = c.record() // another process has got the port meanwhile
+	}
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = stranger.Close() })
 	r.send(c.t, stranger)

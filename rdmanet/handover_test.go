@@ -233,6 +233,7 @@ func TestReusePort(t *testing.T) {
 func TestHandOverKeepsWhoWaits(t *testing.T) {
 	onSoftware(t)
 	b := tcpKinds()[0]
+	b.dialer.RequireRDMA = true // also when the machine is busy
 	b.lc.ReusePort = true
 	l := b.newListener(t)
 	c, err := b.dialer.Dial("tcp", l.Addr().String())
@@ -250,7 +251,7 @@ func TestHandOverKeepsWhoWaits(t *testing.T) {
 	requireOpError(t, err, "accept", []string{"tcp"}, net.ErrClosed)
 
 	// Where nobody accepts they are reset.
-	b.lc.HandshakeTimeout = 100 * time.Millisecond
+	b.lc.HandshakeTimeout = soon / 2
 	l = b.newListener(t)
 	c, err = b.dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)

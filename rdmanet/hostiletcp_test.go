@@ -23,6 +23,7 @@ func TestHostileTCP(t *testing.T) {
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			kinds := tcpKinds()
+			kinds[0].dialer.RequireRDMA = true // also when the machine is busy
 			l := kinds[0].newListener(t)
 			accepted := make(chan net.Conn, clients)
 			go func() {
@@ -77,6 +78,7 @@ func TestHostileTCP(t *testing.T) {
 // them: RDMA clients are still accepted, by who asks for them.
 func TestCrowdOfTCP(t *testing.T) {
 	b := tcpKinds()[0]
+	b.dialer.RequireRDMA = true // also when the machine is busy
 	l := b.newListener(t)
 	for range 100 {
 		c, err := net.Dial("tcp", l.Addr().String())

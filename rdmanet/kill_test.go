@@ -15,15 +15,12 @@ import (
 // requireReset waits for the error of a call and sees that it came within a second.
 func requireReset(t testing.TB, what string, done <-chan error) {
 	t.Helper()
-	select {
-	case err := <-done:
-		require.ErrorIs(t, err, syscall.ECONNRESET, what)
-		var op *net.OpError
-		require.ErrorAs(t, err, &op)
-		require.False(t, op.Timeout())
-	case <-time.After(soon):
-		t.Fatalf("%s did not return within a second of the kill", what)
-	}
+	var err error
+	within(t, soon, what+" after the kill", func() { err = <-done })
+	require.ErrorIs(t, err, syscall.ECONNRESET, what)
+	var op *net.OpError
+	require.ErrorAs(t, err, &op)
+	require.False(t, op.Timeout())
 }
 
 // TestTwoProcessKillInMidStream kills the other process while bytes move both ways.
@@ -161,7 +158,8 @@ func TestTwoProcessKillListener(t *testing.T) {
 		}
 		// As many again have asked, and the rest cannot even do that.
 		require.Eventually(t, func() bool {
-			return call[ListenerStats](r, "Listening", 0).Requests == 2*backlog
+			s := call[ListenerStats](r, "Listening", 0)
+			return s.Requests-s.Failed == 2*backlog // a busy machine may lose one on the way
 		}, patience, time.Millisecond)
 		stood := watchStalls()
 		defer stood.stop()

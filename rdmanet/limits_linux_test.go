@@ -187,6 +187,7 @@ func fewDescriptors() error {
 	if failed < 3 {
 		return fmt.Errorf("only %d dials of 40 failed", failed)
 	}
+	d.Timeout = patience // the listener may just pause
 	c, s, err := dialPair(&d, &lc)
 	if err != nil {
 		return fmt.Errorf("with descriptors again: %w", err)

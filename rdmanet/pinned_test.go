@@ -101,6 +101,7 @@ func TestCollectedConnUnmaps(t *testing.T) {
 		torn(t, client)
 		torn(t, server)
 		require.Greater(t, MemoryInUse(), before)
+		runtime.KeepAlive(client) // up to here
 	}()
 	memoryFalls(t, before, true)
 }

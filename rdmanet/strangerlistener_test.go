@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,7 +51,7 @@ func TestStrangersListener(t *testing.T) {
 				c.do(u)
 			})
 			files := len(leaktest.OpenFiles())
-			d := Dialer{Device: "soft0", Timeout: 200 * time.Millisecond}
+			d := Dialer{Device: "soft0", Timeout: soon / 2}
 			conn, err := d.dial(context.Background(), "rdma", at.String())
 			requireDialError(t, dialled{conn, err}, c.want)
 			served.Wait()

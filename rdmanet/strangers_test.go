@@ -188,7 +188,7 @@ func TestStrangersLeave(t *testing.T) {
 
 // TestStrangersSilent has strangers that say nothing until they are dropped.
 func TestStrangersSilent(t *testing.T) {
-	l, accepted := strangersListener(t, ListenConfig{HandshakeTimeout: 50 * time.Millisecond})
+	l, accepted := strangersListener(t, ListenConfig{HandshakeTimeout: soon / 4})
 	var silent []stranger
 	for range 20 {
 		silent = append(silent, newStranger(t, l))
