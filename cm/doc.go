@@ -31,5 +31,8 @@
 // other while they connect: Handshake and Refusal, which travel as private data.
 // docs/PROTOCOL.md specifies both to the byte, and QPAddr, which BringUp needs.
 //
+// The verbs types, as QP, CQ and SendWR, are aliases of internal ones; they may change
+// with any release.
+//
 // *EventChannel and *ID may be used by several goroutines at once.
 package cm

@@ -3,8 +3,7 @@ package cm
 import "github.com/rdmanet/go-rdmanet/internal/verbs"
 
 // These are the verbs of internal/verbs under names that can be imported, so that
-// whatever this package's API reaches can be written down by its users. They are
-// not yet stable: they may change with any release until this package says otherwise.
+// whatever this package's API reaches can be written down by its users.
 type (
 	// Device is an RDMA device that can be opened.
 	Device = verbs.Device
@@ -104,7 +103,7 @@ type (
 	Library = verbs.Library
 )
 
-// What the types above are used with; the others' constants are in package verbs.
+// What the types above are used with.
 const (
 	CapWriteImm    = verbs.CapWriteImm
 	CapAtomics     = verbs.CapAtomics
@@ -142,10 +141,31 @@ const (
 	GIDTypeRoCEv1 = verbs.GIDTypeRoCEv1
 	GIDTypeRoCEv2 = verbs.GIDTypeRoCEv2
 
+	EventCQErr            = verbs.EventCQErr
+	EventQPFatal          = verbs.EventQPFatal
+	EventQPReqErr         = verbs.EventQPReqErr
+	EventQPAccessErr      = verbs.EventQPAccessErr
+	EventCommEst          = verbs.EventCommEst
+	EventSQDrained        = verbs.EventSQDrained
+	EventPathMig          = verbs.EventPathMig
+	EventPathMigErr       = verbs.EventPathMigErr
+	EventDeviceFatal      = verbs.EventDeviceFatal
+	EventPortActive       = verbs.EventPortActive
+	EventPortErr          = verbs.EventPortErr
+	EventLIDChange        = verbs.EventLIDChange
+	EventPKeyChange       = verbs.EventPKeyChange
+	EventSMChange         = verbs.EventSMChange
+	EventSRQErr           = verbs.EventSRQErr
+	EventSRQLimitReached  = verbs.EventSRQLimitReached
+	EventQPLastWQEReached = verbs.EventQPLastWQEReached
+	EventClientReregister = verbs.EventClientReregister
+	EventGIDChange        = verbs.EventGIDChange
+
 	AccessLocalWrite   = verbs.AccessLocalWrite
 	AccessRemoteWrite  = verbs.AccessRemoteWrite
 	AccessRemoteRead   = verbs.AccessRemoteRead
 	AccessRemoteAtomic = verbs.AccessRemoteAtomic
+	AccessRemote       = verbs.AccessRemote // every remote right
 
 	QPTypeRC = verbs.QPTypeRC
 	QPTypeUC = verbs.QPTypeUC
@@ -158,6 +178,30 @@ const (
 	QPSQD   = verbs.QPSQD
 	QPSQErr = verbs.QPSQErr
 	QPErr   = verbs.QPErr
+
+	QPMaskState           = verbs.QPMaskState
+	QPMaskAccessFlags     = verbs.QPMaskAccessFlags
+	QPMaskPKeyIndex       = verbs.QPMaskPKeyIndex
+	QPMaskPort            = verbs.QPMaskPort
+	QPMaskQKey            = verbs.QPMaskQKey
+	QPMaskAV              = verbs.QPMaskAV
+	QPMaskPathMTU         = verbs.QPMaskPathMTU
+	QPMaskTimeout         = verbs.QPMaskTimeout
+	QPMaskRetryCnt        = verbs.QPMaskRetryCnt
+	QPMaskRNRRetry        = verbs.QPMaskRNRRetry
+	QPMaskRQPSN           = verbs.QPMaskRQPSN
+	QPMaskMaxQPRdAtomic   = verbs.QPMaskMaxQPRdAtomic
+	QPMaskMinRNRTimer     = verbs.QPMaskMinRNRTimer
+	QPMaskSQPSN           = verbs.QPMaskSQPSN
+	QPMaskMaxDestRdAtomic = verbs.QPMaskMaxDestRdAtomic
+	QPMaskCap             = verbs.QPMaskCap
+	QPMaskDestQPN         = verbs.QPMaskDestQPN
+
+	// RCMaskInit, RCMaskRTR and RCMaskRTS are the masks that a reliable connection needs
+	// on its way up.
+	RCMaskInit = verbs.RCMaskInit
+	RCMaskRTR  = verbs.RCMaskRTR
+	RCMaskRTS  = verbs.RCMaskRTS
 
 	WRRDMAWrite         = verbs.WRRDMAWrite
 	WRRDMAWriteWithImm  = verbs.WRRDMAWriteWithImm
@@ -189,20 +233,30 @@ const (
 	WCRecv            = verbs.WCRecv
 	WCRecvRDMAWithImm = verbs.WCRecvRDMAWithImm
 
-	WCSuccess        = verbs.WCSuccess
-	WCLocLenErr      = verbs.WCLocLenErr
-	WCLocQPOpErr     = verbs.WCLocQPOpErr
-	WCLocProtErr     = verbs.WCLocProtErr
-	WCWRFlushErr     = verbs.WCWRFlushErr
-	WCBadRespErr     = verbs.WCBadRespErr
-	WCLocAccessErr   = verbs.WCLocAccessErr
-	WCRemInvReqErr   = verbs.WCRemInvReqErr
-	WCRemAccessErr   = verbs.WCRemAccessErr
-	WCRemOpErr       = verbs.WCRemOpErr
-	WCRetryExcErr    = verbs.WCRetryExcErr
-	WCRNRRetryExcErr = verbs.WCRNRRetryExcErr
-	WCFatalErr       = verbs.WCFatalErr
-	WCGeneralErr     = verbs.WCGeneralErr
+	WCSuccess          = verbs.WCSuccess
+	WCLocLenErr        = verbs.WCLocLenErr
+	WCLocQPOpErr       = verbs.WCLocQPOpErr
+	WCLocProtErr       = verbs.WCLocProtErr
+	WCWRFlushErr       = verbs.WCWRFlushErr
+	WCBadRespErr       = verbs.WCBadRespErr
+	WCLocAccessErr     = verbs.WCLocAccessErr
+	WCRemInvReqErr     = verbs.WCRemInvReqErr
+	WCRemAccessErr     = verbs.WCRemAccessErr
+	WCRemOpErr         = verbs.WCRemOpErr
+	WCRetryExcErr      = verbs.WCRetryExcErr
+	WCRNRRetryExcErr   = verbs.WCRNRRetryExcErr
+	WCFatalErr         = verbs.WCFatalErr
+	WCGeneralErr       = verbs.WCGeneralErr
+	WCLocEECOpErr      = verbs.WCLocEECOpErr
+	WCMWBindErr        = verbs.WCMWBindErr
+	WCLocRDDViolErr    = verbs.WCLocRDDViolErr
+	WCRemInvRDReqErr   = verbs.WCRemInvRDReqErr
+	WCRemAbortErr      = verbs.WCRemAbortErr
+	WCInvEECNErr       = verbs.WCInvEECNErr
+	WCInvEECStateErr   = verbs.WCInvEECStateErr
+	WCRespTimeoutErr   = verbs.WCRespTimeoutErr
+	WCTMErr            = verbs.WCTMErr
+	WCTMRndvIncomplete = verbs.WCTMRndvIncomplete
 
 	RejectNone      = verbs.RejectNone
 	RejectNoQP      = verbs.RejectNoQP
