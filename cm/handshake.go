@@ -52,8 +52,8 @@ type Handshake struct {
 	RKey       uint32
 	Size       uint32 // of the ring to begin with, a power of two
 	MaxSize    uint32 // the most it may grow to, a power of two
-	// Nonce is drawn at random by each end and names that end's part of the
-	// connection in logs and traces.
+	// Nonce is drawn at random by each end, so that whoever records handshakes can tell
+	// connections apart. Nothing here looks at it.
 	Nonce uint64
 }
 

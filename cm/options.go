@@ -40,7 +40,7 @@ type Options struct {
 	// stranger that has connected; 0 is the default of five seconds.
 	HandshakeTimeout time.Duration
 	// MaxHalfOpen bounds the strangers that have connected but sent no request; 0
-	// is the default. Past it the oldest is dropped, never the newest.
+	// means 1,024. Past it the oldest is dropped, never the newest.
 	MaxHalfOpen int
 }
 

@@ -18,7 +18,8 @@ const defaultDrain = 10 * time.Second
 // Close fails with net.ErrClosed.
 //
 // Unlike TCP's, what has not arrived yet is this process's to deliver: over a network
-// a program that ends right after Close loses it, unless SetLinger has Close wait.
+// a program that ends right after Close loses it, unless SetLinger has Close wait. What
+// the peer has not taken within ten seconds, or the time of SetLinger, is lost.
 func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)

@@ -16,10 +16,10 @@ const (
 	DefaultMaxNetworkReadBuffer = 1 << 20
 	DefaultRecvDepth            = 256
 
-	MinReadBuffer = ring.MinSize
-	MaxReadBuffer = ring.MaxSize
-	MinRecvDepth  = ring.MinDepth
-	MaxRecvDepth  = ring.MaxDepth
+	MinReadBuffer = ring.MinSize  // 4 KiB
+	MaxReadBuffer = ring.MaxSize  // 64 MiB
+	MinRecvDepth  = ring.MinDepth // 64
+	MaxRecvDepth  = ring.MaxDepth // 32,768
 )
 
 // sizes are the checked sizes of one end of a connection.

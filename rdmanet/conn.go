@@ -22,11 +22,11 @@ var (
 // Conn is a connection whose bytes move by RDMA. It behaves as a *net.TCPConn
 // does. All methods may be called concurrently; concurrent Reads are served one
 // after the other, and so are concurrent Writes.
-//
-// Locking: a call takes life's lock of its direction, then keepAlive's, then rx, then
-// tx; never the other way round. rx guards what arrives, tx what is posted; both are held for
-// short, bounded times only, never while waiting.
 type Conn struct {
+	// Locking: a call takes life's lock of its direction, then keepAlive's, then rx, then
+	// tx; never the other way round. rx guards what arrives, tx what is posted; both are
+	// held for short, bounded times only, never while waiting.
+
 	life    lifecycle
 	ep      *endpoint
 	network string

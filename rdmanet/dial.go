@@ -31,7 +31,8 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // used by several goroutines at once while nobody changes it.
 type Dialer struct {
 	// Timeout is how long a dial takes at most, Deadline when it gives up; the
-	// earlier counts. Zero means no bound but the system's own.
+	// earlier counts. Zero means no bound but the system's own, a minute on the software
+	// device.
 	Timeout  time.Duration
 	Deadline time.Time
 
@@ -52,14 +53,15 @@ type Dialer struct {
 	Device string
 
 	// ReadBuffer is the size of the receive ring in bytes at first, MaxReadBuffer
-	// what it may grow to: MinReadBuffer to MaxReadBuffer, rounded up to a power of
-	// two. Zeros mean the defaults; with only one of them given, ReadBuffer is also
-	// the bound, or the bound limits ReadBuffer.
+	// what it may grow to: each from 4 KiB to 64 MiB, the package's constants, rounded
+	// up to a power of two. Zeros mean the defaults; with only one of them given,
+	// ReadBuffer is also the bound, or the bound limits ReadBuffer.
 	ReadBuffer    int
 	MaxReadBuffer int
 
-	// RecvDepth is how many messages, however small, may wait unread:
-	// MinRecvDepth to MaxRecvDepth, 0 means DefaultRecvDepth.
+	// RecvDepth is how many receives are posted, MinRecvDepth to MaxRecvDepth; 0 means
+	// DefaultRecvDepth. RecvDepth-16 messages, however small, may arrive between two
+	// calls of the reader; then the peer's Write waits for the next one.
 	RecvDepth int
 
 	// Checksum has both ends compare a CRC-32C of all bytes that are read with that of
@@ -74,7 +76,7 @@ type Dialer struct {
 	AnyUser bool
 
 	// Logger gets what goes wrong without an error being returned, and every fallback
-	// to TCP; nil means slog.Default().
+	// to TCP, at level debug while it is remembered (RetryRDMA); nil means slog.Default().
 	Logger *slog.Logger
 
 	// RequireRDMA has a dial on a network of TCP fail where it would fall back.
@@ -85,8 +87,9 @@ type Dialer struct {
 
 	// RetryRDMA is how long a destination that could only be reached by TCP is dialled
 	// without RDMA, by whatever Dialer of this process; 0 means DefaultRetryRDMA, and
-	// below 0 every dial tries RDMA first and remembers nothing. A dial that is to take
-	// RDMA, and reaches it, ends the time.
+	// below 0 every dial tries RDMA first and remembers nothing. That RDMA was slow is
+	// remembered for a second at most. A dial that is to take RDMA, and reaches it, ends
+	// the time.
 	RetryRDMA time.Duration
 
 	// Control is that of net.Dialer, for the sockets of TCP only.

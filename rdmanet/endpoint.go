@@ -20,7 +20,7 @@ const sendDepth = 128
 const minInline = sentLen
 
 // maxInline is asked for on devices that look at the source after the post:
-// more costs memory in every work request and gains nothing (see BENCHMARKS.md).
+// more costs memory in every work request, and what is longer goes from a send block.
 const maxInline = 192
 
 // An identifier is what an endpoint asks of its *cm.ID.

@@ -18,7 +18,8 @@ import (
 var (
 	// ErrProtocol says that the peer broke the protocol, as with a doorbell longer
 	// than the ring or a credit for bytes it was never sent. The connection is
-	// closed; no other connection is touched.
+	// closed; no other connection is touched. Of a connection that stood, errors.Is
+	// also finds syscall.ECONNABORTED.
 	ErrProtocol = ring.ErrProtocol
 
 	// ErrChecksum says that bytes did not arrive as they were sent, on a connection with
@@ -31,7 +32,9 @@ var (
 	ErrNoChecksum = cm.ErrNoChecksum
 
 	// ErrPeerGone says that the peer vanished without closing the connection: its
-	// process died or its device was removed. errors.Is also finds syscall.ECONNRESET.
+	// process died, its device was removed, or its host or the way there does not
+	// answer. errors.Is also finds syscall.ECONNRESET, or in the last case
+	// syscall.ETIMEDOUT.
 	ErrPeerGone = verbs.ErrPeerGone
 
 	// ErrNoDevice says that the RDMA device asked for is not present.

@@ -163,8 +163,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 // Close stops listening. Accepts that wait return net.ErrClosed, connections that
-// nobody accepted are reset, accepted ones live on. A second Close fails with
-// net.ErrClosed.
+// nobody accepted are reset unless ListenConfig.ReusePort leaves them to Accept, accepted
+// ones live on. A second Close fails with net.ErrClosed.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.closing.Do(func() {

@@ -37,7 +37,8 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 
 // Discard consumes n bytes, waiting for those that have not arrived, and returns
 // how many it consumed; it ends the use of a slice from Peek, also on a closed
-// Conn. n below 0 is an error. Errors are those of Read.
+// Conn. n below 0 is an error. Errors are those of Read, or io.ErrUnexpectedEOF, in a
+// *net.OpError, if the stream ends after some of them.
 func (c *Conn) Discard(n int) (int, error) {
 	locked := c.life.lock(dirRead)
 	peeked := c.ep.pinned.peek.release(c.ep.pinned)

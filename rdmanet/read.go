@@ -180,7 +180,8 @@ func (c *Conn) armRead() bool {
 
 // WriteTo writes all that arrives to w, until io.EOF, straight from the ring: no
 // byte is copied here. w must not keep what it is given. It returns how many bytes
-// w took. Errors, also those of w, come in a *net.OpError of "writeto".
+// w took. Errors, also those of w, come in a *net.OpError of "writeto". Other Reads wait
+// until it returns.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if !c.life.lock(dirRead) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))

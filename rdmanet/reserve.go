@@ -9,7 +9,7 @@ import (
 	pool "github.com/libp2p/go-buffer-pool"
 )
 
-// MaxReserve is the most that Reserve gives at once.
+// MaxReserve is the most that Reserve gives at once: 64 KiB.
 const MaxReserve = sendBlockSize
 
 var errInvalidRead = errors.New("rdmanet: the reader returned an impossible count")

@@ -16,10 +16,14 @@ import (
 //
 // On a network small Writes that follow each other faster than the device sends them may
 // go in one message, which is sent when the device has done with those before or a Read
-// begins to wait, and at the latest two milliseconds after the last of them.
+// begins to wait, and if the peer has room at the latest two milliseconds after the last
+// of them.
 //
-// If the peer has closed, or this end was closed for writing, Write fails with
-// EPIPE; if the peer reset the connection or died, with ECONNRESET.
+// If the peer has closed, or this end was closed for writing, Write fails with EPIPE; if
+// the peer reset the connection or died, with ECONNRESET; if it does not answer, with
+// ETIMEDOUT; if it broke the protocol, with ECONNABORTED; if the device was removed, with
+// ENODEV; at the deadline with os.ErrDeadlineExceeded, and after Close with net.ErrClosed.
+// Then it returns how many of p's first bytes were sent before that.
 func (c *Conn) Write(p []byte) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)

@@ -36,7 +36,8 @@ var (
 	ErrCQOverrun = errors.New("completion queue overrun")
 
 	// ErrPeerGone says that the remote end of a connection vanished without an
-	// orderly disconnect: its process died or its device was removed.
+	// orderly disconnect: its process died, its device was removed, or its host or the
+	// way there does not answer.
 	ErrPeerGone = errors.New("RDMA peer is gone")
 
 	// ErrProtocol says that the peer broke the protocol of the device or of the
