@@ -60,7 +60,7 @@ func TestRequirements(t *testing.T) {
 		"github.com/libp2p/go-buffer-pool",
 		"github.com/stretchr/testify",
 		"go.yaml.in/yaml/v3", // testify's
-		"golang.org/x/net",   // nettest
+		"golang.org/x/net",   // nettest, netutil
 		"golang.org/x/sys",
 	}, required)
 

@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestLogLinesAreDocumented looks for every line that is logged in docs/OPERATIONS.md,
@@ -37,8 +40,21 @@ func TestLogLinesAreDocumented(t *testing.T) {
 // explains: for each of its parts where "..." stands for what differs.
 func TestErrorTextsAreTrue(t *testing.T) {
 	code := codeOf(t, ".", "../cm", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/ibv")
-	// These are the system's.
-	for _, err := range []error{syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed, syscall.ENOENT} {
+	// For these errors.Is looks; what is printed is the text of a type that matches them.
+	for _, err := range []error{cm.ErrRefused, cm.ErrRejected, cm.ErrUnreachable, cm.ErrDeviceRemoved} {
+		literal := strconv.Quote(err.Error())
+		require.Contains(t, code, literal)
+		code = strings.ReplaceAll(code, literal, "")
+	}
+	refusal := cm.NewRefusal(cm.RefusedResources, "no memory")
+	private, err := refusal.MarshalBinary()
+	require.NoError(t, err)
+	printed := []error{
+		&cm.RejectedError{Reason: cm.RejectConsumer, PrivateData: private},
+		// These are the system's.
+		syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed, syscall.ENOENT, syscall.ENODEV, net.UnknownNetworkError(""),
+	}
+	for _, err := range printed {
 		code += err.Error() + "\n"
 	}
 	heading := regexp.MustCompile("(?m)^### (.*)$")
@@ -119,9 +135,9 @@ func readDoc(t *testing.T, name string) string {
 	return string(b)
 }
 
-// TestReliabilityIsTested looks for the tests that docs/RELIABILITY.md names: each row of
-// its tables ends with one at least, and each is there.
-func TestReliabilityIsTested(t *testing.T) {
+// declaredTests are the names of all tests, fuzz targets and benchmarks.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
 	tests := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
 	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -137,6 +153,32 @@ func TestReliabilityIsTested(t *testing.T) {
 		}
 		return err
 	}))
+	return tests
+}
+
+// TestNamedTestsExist looks for every test that a page of docs names, as those of the
+// invariants in docs/ARCHITECTURE.md.
+func TestNamedTestsExist(t *testing.T) {
+	tests := declaredTests(t)
+	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)(?:/[^`]*)?`")
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	named := 0
+	for _, page := range pages {
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range name.FindAllStringSubmatch(string(b), -1) {
+			named++
+			assert.True(t, tests[m[1]], "%s names %s, which does not exist", page, m[1])
+		}
+	}
+	require.Greater(t, named, 100)
+}
+
+// TestReliabilityIsTested looks for the tests that docs/RELIABILITY.md names: each row of
+// its tables ends with one at least, and each is there.
+func TestReliabilityIsTested(t *testing.T) {
+	tests := declaredTests(t)
 	name := regexp.MustCompile("`([A-Z]\\w+)(?:/[^`]*)?`")
 	rows := 0
 	for line := range strings.Lines(readDoc(t, "RELIABILITY.md")) {
