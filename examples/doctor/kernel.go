@@ -63,7 +63,7 @@ func (h *host) noDevice(t topic) check {
 		}
 	}
 	return t.note("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "+h.uplink(),
-		"no RDMA device: the software device connects the processes of this host; the kernel's soft-RoCE is to be had without a card")
+		"no RDMA device: the software device connects the processes of this host; the kernel's soft-RoCE, for tests, is to be had without a card")
 }
 
 // rdmaModules are the modules that make RDMA devices of what these network drivers drive.
