@@ -2,6 +2,7 @@ package programs
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log"
 	"net"
@@ -51,6 +52,23 @@ func Example_redis() {
 		Addr: "server:6379",
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, addr)
+		},
+	})
+	defer client.Close()
+}
+
+// A Dialer takes the place of the one that would use Options.TLSConfig.
+func Example_redisTLS() {
+	config := &tls.Config{ServerName: "server"}
+	var dialer rdmanet.Dialer
+	client := redis.NewClient(&redis.Options{
+		Addr: "server:6379",
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return tls.Client(conn, config), nil
 		},
 	})
 	defer client.Close()
