@@ -206,11 +206,13 @@ func (c *Conn) readFrames(p []byte) (int, error) {
 	a, b := c.unread(c.recv.Buffered())
 	much := len(a)+len(b) > copyUnderLock
 	if much {
+		c.lent = uint32(min(len(a)+len(b), len(p)))
 		c.rx.Unlock()
 	}
 	n, used, err := s.frames.Read(p, a, b)
 	if much {
 		c.rx.Lock()
+		c.lent = 0
 	}
 	c.rxStats.copied += uint64(n)
 	c.rxStats.framing += uint64(used - n)

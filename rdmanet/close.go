@@ -46,7 +46,7 @@ func (c *Conn) Close() error {
 func (c *Conn) sayGoodbye() {
 	c.rx.Lock()
 	c.progress()
-	unread := c.recv.Buffered() > 0
+	unread := c.recv.Buffered() > int(c.lent)
 	c.rx.Unlock()
 	kind := ring.KindClose
 	if unread || c.linger.Load() == 0 {

@@ -49,6 +49,7 @@ type Conn struct {
 	reported  uint64      // bytes consumed, as the peer was last told
 	reaped    int         // receives that wait to be posted again
 	depth     uint32      // how many there are
+	lent      uint32      // unread bytes that a call is copying, or has given out
 	wantGrow  bool        // the peer filled the ring; a larger one would help
 	credited  bool        // the peer gave room, of which what waits for some is to be told
 	peerEnded bool        // the peer sent FIN, Close or Reset

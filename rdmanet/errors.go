@@ -75,7 +75,9 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 	if _, already := err.(*net.OpError); already { // and not one somewhere inside it
 		return err
 	}
+	var dns *net.DNSError
 	switch {
+	case errors.As(err, &dns): // says more than that it took too long
 	case errors.Is(err, os.ErrClosed), errors.Is(err, verbs.ErrClosed):
 		err = net.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -219,6 +219,7 @@ func (c *Conn) heard() (uint64, error) {
 		c.sendFailed(err)
 		return 0, err
 	}
+	c.flushPending() // there may be room for it now, and nobody else to see
 	return c.sq.completed, nil
 }
 

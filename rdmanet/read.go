@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/ring"
 )
 
 // copyUnderLock is the most that Read copies while it holds rx: about as long as
@@ -46,9 +48,11 @@ func (c *Conn) read(p []byte) (int, error) {
 			}
 			if n > copyUnderLock {
 				a, b := c.unread(n)
+				c.lent = uint32(n)
 				c.rx.Unlock()
 				copy(p[copy(p, a):], b)
 				c.rx.Lock()
+				c.lent = 0
 			} else {
 				a, b := c.unread(n)
 				copy(p[copy(p, a):], b)
@@ -132,6 +136,8 @@ func (c *Conn) readEnd() error {
 		return nil
 	case c.life.closed():
 		return net.ErrClosed
+	case flags&(flagFailed|flagPeerFIN) == flagFailed:
+		return c.failure()
 	case flags&(flagPeerFIN|flagReadShut) != 0:
 		if c.sums != nil {
 			if err := c.checkEnd(); err != nil {
@@ -139,8 +145,6 @@ func (c *Conn) readEnd() error {
 			}
 		}
 		return io.EOF
-	case flags&flagFailed != 0:
-		return c.failure()
 	}
 	return nil
 }
@@ -186,9 +190,20 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if !c.life.lock(dirRead) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
-	defer func() { c.exit(c.life.unlock(dirRead)) }() // also if w panics
+	defer func() { // also if w panics
+		c.lend(0)
+		c.exit(c.life.unlock(dirRead))
+	}()
 	n, err = c.writeTo(w)
 	return n, c.copyError(opWriteTo, err)
+}
+
+// lend notes that so many of the bytes in the ring are as good as read: a Close meanwhile
+// leaves nothing unread for them.
+func (c *Conn) lend(n int) {
+	c.rx.Lock()
+	c.lent = uint32(n)
+	c.rx.Unlock()
 }
 
 func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
@@ -201,12 +216,18 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 			}
 			return total, c.opError(opRead, inCall(opRead, err))
 		}
+		used := len(a)
+		if c.sums != nil {
+			used = c.sums.frames.Takes(used)
+		}
+		c.lend(used)
 		n, err := w.Write(a)
 		if n < 0 || n > len(a) {
 			return total, errInvalidWrite
 		}
 		total += int64(n)
 		c.rx.Lock()
+		c.lent = 0
 		c.rxStats.placed += uint64(n)
 		c.taken(n)
 		c.rx.Unlock()
@@ -226,6 +247,9 @@ func (c *Conn) await(limit int) ([]byte, error) {
 		return nil, os.ErrDeadlineExceeded
 	}
 	for {
+		if c.life.closed() { // what is left was told to the peer as unread
+			return nil, net.ErrClosed
+		}
 		c.rx.Lock()
 		c.look(max(limit, 1))
 		if n := c.recv.Buffered(); n > 0 {
@@ -256,7 +280,8 @@ func (c *Conn) await(limit int) ([]byte, error) {
 
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when
 // nothing has arrived. What has arrived can still be read, as on Linux with TCP.
-// The peer is not told; it is held up when the ring is full.
+// The peer is not told; it is held up when the ring is full. Only where this end has shut
+// down writing as well does it learn that nobody reads, and its Writes fail with EPIPE.
 func (c *Conn) CloseRead() error {
 	if !c.life.incref() {
 		return c.opError(opClose, net.ErrClosed)
@@ -265,8 +290,13 @@ func (c *Conn) CloseRead() error {
 	if c.over() {
 		err = os.NewSyscallError("shutdown", syscall.ENOTCONN)
 	} else {
-		c.flags.Or(flagReadShut)
+		first := c.flags.Or(flagReadShut)&flagReadShut == 0
 		c.wake(dirRead)
+		c.tx.Lock()
+		if first && c.has(flagWriteShut) && !c.has(flagFailed|flagGone|flagPeerClosed) {
+			c.end(ring.KindClose)
+		}
+		c.tx.Unlock()
 	}
 	c.exit(c.life.decref())
 	return c.opError(opClose, err)

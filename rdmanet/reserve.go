@@ -53,10 +53,6 @@ func (c *Conn) giveBlock(b *sendBlock) {
 // reads from r. Nothing is read from r while nothing can be sent. Errors, also those
 // of r, come in a *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
-	if !c.life.incref() {
-		return 0, c.copyError(opReadFrom, c.opError(opWrite, net.ErrClosed))
-	}
-	defer func() { c.exit(c.life.decref()) }() // also if r panics
 	for err == nil {
 		var n int
 		n, err = c.readFrom(r)
@@ -75,6 +71,11 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
 	b, err := c.takeBlock()
+	if err == nil {
+		// All else may go while r reads: a Close does not wait for that.
+		c.ep.pinned.refs.Add(1)
+		defer func() { _ = c.ep.pinned.release() }() // also if r panics
+	}
 	c.exit(c.life.unlock(dirWrite))
 	switch {
 	case errors.Is(err, ErrNoMemory):

@@ -311,6 +311,15 @@ func (c *Conn) over() bool {
 	return flags&(flagFailed|flagGone) != 0
 }
 
+// endKind is how the stream ends: an end that does not read any more says so, or the peer
+// would write until the ring is full and wait there.
+func (c *Conn) endKind() ring.Kind {
+	if c.has(flagReadShut) {
+		return ring.KindClose
+	}
+	return ring.KindFIN
+}
+
 func (c *Conn) closeWrite() error {
 	if c.over() {
 		return os.NewSyscallError("shutdown", syscall.ENOTCONN)
@@ -318,7 +327,7 @@ func (c *Conn) closeWrite() error {
 	c.tx.Lock()
 	first := c.flags.Or(flagWriteShut)&flagWriteShut == 0
 	if first && !c.has(flagPeerClosed|flagGone) {
-		c.end(ring.KindFIN)
+		c.end(c.endKind())
 	}
 	c.tx.Unlock()
 	if first {

@@ -129,6 +129,14 @@ func (f *FrameReader) next(a, b []byte) (h FrameHeader, body, rest []byte, err e
 	return h, body, b[:int(h.Len)-len(body)], nil
 }
 
+// Takes returns what Take would for n bytes.
+func (f *FrameReader) Takes(n int) (used int) {
+	if n == f.left && n > 0 {
+		n += f.pad
+	}
+	return n
+}
+
 // Take accounts for n bytes of the open frame that were taken, n being at most Left, and
 // returns how many bytes of the ring that consumed.
 func (f *FrameReader) Take(n int) (used int) {
