@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -38,19 +39,20 @@ type identifier interface {
 // An endpoint is the verbs half of a Conn: a PD of its own with one MR, the
 // receive ring, so that a leaked key opens nothing else.
 type endpoint struct {
-	id      identifier
-	device  string
-	logger  *slog.Logger
-	pd      verbs.PD
-	channel verbs.CompChannel
-	recvCQ  verbs.CQ
-	sendCQ  verbs.CQ
-	qp      verbs.QP
-	pinned  *pinnedMemory
-	memory  verbs.Memory // credit block and ring
-	mr      verbs.MR
-	grown   verbs.MR // mr of the larger ring, until the peer has changed over; or nil
-	data    []byte   // the ring in memory, as large as it may grow
+	id       identifier
+	device   string
+	logger   *slog.Logger
+	pd       verbs.PD
+	channel  verbs.CompChannel
+	recvCQ   verbs.CQ
+	sendCQ   verbs.CQ
+	qp       verbs.QP
+	pinned   *pinnedMemory
+	memory   verbs.Memory // credit block and ring
+	mr       verbs.MR
+	grown    verbs.MR        // mr of the larger ring, until the peer has changed over; or nil
+	retiring *sync.WaitGroup // of smaller rings that are being deregistered; or nil
+	data     []byte          // the ring in memory, as large as it may grow
 
 	firstRing   uint32
 	maxRing     uint32
@@ -219,6 +221,9 @@ func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
 	errs := make([]error, 0, 16) // of each object one, nil as a rule
 	if e.qp != nil {
 		errs = append(errs, e.qp.Close())
+	}
+	if e.retiring != nil {
+		e.retiring.Wait() // for no peer: there is no connection any more
 	}
 	for _, cq := range []verbs.CQ{e.recvCQ, e.sendCQ} {
 		if cq != nil {

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
 )
 
 // slowCQ shows no completions while it is shut, as that of a device with a lot to do,
@@ -262,4 +264,35 @@ func TestGatherStuck(t *testing.T) {
 		return client.gathered.n == 0
 	}, patience, time.Millisecond)
 	require.Equal(t, modelStream[n-rest:n], readFull(t, server, rest))
+}
+
+// refusesOne is a QP that does not take the next request.
+type refusesOne struct {
+	verbs.QP
+	done bool
+}
+
+func (q *refusesOne) PostSend(wrs []verbs.SendWR) (int, error) {
+	if q.done {
+		return q.QP.PostSend(wrs)
+	}
+	q.done = true
+	return 0, verbs.ErrNoMemory
+}
+
+// TestGatherRefused has a device refuse what was gathered when the stream is ended: the
+// peer must not take it for complete.
+func TestGatherRefused(t *testing.T) {
+	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
+	gatherSome(t, client)
+	client.tx.Lock()
+	client.sq.qp = &refusesOne{QP: client.sq.qp}
+	client.flags.Or(flagWriteShut)
+	client.end(ring.KindFIN)
+	client.flushPending() // as a reader does that goes to sleep
+	pending := client.pending
+	client.tx.Unlock()
+	require.Equal(t, ring.KindFIN, pending)
+	_, err := io.ReadAll(server)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
 }

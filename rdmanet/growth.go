@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -94,10 +95,17 @@ func (e *endpoint) changeOver() {
 	if e.grown == nil {
 		return
 	}
-	if err := e.mr.Close(); err != nil {
-		e.log(slog.LevelWarn, "rdmanet: deregistering a receive ring that has grown", "err", err)
-	}
+	former := e.mr
 	e.mr, e.grown = e.grown, nil
+	if e.retiring == nil {
+		e.retiring = new(sync.WaitGroup)
+	}
+	// Not here: a device may wait for the peer, and locks are held.
+	e.retiring.Go(func() {
+		if err := former.Close(); err != nil {
+			e.log(slog.LevelWarn, "rdmanet: deregistering a receive ring that has grown", "err", err)
+		}
+	})
 }
 
 // takeKey takes in the key of the peer's ring of a new size. False: the key has not

@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -139,4 +140,32 @@ func TestHostileKey(t *testing.T) {
 			requireClosed(t, victim)
 		})
 	}
+}
+
+// stuckMR is one that a device does not let go of at once.
+type stuckMR struct {
+	verbs.MR
+	release chan struct{}
+}
+
+func (m stuckMR) Close() error { <-m.release; return nil }
+
+// TestChangeOverDoesNotWait has a device take its time to deregister the ring that has
+// grown. Locks are held then: nothing waits for it but the end of the connection.
+func TestChangeOverDoesNotWait(t *testing.T) {
+	client, server := pair(t)
+	release := make(chan struct{})
+	client.rx.Lock()
+	client.ep.mr, client.ep.grown = stuckMR{client.ep.mr, release}, client.ep.mr
+	within(t, patience, "changeOver", client.ep.changeOver)
+	client.rx.Unlock()
+	transfer(t, server, client, []byte("goes on"))
+	closed := begun(client.Close)
+	select {
+	case <-client.torn:
+		require.Fail(t, "the PD goes before its MRs")
+	case <-time.After(10 * time.Millisecond):
+	}
+	close(release)
+	within(t, patience, "the end", func() { require.NoError(t, <-closed); <-client.torn })
 }

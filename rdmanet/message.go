@@ -137,7 +137,7 @@ func (c *Conn) flushPending() {
 	if !c.sendGathered() {
 		return
 	}
-	if c.pending != 0 && !c.has(flagFailed) && c.postControl(c.pending, nil) {
+	if c.pending != 0 && !c.has(flagFailed|flagGone) && c.postControl(c.pending, nil) {
 		c.pending = 0
 	}
 }

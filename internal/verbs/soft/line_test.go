@@ -450,6 +450,7 @@ func TestLineAfterTheEnd(t *testing.T) {
 	q.mu.Unlock()
 	endBoth(t, a, d)
 	over.tell(0xff) // which no peer takes
+	require.True(t, over.sayBye(), "the end is said once")
 	d, a = linePair(t, l)
 	require.EqualValues(t, 1, d.CMID.(*cmID).sock.line.use(), "it is another line")
 	endBoth(t, d, a)

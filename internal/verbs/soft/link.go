@@ -40,7 +40,7 @@ const maxLinkMsg = 512
 
 // revokeTimeout bounds how long the deregistration of an MR waits for a peer that
 // is alive but stopped; after that the peer is cut off.
-const revokeTimeout = time.Second
+const revokeTimeout = 10 * time.Second
 
 // linkLinger is how long a link to which nothing is said keeps its goroutine: a
 // connection that does not last needs no other way to wait.
@@ -103,6 +103,9 @@ func (l *link) signal(b ...byte) {
 func (l *link) sayBye() bool {
 	l.sending.Lock()
 	defer l.sending.Unlock()
+	if l.ended {
+		return true // the peer was first, and the socket may be the next connection's
+	}
 	l.ended = true
 	if l.tx.line.sayBye() {
 		return true
@@ -230,10 +233,11 @@ func (l *link) close(err error) {
 		return
 	}
 	l.local, l.cause = true, err
-	l.mu.Unlock()
 	if err != nil {
-		l.tx.line.spoil()
-	} else if l.sayBye() {
+		l.tx.line.spoil() // before the link is down, after which the line may be the next connection's
+	}
+	l.mu.Unlock()
+	if err == nil && l.sayBye() {
 		l.endConnection(true)
 		return
 	}
@@ -262,18 +266,17 @@ func (l *link) endConnection(bye bool) {
 
 	l.q.linkDown(l, orderly)
 
+	// Whoever is about to say something is too late. That comes before all that lets the
+	// application go on: the socket may be the next connection's then.
+	l.sending.Lock()
+	l.ended = true
+	l.sending.Unlock()
 	l.mu.Lock()
 	if l.down {
 		l.mu.Unlock()
 		return
 	}
 	l.down = true
-	l.mu.Unlock()
-	// Whoever is about to wake the peer is too late: the socket may be the next connection's.
-	l.sending.Lock()
-	l.ended = true
-	l.sending.Unlock()
-	l.mu.Lock()
 	granted, acks := l.granted, l.acks
 	l.granted, l.acks = nil, nil
 	l.mu.Unlock()
