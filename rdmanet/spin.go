@@ -19,6 +19,10 @@ const (
 	pollsPerLook = 32
 	// maxMisses bounds for how many parks polling stays switched off, 2^maxMisses/2.
 	maxMisses = 7
+	// lateHit is when polling has cost more than a wake-up would have.
+	lateHit = 5 * time.Microsecond
+	// proven is after how many hits in a row a connection polls on its own account.
+	proven = 2
 )
 
 // A spinBudget decides whether to poll before parking: yes, until a poll finds
@@ -28,16 +32,31 @@ type spinBudget struct {
 	on     bool
 	misses uint8
 	skip   uint8 // short parks to let pass before polling again
+	hits   uint8 // since the last miss, up to proven
 }
 
 func newSpinBudget() spinBudget { return spinBudget{on: true} }
 
-// hit: polling met what was waited for.
-func (b *spinBudget) hit() { b.misses = 0 }
+// hit: polling met what was waited for, after it had taken so long. Where others would
+// have polled, that may have been too long.
+func (b *spinBudget) hit(polled time.Duration) {
+	if polled > lateHit && luck.crowded() {
+		b.miss()
+		return
+	}
+	if b.hits < proven {
+		luck.hit()
+		b.hits++
+	}
+	b.misses = 0
+}
 
-// miss: the time to poll was up.
+// miss: the time to poll was up, or would have been better spent.
 func (b *spinBudget) miss() {
-	b.on = false
+	if luck.crowded() {
+		luck.miss()
+	}
+	b.on, b.hits = false, 0
 	b.misses = min(b.misses+1, maxMisses)
 	b.skip = 1<<(b.misses-1) - 1
 }
@@ -73,20 +92,24 @@ func (w *waiter) spin(c *Conn, d direction) bool {
 	}
 	if limit == 0 {
 		limit = maxSpin
+		if w.budget.hits < proven && !luck.try() {
+			return w.try()
+		}
 	}
 	defer spinning.Add(-1)
 	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
+		luck.turnAway()
 		return w.try()
 	}
-	began := time.Now()
+	began, polled := time.Now(), time.Duration(0)
 	for {
 		for range pollsPerLook {
 			if w.try() {
-				w.budget.hit()
+				w.budget.hit(polled)
 				return true
 			}
 		}
-		if c.expired(d) || time.Since(began) > limit {
+		if polled = time.Since(began); polled > limit || c.expired(d) {
 			w.budget.miss()
 			return false
 		}

@@ -10,6 +10,7 @@ import (
 )
 
 func TestSpinBudget(t *testing.T) {
+	withLuck(t, 0)
 	const trip, idle = maxTrip, maxTrip + 1
 	b := newSpinBudget()
 	require.True(t, b.on, "a new connection polls")
@@ -36,7 +37,7 @@ func TestSpinBudget(t *testing.T) {
 	}
 	require.Equal(t, 1<<maxMisses/2, parks)
 
-	b.hit()
+	b.hit(0)
 	b.miss()
 	b.parked(trip)
 	require.True(t, b.on, "a hit forgives")
@@ -52,6 +53,7 @@ func TestAcceptedBeginsWithAPark(t *testing.T) {
 
 // TestSetBusyPoll: the setting overrules what polling has paid so far.
 func TestSetBusyPoll(t *testing.T) {
+	withLuck(t, 0)
 	c, _ := pair(t)
 	parallel := runtime.GOMAXPROCS(0) > 1 // with one processor nobody polls
 	var polls int
@@ -81,6 +83,7 @@ func TestSetBusyPoll(t *testing.T) {
 
 // TestSpinEnds: a wait that polls gives up in time, and at its deadline.
 func TestSpinEnds(t *testing.T) {
+	withLuck(t, 0)
 	c, _ := pair(t)
 	w := &waiter{try: func() bool { return false }, budget: newSpinBudget()}
 	began := time.Now()
