@@ -40,15 +40,18 @@ func newSpinBudget() spinBudget { return spinBudget{on: true} }
 // hit: polling met what was waited for, after it had taken so long. Where others would
 // have polled, that may have been too long.
 func (b *spinBudget) hit(polled time.Duration) {
-	if polled > lateHit && luck.crowded() {
+	switch {
+	case polled <= lateHit || !luck.crowded():
+		if b.hits < proven {
+			luck.hit()
+			b.hits++
+		}
+		b.misses = 0
+	case b.hits == proven:
+		b.hits-- // once is no habit
+	default:
 		b.miss()
-		return
 	}
-	if b.hits < proven {
-		luck.hit()
-		b.hits++
-	}
-	b.misses = 0
 }
 
 // miss: the time to poll was up, or would have been better spent.

@@ -94,7 +94,22 @@ func TestSpinInACrowd(t *testing.T) {
 	b.hit(lateHit + 1)
 	require.False(t, b.on)
 	require.EqualValues(t, missWeighs, luck.bad.Load())
+
+	b = newSpinBudget()
+	for range proven {
+		b.hit(0)
+	}
+	for range 10 { // now and then is no habit
+		b.hit(lateHit + 1)
+		require.True(t, b.on)
+		b.hit(0)
+	}
+	require.Zero(t, luck.bad.Load(), "it has healed")
+	b.hit(lateHit + 1)
+	b.hit(lateHit + 1)
+	require.False(t, b.on)
 	luck.turned.Store(int64(time.Since(epoch) - crowdLasts))
+	bad := luck.bad.Load()
 	b.miss()
-	require.EqualValues(t, missWeighs, luck.bad.Load(), "the crowd is forgotten")
+	require.Equal(t, bad, luck.bad.Load(), "the crowd is forgotten")
 }
