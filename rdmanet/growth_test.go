@@ -74,6 +74,7 @@ func TestGrowthRegisters(t *testing.T) {
 	require.Nil(t, server.ep.grown, "the peer has changed over")
 	require.NotEqual(t, first, server.ep.mr.RKey())
 	require.Equal(t, server.ep.mr.RKey(), client.ep.peerRKey)
+	within(t, patience, "the deregistration", server.ep.retiring.Wait)
 
 	client.tx.Lock()
 	_, err := client.ep.qp.PostSend([]verbs.SendWR{{

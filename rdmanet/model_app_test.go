@@ -237,7 +237,7 @@ func (e *modelEnd) drain() {
 	}
 	c.teardown()
 	e.finished = true
-	if e.dev.open != 0 {
-		e.m.fail("%d objects of %v are left", e.dev.open, e)
+	if n := e.dev.open.Load(); n != 0 {
+		e.m.fail("%d objects of %v are left", n, e)
 	}
 }

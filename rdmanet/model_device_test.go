@@ -45,8 +45,8 @@ type simDevice struct {
 	peer *modelEnd
 	caps verbs.DeviceCaps
 
-	mrs  []*simMR // by key - 1
-	open int      // objects that have not been closed
+	mrs  []*simMR     // by key - 1
+	open atomic.Int64 // objects that have not been closed
 
 	// The send queue. Counts of requests, each at most the one before: posted, placed in
 	// the peer's memory and told to it, completed, given back by a Poll.
@@ -125,7 +125,7 @@ func (q *simCQ) ReqNotify(bool) error {
 	return nil
 }
 
-func (q *simCQ) Close() error { q.d.open--; return nil }
+func (q *simCQ) Close() error { q.d.open.Add(-1); return nil }
 
 // A simChannel wakes who waits in it when its event is delivered. An event that is
 // delivered while nobody waits wakes nobody, as in the network poller.
@@ -172,7 +172,7 @@ func (ch *simChannel) set(d direction, t time.Time) error {
 
 func (ch *simChannel) Close() error {
 	ch.closed = true
-	ch.d.open--
+	ch.d.open.Add(-1)
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (q simQP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 
 func (q simQP) Close() error {
 	q.d.destroyed, q.d.failed = true, true
-	q.d.open--
+	q.d.open.Add(-1)
 	return nil
 }
 
@@ -267,7 +267,7 @@ func (m *simMemory) Bytes() []byte {
 
 func (m *simMemory) Committed() int     { return m.committed }
 func (m *simMemory) Commit(n int) error { m.committed = max(m.committed, n); return nil }
-func (m *simMemory) Close() error       { m.d.open--; return nil }
+func (m *simMemory) Close() error       { m.d.open.Add(-1); return nil }
 
 // A simMR is a registration.
 type simMR struct {
@@ -286,7 +286,7 @@ func (r *simMR) Len() int     { return len(r.buf) }
 
 func (r *simMR) Close() error {
 	r.closed = true
-	r.d.open--
+	r.d.open.Add(-1)
 	return nil
 }
 
@@ -297,12 +297,12 @@ type simPD struct {
 }
 
 func (p simPD) Context() verbs.Context { return simContext{d: p.d} }
-func (p simPD) Close() error           { p.d.open--; return nil }
+func (p simPD) Close() error           { p.d.open.Add(-1); return nil }
 
 func (p simPD) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	r := &simMR{d: p.d, buf: buf, key: uint32(len(p.d.mrs) + 1), remote: access&verbs.AccessRemoteWrite != 0}
 	p.d.mrs = append(p.d.mrs, r)
-	p.d.open++
+	p.d.open.Add(1)
 	return r, nil
 }
 
@@ -326,16 +326,16 @@ func (c simContext) QueryDevice() (verbs.DeviceAttr, error) {
 	return attr, nil
 }
 
-func (c simContext) AllocPD() (verbs.PD, error) { c.d.open++; return simPD{d: c.d}, nil }
+func (c simContext) AllocPD() (verbs.PD, error) { c.d.open.Add(1); return simPD{d: c.d}, nil }
 
 func (c simContext) CreateCompChannel() (verbs.CompChannel, error) {
-	c.d.open++
+	c.d.open.Add(1)
 	c.d.ch = simChannel{d: c.d}
 	return &c.d.ch, nil
 }
 
 func (c simContext) CreateCQ(n int, _ verbs.CompChannel) (verbs.CQ, error) {
-	c.d.open++
+	c.d.open.Add(1)
 	q := &c.d.recvCQ
 	if q.d != nil {
 		q = &c.d.sendCQ
@@ -345,7 +345,7 @@ func (c simContext) CreateCQ(n int, _ verbs.CompChannel) (verbs.CQ, error) {
 }
 
 func (c simContext) AllocMemory(size, committed int) (verbs.Memory, error) {
-	c.d.open++
+	c.d.open.Add(1)
 	buf := c.d.m.memory.take(size)
 	clear(buf[:ring.DataOffset])
 	return &simMemory{d: c.d, buf: buf, committed: committed}, nil
@@ -360,10 +360,10 @@ func (id simID) Accept(*cm.ConnParam) error                 { return nil }
 func (id simID) LocalAddr() netip.AddrPort                  { return netip.AddrPort{} }
 func (id simID) RemoteAddr() netip.AddrPort                 { return netip.AddrPort{} }
 func (id simID) Disconnect() error                          { id.d.asked.Store(true); return nil }
-func (id simID) Close() error                               { id.d.open--; return nil }
+func (id simID) Close() error                               { id.d.open.Add(-1); return nil }
 
 func (id simID) CreateQP(_ verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
-	id.d.open += 2 // and the id
+	id.d.open.Add(2) // and the id
 	return simQP{d: id.d}, nil
 }
 

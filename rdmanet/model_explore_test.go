@@ -102,7 +102,7 @@ func (m *model) state() uint64 {
 			h.add(uint64(b.used), b.last)
 			h.flags(b.taken, b == c.blocks.cur)
 		}
-		h.add(d.posted, d.executed, d.acked, d.freed, uint64(d.recvs.len()), uint64(d.status), uint64(len(d.mrs)), uint64(d.open))
+		h.add(d.posted, d.executed, d.acked, d.freed, uint64(d.recvs.len()), uint64(d.status), uint64(len(d.mrs)), uint64(d.open.Load()))
 		for n := d.acked; n < d.posted; n++ {
 			w := d.wr(n)
 			h.add(uint64(w.op), uint64(w.imm), w.at, uint64(len(w.data)), uint64(w.rkey))

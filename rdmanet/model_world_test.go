@@ -395,10 +395,12 @@ func (m *model) do(e *modelEnd, act int) {
 		d.failed, d.status = true, verbs.WCRetryExcErr
 	}
 	for _, e := range m.ends {
+		e.retire()
 		if e.dev.asked.Load() && e.dev.asked.Swap(false) {
 			e.disconnect()
 		}
 		e.befall()
+		e.retire()
 	}
 	m.check()
 }
@@ -487,6 +489,14 @@ func (m *model) run() {
 		}
 	}
 	m.settle()
+}
+
+// retire has smaller rings be deregistered, which happens beside what the calls do, before
+// anything else does.
+func (e *modelEnd) retire() {
+	if e.conn != nil && e.conn.ep.retiring != nil {
+		e.conn.ep.retiring.Wait()
+	}
 }
 
 // settleSteps are more than any model needs to come to its end.
