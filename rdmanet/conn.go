@@ -47,7 +47,7 @@ type Conn struct {
 	rx        sync.Mutex
 	recv      *ring.Receiver
 	reported  uint64      // bytes consumed, as the peer was last told
-	reaped    int         // receives that wait to be posted again
+	reaped    uint32      // receives that wait to be posted again
 	depth     uint32      // how many there are
 	lent      uint32      // unread bytes that a call is copying, or has given out
 	wantGrow  bool        // the peer filled the ring; a larger one would help

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -51,4 +52,10 @@ func TestIdleEndIsSmall(t *testing.T) {
 		}
 	}
 	closeAll(t, clients, servers)
+}
+
+// TestConnFitsItsClass: Go's allocator has objects of 1024 bytes, and 8 of one with
+// pointers that large are its own. A byte more takes 128.
+func TestConnFitsItsClass(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Conn{}), uintptr(1024-8))
 }

@@ -52,7 +52,7 @@ func (e *modelEnd) checkReceives() {
 	if d.failed || c.has(flagFailed|flagGone) || c.deaf {
 		return
 	}
-	if n := d.recvs.len() + d.recvCQ.wcs.len() + c.reaped; n != int(e.m.set.depth) {
+	if n := d.recvs.len() + d.recvCQ.wcs.len() + int(c.reaped); n != int(e.m.set.depth) {
 		e.m.fail("invariant 3: of %d receives of %v %d are posted, %d have completed, and %d wait to be posted again",
 			e.m.set.depth, e, d.recvs.len(), d.recvCQ.wcs.len(), c.reaped)
 	}

@@ -68,11 +68,11 @@ func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
 	}
 	if n > 0 && !c.has(flagFailed) {
 		if c.has(flagGone) {
-			c.reaped += n // a peer that failed us gets no more to use
+			c.reaped += uint32(n) // a peer that failed us gets no more to use
 		} else if err := c.repost(wcs[:n]); err != nil {
 			c.repostFailed(err)
 		}
-		if c.reaped == int(c.depth) { // none is left to be flushed
+		if c.reaped == c.depth { // none is left to be flushed
 			c.deaf = true
 			c.failGone()
 			return false

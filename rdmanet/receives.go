@@ -30,17 +30,17 @@ func (e *endpoint) postAll(n int) error {
 // repost posts the receives of completions again, ring.MaxHeld or more at once: that
 // costs hardly more than one. The caller holds rx.
 func (c *Conn) repost(wcs []verbs.WC) error {
-	c.reaped += len(wcs)
+	c.reaped += uint32(len(wcs))
 	var n int
 	var err error
 	switch {
 	case !c.ep.writeImm:
 		n, err = c.ep.sends.repost(c.ep.qp, wcs)
 	case c.reaped >= ring.MaxHeld:
-		n, err = c.ep.qp.PostRecv(blankRecvs[:min(c.reaped, len(blankRecvs))])
+		n, err = c.ep.qp.PostRecv(blankRecvs[:min(int(c.reaped), len(blankRecvs))])
 	}
 	c.recv.Reposted(uint32(n))
-	c.reaped -= n
+	c.reaped -= uint32(n)
 	return err
 }
 
