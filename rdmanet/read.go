@@ -41,6 +41,10 @@ func (c *Conn) read(p []byte) (int, error) {
 		c.rx.Lock()
 		c.look(len(p))
 		if n := min(c.recv.Buffered(), len(p)); n > 0 {
+			if c.life.closed() { // the peer is told that it is unread
+				c.rx.Unlock()
+				return 0, net.ErrClosed
+			}
 			if c.sums != nil {
 				n, err := c.readFrames(p)
 				c.rx.Unlock()
@@ -191,19 +195,13 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
 	defer func() { // also if w panics
-		c.lend(0)
+		c.rx.Lock()
+		c.lent = 0
+		c.rx.Unlock()
 		c.exit(c.life.unlock(dirRead))
 	}()
 	n, err = c.writeTo(w)
 	return n, c.copyError(opWriteTo, err)
-}
-
-// lend notes that so many of the bytes in the ring are as good as read: a Close meanwhile
-// leaves nothing unread for them.
-func (c *Conn) lend(n int) {
-	c.rx.Lock()
-	c.lent = uint32(n)
-	c.rx.Unlock()
 }
 
 func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
@@ -216,11 +214,6 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 			}
 			return total, c.opError(opRead, inCall(opRead, err))
 		}
-		used := len(a)
-		if c.sums != nil {
-			used = c.sums.frames.Takes(used)
-		}
-		c.lend(used)
 		n, err := w.Write(a)
 		if n < 0 || n > len(a) {
 			return total, errInvalidWrite
@@ -240,19 +233,20 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// await waits for unread bytes and returns those that lie together, at most limit
-// if that is above 0.
+// await waits for unread bytes and returns those that lie together. At most limit, if that
+// is above 0; otherwise they are lent until the caller says that they are taken.
 func (c *Conn) await(limit int) ([]byte, error) {
 	if c.expired(dirRead) {
 		return nil, os.ErrDeadlineExceeded
 	}
 	for {
-		if c.life.closed() { // what is left was told to the peer as unread
-			return nil, net.ErrClosed
-		}
 		c.rx.Lock()
 		c.look(max(limit, 1))
 		if n := c.recv.Buffered(); n > 0 {
+			if c.life.closed() { // the peer is told that it is unread
+				c.rx.Unlock()
+				return nil, net.ErrClosed
+			}
 			if c.sums != nil {
 				var err error
 				if n, err = c.openFrame(); err != nil {
@@ -264,6 +258,9 @@ func (c *Conn) await(limit int) ([]byte, error) {
 				n = min(n, limit)
 			}
 			a, _ := c.unread(n)
+			if limit == 0 {
+				c.lend(len(a))
+			}
 			c.rx.Unlock()
 			return a, nil
 		}
@@ -276,6 +273,15 @@ func (c *Conn) await(limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// lend notes that so many bytes of the stream are as good as read: a Close meanwhile leaves
+// none of them unread. The caller holds rx.
+func (c *Conn) lend(n int) {
+	if c.sums != nil {
+		n = c.sums.frames.Takes(n)
+	}
+	c.lent = uint32(n)
 }
 
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when
