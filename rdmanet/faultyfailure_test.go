@@ -351,12 +351,12 @@ func TestFaultyNotifications(t *testing.T) {
 	mute := func(t *testing.T) (patient, <-chan error) {
 		p := newPatient(t, failing0, true)
 		p.channel().Mute(true)
+		asleep := sleeping(p.ill, dirRead)
 		read := begun(func() error {
 			_, err := p.ill.Read(make([]byte, 1))
 			return err
 		})
-		awaitPark(p, dirRead)
-		time.Sleep(20 * time.Millisecond) // here it has to sleep
+		within(t, patience, "falling asleep", func() { <-asleep })
 		return p, read
 	}
 	onSoftware(t)

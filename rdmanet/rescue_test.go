@@ -3,11 +3,29 @@ package rdmanet
 import (
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// sleeping tells when the next call that waits in a direction has looked for the last time:
+// from then on it needs a notification.
+func sleeping(c *Conn, d direction) <-chan struct{} {
+	asleep := make(chan struct{})
+	var once sync.Once
+	w := &c.waiter[d]
+	arm := w.arm
+	w.arm = func() bool {
+		over := arm()
+		if !over {
+			once.Do(func() { close(asleep) })
+		}
+		return over
+	}
+	return asleep
+}
 
 // TestRescue has a device lose every notification. Who sleeps is woken by the keepalive
 // when what it waits for has lain there for a while, and not before; and is counted.
@@ -42,8 +60,9 @@ func TestRescue(t *testing.T) {
 			w := &p.ill.waiter[c.d]
 			require.NoError(t, p.ill.SetDeadline(time.Now().Add(time.Hour)))
 			p.channel().Mute(true)
-			asleep := begun(func() error { return c.sleep(p) })
-			require.Eventually(t, w.parked.Load, patience, time.Millisecond)
+			asleep := sleeping(p.ill, c.d)
+			done := begun(func() error { return c.sleep(p) })
+			within(t, patience, "falling asleep", func() { <-asleep })
 			tick()
 			require.Zero(t, w.overdue.Load(), "there is nothing to do")
 
@@ -51,7 +70,7 @@ func TestRescue(t *testing.T) {
 			require.Eventually(t, func() bool { tick(); return w.overdue.Load() != 0 }, patience, time.Millisecond)
 			tick()
 			select {
-			case err := <-asleep:
+			case err := <-done:
 				require.Fail(t, "nobody has woken it", "%v", err)
 			default:
 			}
@@ -59,7 +78,7 @@ func TestRescue(t *testing.T) {
 
 			w.overdue.Add(-int64(lostAfter))
 			tick()
-			within(t, patience, c.name, func() { <-asleep })
+			within(t, patience, c.name, func() { <-done })
 			require.EqualValues(t, 1, p.ill.Stats().RescuedWakeups)
 			p.channel().Mute(false)
 			if c.name != "Read" {
@@ -67,12 +86,13 @@ func TestRescue(t *testing.T) {
 			}
 			// The deadline is what it was: the next Read sleeps, until its deadline is moved.
 			parks := w.parks.Load()
-			asleep = begun(func() error { return c.sleep(p) })
-			require.Eventually(t, w.parked.Load, patience, time.Millisecond)
+			asleep = sleeping(p.ill, c.d)
+			done = begun(func() error { return c.sleep(p) })
+			within(t, patience, "falling asleep", func() { <-asleep })
 			time.Sleep(5 * time.Millisecond)
 			require.Equal(t, parks+1, w.parks.Load(), "it does not spin")
 			require.NoError(t, p.ill.SetReadDeadline(time.Now().Add(time.Millisecond)))
-			within(t, patience, c.name, func() { require.ErrorIs(t, <-asleep, os.ErrDeadlineExceeded) })
+			within(t, patience, c.name, func() { require.ErrorIs(t, <-done, os.ErrDeadlineExceeded) })
 		})
 	}
 }
