@@ -316,9 +316,21 @@ func TestFaultyArming(t *testing.T) {
 // TestFaultyRemoval has the device removed at every moment.
 func TestFaultyRemoval(t *testing.T) {
 	ail(t, func(p patient) {
-		p.d.Remove()
 		p.t.Cleanup(p.d.Restore)
+		if p.d == failingLate0 {
+			p.d.Remove(nil)
+		} else {
+			remove(p)
+		}
 	}, ErrNoDevice)
+}
+
+// remove has the connection hear of the removal before the flush, whose cause it is.
+func remove(p patient) {
+	p.t.Helper()
+	p.d.Remove(func() {
+		require.Eventually(p.t, func() bool { return p.ill.has(flagFailed) }, patience, time.Millisecond)
+	})
 }
 
 // TestFaultyRemovalOfListener has the device removed under a listener, and come back.
@@ -331,7 +343,7 @@ func TestFaultyRemovalOfListener(t *testing.T) {
 		_, err := l.Accept()
 		return err
 	})
-	failing0.Remove()
+	failing0.Remove(nil)
 	within(t, patience, "Accept", func() { requireIll(t, <-accepted, syscall.ENODEV) })
 	_, err = (&Dialer{Device: failing0.Name()}).Dial("rdma", l.Addr().String())
 	require.ErrorIs(t, err, ErrNoDevice)
@@ -394,7 +406,7 @@ func TestFaultyNotifications(t *testing.T) {
 	t.Run("the device goes", func(t *testing.T) {
 		p, read := mute(t)
 		defer p.d.Restore()
-		p.d.Remove()
+		remove(p)
 		within(t, patience, "Read", func() { requireIll(t, <-read, ErrNoDevice) })
 	})
 }

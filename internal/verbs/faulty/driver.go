@@ -153,8 +153,9 @@ func (d *Driver) gone(kind int, err error) error {
 }
 
 // Remove takes the device away, as hot-unplugging does: all that is made on it is told,
-// and nothing new can be made until Restore.
-func (d *Driver) Remove() {
+// and nothing new can be made until Restore. Whether an id hears of it before its QP goes
+// down is chance; what told, if it is not nil, waits for happens in between.
+func (d *Driver) Remove(told func()) {
 	d.removed.Store(true)
 	d.mu.Lock()
 	var contexts []*Context
@@ -168,6 +169,9 @@ func (d *Driver) Remove() {
 	d.mu.Unlock()
 	for _, id := range ids {
 		id.remove()
+	}
+	if told != nil {
+		told()
 	}
 	for _, c := range contexts {
 		c.remove()
