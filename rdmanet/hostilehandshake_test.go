@@ -223,6 +223,7 @@ func requireServedAmong(t testing.TB, fl flavour, l *Listener) {
 	_, err = c.Write([]byte("hello"))
 	require.NoError(t, err)
 	require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
+	defer func() { _ = l.SetDeadline(time.Time{}) }() // the next may be a while in coming
 	for served := false; !served; {
 		s, err := l.AcceptConn()
 		require.NoError(t, err)

@@ -60,8 +60,8 @@ func startRemote(t testing.TB) *remote {
 		err := r.cmd.Wait()
 		hung.Stop()
 		_ = r.client.Close()
-		if !r.killed {
-			require.NoError(t, err, "the other process leaked something")
+		if err != nil && !r.killed { // not by FailNow, which a OnceFunc takes for a panic
+			t.Errorf("the other process leaked something: %v", err)
 		}
 	})
 	t.Cleanup(r.end)
