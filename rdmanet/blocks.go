@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"errors"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -9,6 +10,9 @@ import (
 const (
 	sendBlockSize = 64 << 10
 	maxSendBlocks = 4
+	// deniedPause is for how long what blocks there are must do, where there was no memory
+	// for one more.
+	deniedPause = time.Second
 )
 
 // sendBlocks are the registered memory that a Conn sends from. Blocks are made
@@ -16,9 +20,10 @@ const (
 // ReadFrom and Reserve. The Conn's tx lock guards them.
 type sendBlocks struct {
 	all    []*sendBlock
-	cur    *sendBlock // Write fills it from used on
-	denied int        // blocks that the system or the memory limit would not give
-	missed bool       // Write once had to do without
+	cur    *sendBlock    // Write fills it from used on
+	denied int32         // blocks that the system or the memory limit would not give
+	missed bool          // Write once had to do without
+	again  time.Duration // since epoch: when to ask once more for those denied
 }
 
 // A sendBlock is a piece of registered memory.
@@ -54,12 +59,12 @@ func (s *sendBlocks) take(e *endpoint, q *sendQueue) (*sendBlock, error) {
 	b, err := newSendBlock(e)
 	if err != nil {
 		if sending, used := s.busy(); sending > 0 {
-			s.denied = maxSendBlocks - used // what there is must do
+			s.denied, s.again = int32(maxSendBlocks-used), time.Since(epoch)+deniedPause
 			return nil, nil
 		}
 		return nil, err
 	}
-	s.all = append(s.all, b)
+	s.all, s.denied = append(s.all, b), 0
 	return b, nil
 }
 
@@ -81,7 +86,10 @@ func (s *sendBlocks) busy() (sending, used int) {
 // mustWait says, where no block is free, that there are to be no more.
 func (s *sendBlocks) mustWait() bool {
 	sending, used := s.busy()
-	return sending > 0 && used >= maxSendBlocks-s.denied
+	if sending == 0 || used < maxSendBlocks-int(s.denied) {
+		return false
+	}
+	return used >= maxSendBlocks || time.Since(epoch) < s.again
 }
 
 func newSendBlock(e *endpoint) (*sendBlock, error) {

@@ -51,6 +51,31 @@ func TestBlocksWithoutMemory(t *testing.T) {
 		require.NoError(t, <-sent)
 		require.True(t, bytes.Equal(append(data[:len(data):len(data)], data...), got))
 	})
+	t.Run("one at first", func(t *testing.T) {
+		client, server := async.pair(t)
+		registers := client.ep.pd
+		client.ep.pd = &stingyPD{PD: registers, left: 1}
+		go func() { _, _ = io.Copy(io.Discard, server) }()
+		fill := func() { // more than one block at a time
+			_, err := client.Write(make([]byte, 4*maxSendBlocks*sendBlockSize))
+			require.NoError(t, err)
+		}
+		within(t, lasting, "a want of blocks", func() {
+			for client.blocks.denied == 0 {
+				fill()
+			}
+		})
+		client.ep.pd = registers
+		client.tx.Lock()
+		client.blocks.again = 0 // the pause is over
+		client.tx.Unlock()
+		within(t, lasting, "one more block", func() {
+			for client.blocks.denied != 0 {
+				fill()
+			}
+		})
+		require.Greater(t, len(client.blocks.all), 1)
+	})
 	t.Run("none for Write", func(t *testing.T) {
 		client, server := async.pair(t)
 		registers := client.ep.pd
