@@ -151,7 +151,10 @@ func TestHandOver(t *testing.T) {
 				server = next
 				for k := range dialers { // and somebody is served before it is replaced
 					before := answered[k].Load()
-					require.Eventually(t, func() bool { return answered[k].Load() > before+20 || t.Failed() }, lasting, time.Millisecond)
+					require.Eventually(t, func() bool {
+						_, met := servers.Load(fmt.Sprint(next.cmd.Process.Pid))
+						return met && answered[k].Load() > before+20 || t.Failed()
+					}, lasting, time.Millisecond)
 				}
 			}
 			stop.Store(true)

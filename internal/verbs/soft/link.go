@@ -13,6 +13,7 @@ import (
 
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
 )
 
 // Messages between the links of two connected QPs. Those that name a key carry it
@@ -77,25 +78,31 @@ func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool,
 	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup}
 }
 
-// tell sends a message that is only a type. A failure is the hang-up, which the
-// link's goroutine sees.
+// tell sends a message that is only a type.
 func (l *link) tell(msg byte) { l.signal(msg) }
 
 func (l *link) send(msg []byte, fds []int) {
-	l.sending.Lock()
-	defer l.sending.Unlock()
-	if !l.ended {
-		_ = l.tx.send(msg, fds)
-	}
+	l.say(func() error { return l.tx.send(msg, fds) })
 }
 
 // signal is send of a message of a few bytes.
 func (l *link) signal(b ...byte) {
+	l.say(func() error { return l.tx.signal(b...) })
+}
+
+// say sends by f, unless the link has ended. A peer that cannot be told would wait for
+// ever, as for the answer to what it has asked, so that ends the link, too; l.mu is not held.
+func (l *link) say(f func() error) {
 	l.sending.Lock()
-	defer l.sending.Unlock()
+	var err error
 	if !l.ended {
-		_ = l.tx.signal(b...)
+		err = f()
 	}
+	l.sending.Unlock()
+	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return // the link's goroutine sees the hang-up
+	}
+	l.fail(fmt.Errorf("the peer could not be told: %w", err))
 }
 
 // sayBye is the last that the link sends. It returns false where the socket is to be
@@ -222,7 +229,7 @@ func (l *link) take(msg []byte, fds []int) (done bool, err error) {
 	return false, l.handle(msg, fds)
 }
 
-// fail hangs up because of something the peer did.
+// fail hangs up because of something the peer did, or because it cannot be spoken to.
 func (l *link) fail(err error) { l.close(err) }
 
 // close hangs up, orderly if err is nil. The link's goroutine does the rest.
