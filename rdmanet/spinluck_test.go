@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -79,37 +80,39 @@ func TestSpinProves(t *testing.T) {
 
 // TestSpinInACrowd: where others would have polled, a late hit is a miss.
 func TestSpinInACrowd(t *testing.T) {
-	withLuck(t, 0)
-	b := newSpinBudget()
-	b.hit(lateHit + 1)
-	require.True(t, b.on, "alone it is worth while")
-	require.Zero(t, luck.bad.Load())
-	b.miss()
-	require.Zero(t, luck.bad.Load(), "a miss, too, is one's own")
-
-	b = newSpinBudget()
-	luck.turnAway()
-	b.hit(lateHit)
-	require.True(t, b.on)
-	b.hit(lateHit + 1)
-	require.False(t, b.on)
-	require.EqualValues(t, missWeighs, luck.bad.Load())
-
-	b = newSpinBudget()
-	for range proven {
-		b.hit(0)
-	}
-	for range 10 { // now and then is no habit
+	synctest.Test(t, func(t *testing.T) { // a crowd is soon forgotten
+		withLuck(t, 0)
+		b := newSpinBudget()
 		b.hit(lateHit + 1)
+		require.True(t, b.on, "alone it is worth while")
+		require.Zero(t, luck.bad.Load())
+		b.miss()
+		require.Zero(t, luck.bad.Load(), "a miss, too, is one's own")
+
+		b = newSpinBudget()
+		luck.turnAway()
+		b.hit(lateHit)
 		require.True(t, b.on)
-		b.hit(0)
-	}
-	require.Zero(t, luck.bad.Load(), "it has healed")
-	b.hit(lateHit + 1)
-	b.hit(lateHit + 1)
-	require.False(t, b.on)
-	luck.turned.Store(int64(time.Since(epoch) - crowdLasts))
-	bad := luck.bad.Load()
-	b.miss()
-	require.Equal(t, bad, luck.bad.Load(), "the crowd is forgotten")
+		b.hit(lateHit + 1)
+		require.False(t, b.on)
+		require.EqualValues(t, missWeighs, luck.bad.Load())
+
+		b = newSpinBudget()
+		for range proven {
+			b.hit(0)
+		}
+		for range 10 { // now and then is no habit
+			b.hit(lateHit + 1)
+			require.True(t, b.on)
+			b.hit(0)
+		}
+		require.Zero(t, luck.bad.Load(), "it has healed")
+		b.hit(lateHit + 1)
+		b.hit(lateHit + 1)
+		require.False(t, b.on)
+		luck.turned.Store(int64(time.Since(epoch) - crowdLasts))
+		bad := luck.bad.Load()
+		b.miss()
+		require.Equal(t, bad, luck.bad.Load(), "the crowd is forgotten")
+	})
 }
