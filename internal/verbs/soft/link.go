@@ -102,7 +102,7 @@ func (l *link) say(f func() error) {
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return // the link's goroutine sees the hang-up
 	}
-	l.fail(fmt.Errorf("the peer could not be told: %w", err))
+	l.fail(fmt.Errorf("%w: it could not be told: %w", verbs.ErrPeerGone, err))
 }
 
 // sayBye is the last that the link sends. It returns false where the socket is to be

@@ -18,6 +18,7 @@ func TestLinkCannotTell(t *testing.T) {
 	h := a.hungUp(patience)
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, unix.EBADF)
+	require.ErrorIs(t, h.err, verbs.ErrPeerGone)
 	h = b.hungUp(patience)
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, verbs.ErrPeerGone)
