@@ -251,7 +251,8 @@ func (s *survivor) round(victim *remote, rng *rand.Rand, while func(*remote)) {
 	if latest > goneWithin() && s.late == 0 {
 		// A virtual processor was taken away, perhaps, while the ticker ran on another.
 		s.late = latest
-		require.Less(s.t, latest, soon, "%v being the machine's", stalled)
+		s.t.Logf("one round was noticed after %v, %v being the machine's", latest, stalled)
+		require.Less(s.t, latest, patience)
 		return
 	}
 	require.LessOrEqual(s.t, latest, goneWithin(), "for the second time, and %v before", s.late)
