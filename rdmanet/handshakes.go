@@ -13,6 +13,9 @@ const (
 	// halfOpenGrace is how long a client may take to confirm its connection while others
 	// wait for its place.
 	halfOpenGrace = 250 * time.Millisecond
+	// lastLook is how long whoever has taken longer still has: where this process stood
+	// still, the confirmation is there and has yet to be read.
+	lastLook = 10 * time.Millisecond
 	// orderGrace is how long a connection that stands waits for one that was answered
 	// before and is about to stand, so that clients that dialled one after the other are
 	// accepted in that order. An honest client's confirmation is there already, and only
@@ -40,6 +43,7 @@ type handshakes struct {
 type handshake struct {
 	elem     *list.Element
 	answered time.Time
+	overdue  time.Time // when that was found to be too long ago
 	evict    context.CancelCauseFunc
 	conn     *Conn // stands, and waits for its turn
 }
@@ -106,23 +110,31 @@ func (hs *handshakes) waited(h *handshake, deliver func(*Conn)) {
 }
 
 // evictOldest ends the handshake that has gone on for longest, if that is longer than
-// halfOpenGrace, and returns when to look again.
+// halfOpenGrace and was so a while ago, and returns when to look again.
 func (hs *handshakes) evictOldest() time.Duration {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
+	now, again := time.Now(), halfOpenGrace
 	for e := hs.pending.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*handshake)
 		if h.conn != nil || h.evict == nil {
 			continue
 		}
-		if left := halfOpenGrace - time.Since(h.answered); left > 0 {
-			return left
+		if left := halfOpenGrace - now.Sub(h.answered); left > 0 {
+			return min(again, left)
+		}
+		if h.overdue.IsZero() {
+			h.overdue = now
+		}
+		if left := lastLook - now.Sub(h.overdue); left > 0 {
+			again = min(again, left)
+			continue
 		}
 		h.evict(errEvicted)
 		h.evict = nil
 		break
 	}
-	return halfOpenGrace
+	return again
 }
 
 // takeSlot takes a place for a client that asks, in which its connection is made and

@@ -101,14 +101,41 @@ func TestHandshakesEvict(t *testing.T) {
 		require.Empty(t, evicted)
 		hs.succeed(&h[1], new(Conn), func(*Conn) {}) // what stands stays
 		time.Sleep(halfOpenGrace - 30*time.Millisecond)
+		require.Equal(t, lastLook, hs.evictOldest())
+		require.Empty(t, evicted)
+		time.Sleep(lastLook)
 		require.Equal(t, halfOpenGrace, hs.evictOldest())
 		require.Equal(t, []int{0}, evicted)
-		require.Equal(t, 20*time.Millisecond, hs.evictOldest(), "it gives way once")
-		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, 20*time.Millisecond-lastLook, hs.evictOldest(), "it gives way once")
+		time.Sleep(20*time.Millisecond - lastLook)
+		require.Equal(t, lastLook, hs.evictOldest())
+		time.Sleep(lastLook)
 		require.Equal(t, halfOpenGrace, hs.evictOldest())
 		require.Equal(t, []int{0, 2}, evicted)
 		require.Equal(t, halfOpenGrace, hs.evictOldest())
 		require.Equal(t, []int{0, 2}, evicted)
+	})
+}
+
+// TestHandshakesStoodStill has a process that was stopped meanwhile: it reads what is
+// there before anybody gives way, and those who do so give way together.
+func TestHandshakesStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hs handshakes
+		var h [4]handshake
+		evicted := 0
+		for i := range h {
+			hs.begin(&h[i], func(error) { evicted++ })
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, lastLook, hs.evictOldest())
+		require.Equal(t, lastLook, hs.evictOldest(), "whoever else wants a place")
+		hs.succeed(&h[0], new(Conn), func(*Conn) {})
+		time.Sleep(lastLook)
+		for range 3 {
+			require.Equal(t, halfOpenGrace, hs.evictOldest())
+		}
+		require.Equal(t, 3, evicted)
 	})
 }
 
