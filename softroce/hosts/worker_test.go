@@ -250,17 +250,18 @@ func (w *Worker) Await(id int, end *FlowEnd) error {
 // reply lists what stays behind.
 func (w *Worker) Finish(limit time.Duration, leaked *string) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.l != nil {
-		_ = w.l.Close()
+	l, conns, before := w.l, w.conns, w.before
+	w.mu.Unlock() // a call that nobody waits for any more may just have come to it
+	if l != nil {
+		_ = l.Close()
 	}
-	for _, c := range w.conns {
+	for _, c := range conns {
 		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
 	}
 	for end := time.Now().Add(limit); ; {
-		*leaked = w.before.leaked()
+		*leaked = before.leaked()
 		if *leaked == "" || time.Now().After(end) {
 			return nil
 		}
