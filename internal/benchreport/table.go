@@ -77,13 +77,24 @@ func (t target) verdict(s *spread) string {
 	return "missed"
 }
 
+// number writes v by as many digits as show on which side of the target it is.
+func (t target) number(v float64) string {
+	s := number(v)
+	for digits := 1; !t.reached(v) && s == number(t.bound) && digits < 9; digits++ {
+		if rounded := math.Round(v*math.Pow10(digits)) / math.Pow10(digits); !t.reached(rounded) {
+			s = strconv.FormatFloat(v, 'f', digits, 64)
+		}
+	}
+	return s
+}
+
 // cell is a median and the quartiles around it.
-func cell(s *spread) string {
+func (t target) cell(s *spread) string {
 	low, high := number(s.low), number(s.high)
 	if low == high {
-		return number(s.median)
+		return t.number(s.median)
 	}
-	return fmt.Sprintf("%s (%s to %s)", number(s.median), low, high)
+	return fmt.Sprintf("%s (%s to %s)", t.number(s.median), low, high)
 }
 
 var columns = []string{"work", "against", "target", "limit", "one process", "two processes"}
@@ -103,7 +114,7 @@ func writeText(w io.Writer, sections []evaluated) error {
 			missed++
 			verdict = "MISSED"
 		}
-		return strings.TrimSpace(cell(s) + " " + verdict)
+		return strings.TrimSpace(t.cell(s) + " " + verdict)
 	}
 	for _, s := range sections {
 		fmt.Fprintf(tw, "\t\t\t\t\t\n%s\t\t\t\t\t\n", strings.ToUpper(s.title))
@@ -133,11 +144,11 @@ func markdown(res *results, sections []evaluated) []byte {
 		}
 		switch t.verdict(s) {
 		case "reached":
-			return cell(s) + " ✓"
+			return t.cell(s) + " ✓"
 		case "missed":
-			return "**" + cell(s) + "** ✗"
+			return "**" + t.cell(s) + "** ✗"
 		}
-		return cell(s)
+		return t.cell(s)
 	}
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| %s |\n|%s\n", s.title, s.note, strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))

@@ -80,6 +80,17 @@ func TestTargets(t *testing.T) {
 	assert.Empty(t, none.verdict(&spread{}))
 }
 
+// TestTargetJustMissed: a number that is rounded does not hide on which side it is.
+func TestTargetJustMissed(t *testing.T) {
+	assert.Equal(t, "16.04", atMost(16).cell(&spread{16.03, 16.04, 16.05}))
+	assert.Equal(t, "16", atMost(16).cell(&spread{15.9, 15.96, 16}))
+	assert.Equal(t, "0.7998 (0.7 to 0.9)", atLeast(0.8).cell(&spread{0.7, 0.7998, 0.9}))
+	assert.Equal(t, "39.7 (38 to 41)", atLeast(40).cell(&spread{38, 39.7, 41}))
+	assert.Equal(t, "17", atMost(16).cell(&spread{17, 17, 17}))
+	assert.Equal(t, "0.01", atMost(0).cell(&spread{0.01, 0.01, 0.01}))
+	assert.Equal(t, "16", none.cell(&spread{16.03, 16.04, 16.05}))
+}
+
 func TestSpread(t *testing.T) {
 	assert.Equal(t, spread{2, 3, 4}, spreadOf([]float64{5, 1, 4, 2, 3}))
 	assert.Equal(t, spread{1.25, 1.5, 1.75}, spreadOf([]float64{2, 1}))
