@@ -24,7 +24,7 @@ func TestAsynchronousStream(t *testing.T) {
 			b, _ := io.ReadAll(server)
 			got <- b
 		}()
-		within(t, lasting, "Write", func() {
+		within(t, patience, "Write", func() {
 			_, err := client.Write(data)
 			require.NoError(t, err)
 		})

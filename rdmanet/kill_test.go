@@ -168,7 +168,7 @@ func TestTwoProcessKillListener(t *testing.T) {
 			select {
 			case end := <-ends:
 				require.NoError(t, isDeath(end), "%s", end.what)
-				require.LessOrEqual(t, end.at.Sub(death), soon+stood.total(), end.what)
+				require.LessOrEqual(t, end.at.Sub(death), goneWithin()+stood.total(), end.what)
 			case <-time.After(patience):
 				t.Fatal("a call waits for a process that is dead")
 			}

@@ -179,7 +179,7 @@ func TestTwoProcessStopDialing(t *testing.T) {
 				}
 			}
 			return l.Stats().Accepted > accepted+2*dialers
-		}, lasting, time.Millisecond, "it dials no more")
+		}, patience, time.Millisecond, "it dials no more")
 	}
 	stats := l.Stats()
 	t.Logf("%d Dials and %d connections of %d rounds failed, the listener gave up %d handshakes", late, failed.Load(), rounds, stats.Failed)

@@ -22,25 +22,18 @@ func (s *side) bringUpTo(peer uint32) {
 	}))
 }
 
-// TestBringUpIsDone: when the second of two QPs is up, they are connected, unless the
-// machine keeps one of them for longer than the other waits.
+// TestBringUpIsDone: when the second of two QPs is up, they are connected.
 func TestBringUpIsDone(t *testing.T) {
-	const rounds = 50
-	done := 0
-	for range rounds {
+	for range 50 {
 		a, b := newSide(t, defaults()), newSide(t, defaults())
 		a.bringUpTo(b.qp.QPN())
 		b.bringUpTo(a.qp.QPN())
-		if linkOf(b) != nil {
-			done++
-		}
-		eventually(t, func() bool { return linkOf(b) != nil })
+		require.NotNil(t, linkOf(b))
 		eventually(t, func() bool { return linkOf(a) != nil }) // without a word of b's more
 		b.postRecv(1, 0)
 		a.post(writeImm(b, 0, []byte("x"), 1))
 		require.EqualValues(t, 1, b.next().ImmData)
 	}
-	require.Greater(t, done, rounds*9/10)
 }
 
 // TestBringUpAtOnce lets both go at the same time.

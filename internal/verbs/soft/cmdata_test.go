@@ -156,15 +156,14 @@ func (e *dataEnd) exchange(n int) error {
 		}
 		return k > 0, err
 	}
+	if err := e.ch.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
 	for sent < n || received < n {
-		err := send()
-		if err == nil {
-			err = e.ch.SetReadDeadline(time.Now().Add(patience))
-		}
-		if err != nil {
+		if err := send(); err != nil {
 			return err
 		}
-		err = e.ch.WaitRead(func() bool {
+		err := e.ch.WaitRead(func() bool {
 			some, err := poll()
 			if !some && err == nil {
 				if err = e.cq.ReqNotify(false); err == nil {
