@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test model test-std test-softroce test-programs test-browser test-faulty bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test model test-std test-softroce test-programs test-browser test-faulty test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -43,6 +43,12 @@ test-faulty:
 		RDMANET_FAULT_SEED=$$seed go test -count=1 ./internal/verbs/faulty || exit 1; \
 		(cd rdmanet && RDMANET_FAULT_SEED=$$seed RDMANET_DEVICE=faulty0 ../faulty.test -test.timeout 20m) || exit 1; \
 	done
+
+# How soon things happen. Nothing else should run on the machine; what fails is measured
+# again, up to TRIES times. make test-timing PACKAGES=./rdmanet
+TRIES ?= 3
+test-timing:
+	TRIES=$(TRIES) .ci/timing $(PACKAGES)
 
 race:
 	.ci/run race race-repeated

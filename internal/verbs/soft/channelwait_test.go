@@ -13,18 +13,17 @@ import (
 )
 
 // TestRouseKeepsDeadline has a waiter woken for nothing again and again: its deadline
-// comes no sooner and no later for it.
+// comes all the same, and no sooner. TestTimingDeadlines measures how much later.
 func TestRouseKeepsDeadline(t *testing.T) {
 	ctx, ch := newChannelOf(t)
-	const limit = 200 * time.Millisecond
 	tries := 0
-	end := time.Now().Add(limit)
-	require.NoError(t, ch.SetReadDeadline(end))
-	require.ErrorIs(t, ch.WaitRead(func() bool { tries++; ch.signal(); return false }), os.ErrDeadlineExceeded)
-	late := time.Since(end)
-	require.Greater(t, tries, 1)
-	require.GreaterOrEqual(t, late, time.Duration(0))
-	require.Less(t, late, time.Second)
+	for limit := 100 * time.Millisecond; tries < 2; limit *= 2 { // a busy machine may wake it once in that time
+		tries = 0
+		end := time.Now().Add(limit)
+		require.NoError(t, ch.SetReadDeadline(end))
+		require.ErrorIs(t, ch.WaitRead(func() bool { tries++; ch.signal(); return false }), os.ErrDeadlineExceeded)
+		require.False(t, time.Now().Before(end), "too early")
+	}
 
 	// What has ended no wait does not end the next.
 	ch.signal()
