@@ -208,6 +208,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	if listener != nil {
 		listener.answered()
 	}
+	q.established()
 	q.shortenRNR()
 	return nil
 }
@@ -222,6 +223,7 @@ func (id *cmID) establish() error {
 		return err
 	}
 	id.state = cmConnected
+	id.qp.established()
 	id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 	return nil
 }

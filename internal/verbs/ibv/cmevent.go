@@ -17,6 +17,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		id.mu.Lock()
 		q := id.qp
 		id.mu.Unlock()
+		q.established()
 		q.shortenRNR()
 	}
 	id.mu.Lock()

@@ -27,6 +27,7 @@ type qp struct {
 	postRecv uintptr
 	mem      *arena
 	failed   atomic.Bool // a request has failed: the QP is or was in ERR
+	rts      atomic.Bool // the connection manager has established it; see known
 
 	ctl    sync.Mutex // Modify, Query, Close
 	closed bool       // written with all locks held

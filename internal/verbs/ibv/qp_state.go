@@ -11,8 +11,22 @@ import (
 )
 
 // known is the state that the library has last seen the QP in. librdmacm moves
-// QPs, too.
-func (q *qp) known() verbs.QPState { return verbs.QPState(atomic.LoadUint32(&q.c.state)) }
+// QPs, too. Of iWARP's it never sees more than INIT, since there the kernel takes
+// them to RTS when it connects them: that they are connected we know ourselves.
+func (q *qp) known() verbs.QPState {
+	st := verbs.QPState(atomic.LoadUint32(&q.c.state))
+	if st < verbs.QPRTS && q.rts.Load() {
+		return verbs.QPRTS
+	}
+	return st
+}
+
+// established notes that the connection manager has brought the QP to RTS. q may be nil.
+func (q *qp) established() {
+	if q != nil {
+		q.rts.Store(true)
+	}
+}
 
 // State asks the device, which may have moved the QP to ERR by itself.
 func (q *qp) State() verbs.QPState {
@@ -69,6 +83,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err != nil {
 		return fmt.Errorf("QP %#x from %v to %v with attributes %#x: %w", q.QPN(), was, attr.State, uint32(mask), err)
 	}
+	q.rts.Store(false) // from now on the library knows
 	if was == verbs.QPSQD && attr.State == verbs.QPRTS {
 		q.resume()
 	}

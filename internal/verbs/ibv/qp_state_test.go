@@ -65,3 +65,15 @@ func TestFiniteRetries(t *testing.T) {
 	assert.EqualValues(t, 5, rxe.finiteRetries(5))
 	assert.EqualValues(t, 7, hca.finiteRetries(7))
 }
+
+// The library never sees an iWARP QP in RTS; that it is connected counts instead, until
+// the library sees it move.
+func TestKnownState(t *testing.T) {
+	q := &qp{c: &cQP{state: uint32(verbs.QPInit)}}
+	assert.Equal(t, verbs.QPInit, q.known())
+	q.established()
+	assert.Equal(t, verbs.QPRTS, q.known())
+	q.c.state = uint32(verbs.QPErr)
+	assert.Equal(t, verbs.QPErr, q.known(), "the library knows of a failure")
+	(*qp)(nil).established() // an id without a QP of its own
+}
