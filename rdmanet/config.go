@@ -22,12 +22,13 @@ const (
 	MaxRecvDepth  = ring.MaxDepth // 32,768
 )
 
-// sizes are the checked sizes of one end of a connection.
+// sizes are the checked sizes of one end of a connection, with what else was asked of it.
 type sizes struct {
 	host  ringSizes
 	net   ringSizes // over a network
 	depth uint32    // receive work requests posted
 
+	path     pathOptions
 	checksum bool // this end wants checksums
 
 	// asynchronous treats the device as one that looks at the source after the

@@ -64,6 +64,31 @@ type Dialer struct {
 	// calls of the reader; then the peer's Write waits for the next one.
 	RecvDepth int
 
+	// TOS is the type of service of the connection's packets: 0 to 255, the DSCP in the
+	// upper six bits (104 is DSCP 26), ECN in the lower two, which TCP ignores; 0 leaves
+	// it to the system. Networks put traffic into classes by it, and lossless RoCE has
+	// one of its own. On RDMA the dialer's is that of both ends: the traffic class of
+	// RoCE v2 and of InfiniBand's GRH, whose service level the subnet manager chooses by
+	// it. On TCP it is IP_TOS or IPV6_TCLASS of the dialer's socket. On the software
+	// device it changes nothing.
+	TOS uint8
+
+	// AckTimeout is how long this end's device waits for the peer's to acknowledge what
+	// it sent, before it sends that again: 4.096 us times a power of two, 2 to 2^31,
+	// rounded up; 0 means DefaultAckTimeout. Retries is how often it is sent again, 1 to
+	// 7, and below 0 not at all; 0 means DefaultRetries. The dialer's Retries are those
+	// of both ends.
+	//
+	// AckTimeout x (Retries + 1) after it sent something a device gives a silent peer up
+	// and calls fail with ErrPeerGone: 268 ms x 8 = 2.1 s by default. A device may wait
+	// four times as long (IBA 9.7.6.1.3), or have a shortest time of its own. Outages
+	// that are shorter go by unnoticed, so less than a fabric needs to find another way
+	// cuts connections. iWARP and TCP do as the system's TCP does; on the software device
+	// nothing is ever lost. Linux before 5.1 has an AckTimeout of its own choice, and
+	// soft-RoCE makes six of seven Retries, which would never end there.
+	AckTimeout time.Duration
+	Retries    int
+
 	// Checksum has both ends compare a CRC-32C of all bytes that are read with that of
 	// the bytes that were written: an end that finds a difference breaks the connection
 	// off, and calls at both ends fail with ErrChecksum. Either end can ask for it. A
@@ -160,6 +185,9 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth); err != nil {
 		return nil, err
 	}
+	if p.sizes.path, err = newPathOptions(d.TOS, d.AckTimeout, d.Retries); err != nil {
+		return nil, err
+	}
 	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
@@ -254,7 +282,7 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	logger := loggerOr(d.Logger)
 	events := newIDEvents()
 	ec := events.channel()
-	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser, AckTimeout: ackTimeout})
+	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser, TOS: s.path.tos, AckTimeout: s.path.ackTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +316,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 		// ctx ends the wait, with its own error; this comes after it.
 		timeout = max(time.Until(at), 0) + time.Second
 	}
-	param := cm.ConnParam{PrivateData: private, RetryCount: retryCount, RNRRetryCount: rnrRetryCount}
+	param := cm.ConnParam{PrivateData: private, RetryCount: s.path.retries, RNRRetryCount: rnrRetryCount}
 	if err := ep.id.Connect(&param, timeout); err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (d *Dialer) fellBack(p *dialPlan, conn net.Conn, reason FallbackReason, err
 // dialTCP dials by TCP as net.Dialer does: the addresses of one family in turn, with a
 // head start before those of the other.
 func (d *Dialer) dialTCP(ctx context.Context, p *dialPlan) (net.Conn, error) {
-	nd := net.Dialer{LocalAddr: d.LocalAddr, KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig, Control: d.Control}
+	nd := net.Dialer{LocalAddr: d.LocalAddr, KeepAlive: d.KeepAlive, KeepAliveConfig: d.KeepAliveConfig, Control: controlTOS(d.TOS, d.Control)}
 	dialAll := func(addrs []netip.AddrPort) dialFunc {
 		return func(ctx context.Context) (net.Conn, error) {
 			return inTurn(ctx, addrs, func(ctx context.Context, dst netip.AddrPort) (net.Conn, error) {

@@ -48,7 +48,9 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 		return nil, opError(opListen, network, nil, l.addr, err)
 	}
 	l.tcp = newTCPSide(tcp)
-	// What a socket is accepted with is not part of the socket.
+	// What a socket is accepted with is not part of the socket, or is what the first
+	// listener has set.
+	l.tcp.tos = lc.TOS
 	l.tcp.keepAlive = &net.KeepAliveConfig{Enable: lc.KeepAlive >= 0, Idle: lc.KeepAlive}
 	if lc.KeepAliveConfig.Enable {
 		l.tcp.keepAlive = &lc.KeepAliveConfig

@@ -45,6 +45,14 @@ type ListenConfig struct {
 	// shares memory with them. By default only one's own user and root.
 	AnyUser bool
 
+	// TOS is the type of service of accepted TCP connections, as that of Dialer. RDMA
+	// connections have their dialer's.
+	TOS uint8
+
+	// AckTimeout is that of Dialer, for what accepted RDMA connections send. How often
+	// they send again the dialer says.
+	AckTimeout time.Duration
+
 	// Checksum has all RDMA connections have the checksums of Dialer.Checksum, also those
 	// of dialers that do not ask; one that is too old for them is refused. TCP clients
 	// have none.
@@ -100,6 +108,9 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, fail(nil, err)
 	}
+	if s.path, err = newPathOptions(lc.TOS, lc.AckTimeout, 0); err != nil {
+		return nil, fail(nil, err)
+	}
 	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
 	if withTCP(network) {
 		return lc.listenBoth(ctx, network, address, s)
@@ -144,7 +155,7 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0,
-		HandshakeTimeout: l.handshakeTimeout, AckTimeout: ackTimeout, ReusePort: l.reusePort,
+		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
 	})
 	if err != nil {
 		return err

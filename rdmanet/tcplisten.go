@@ -20,7 +20,9 @@ type tcpSide struct {
 	// left has who was between the two when a listener that shares its address closed.
 	left chan *net.TCPConn
 
-	keepAlive *net.KeepAliveConfig // to be set on who comes; nil if the listener does that
+	// To be set on who comes, where the socket that listens does not do it: nil and 0.
+	keepAlive *net.KeepAliveConfig
+	tos       uint8
 }
 
 func newTCPSide(l *net.TCPListener) *tcpSide {
@@ -72,7 +74,7 @@ func (l *Listener) start() {
 }
 
 func (lc *ListenConfig) forTCP() *net.ListenConfig {
-	return &net.ListenConfig{Control: lc.Control, KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
+	return &net.ListenConfig{Control: controlTOS(lc.TOS, lc.Control), KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
 }
 
 // anyPort says whether a good address leaves the port to the system.
@@ -109,6 +111,9 @@ func (l *Listener) acceptTCP() {
 		}
 		if err == nil && l.tcp.keepAlive != nil {
 			_ = c.SetKeepAliveConfig(*l.tcp.keepAlive) // as package net, which ignores it as well
+		}
+		if err == nil && l.tcp.tos != 0 {
+			_ = setTOS(c, l.tcp.tos)
 		}
 		select {
 		case l.tcp.queue <- acceptedTCP{c, err}:
