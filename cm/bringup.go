@@ -57,7 +57,7 @@ func (e *BringUpError) Error() string {
 // ports that cannot reach each other, and otherwise what the device said.
 func (e *BringUpError) Unwrap() error { return e.Err }
 
-// InitQP takes an RC QP from RESET to INIT, where it takes receives. A program that
+// InitQP takes a QP of type RC or UC from RESET to INIT, where it takes receives. A program that
 // cannot have its peer wait for receives posts them now, before it tells the peer the
 // QP's address. A nil param stands for DefaultBringUpParam.
 func InitQP(qp QP, at *Port, param *BringUpParam) error {
@@ -66,7 +66,7 @@ func InitQP(qp QP, at *Port, param *BringUpParam) error {
 	attr.State = QPInit
 	err := checkQP(qp, at)
 	if err == nil {
-		err = qp.Modify(&attr, verbs.RCMaskInit)
+		err = qp.Modify(&attr, verbs.UpMask(qp.Type(), QPInit))
 	}
 	if err != nil {
 		return &BringUpError{Local: local, Err: err}
@@ -74,14 +74,15 @@ func InitQP(qp QP, at *Port, param *BringUpParam) error {
 	return nil
 }
 
-// BringUp takes an RC QP from RESET, or from INIT, to RTS without the connection
+// BringUp takes a QP of type RC or UC from RESET, or from INIT, to RTS without the connection
 // manager: it connects the QP at a port to the peer's, which the peer does likewise.
 // local is what the peer was told of it. The path MTU is the smaller of the two ends'.
 // A nil param stands for DefaultBringUpParam.
 //
 // The two ends need not have the same GID index, but GIDs of one type, and on RoCE v2
 // of one IP version, as packets are of one. When BringUp returns, the peer may not have
-// come that far; what is sent meanwhile waits for it, as long as the retries last.
+// come that far; what is sent meanwhile waits for it, as long as the retries last. On UC,
+// where nothing is sent twice, it may be lost.
 //
 // It fails with a *BringUpError. The QP may have got as far as RTR then; RESET takes it
 // back to the beginning.
@@ -128,7 +129,7 @@ func initiates(qp QP, remote QPAddr) (uint8, error) {
 // checkQP checks that a QP can be brought up at a port.
 func checkQP(qp QP, at *Port) error {
 	ctx := qp.PD().Context()
-	if qp.Type() != QPTypeRC {
+	if verbs.UpMask(qp.Type(), QPInit) == 0 {
 		return fmt.Errorf("a QP of type %s: %w", qp.Type(), ErrNotSupported)
 	}
 	if on := ctx.Device().Name(); at.Device == nil || on != at.Device.Name() {

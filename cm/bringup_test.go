@@ -87,6 +87,15 @@ func TestBringUp(t *testing.T) {
 	}
 }
 
+func TestBringUpUC(t *testing.T) {
+	qp, at := qpAt(t, "10.0.5.1")
+	qp.typ = QPTypeUC
+	local, err := LocalQPAddr(qp, at)
+	require.NoError(t, err)
+	require.NoError(t, BringUp(qp, at, local, peerOf(local), nil))
+	require.Equal(t, []QPAttrMask{verbs.UCMaskInit, verbs.UCMaskRTR, verbs.UCMaskRTS}, qp.masks)
+}
+
 // With receives posted in INIT, and with parameters of its own.
 func TestBringUpFromInit(t *testing.T) {
 	qp, at := qpAt(t, "10.0.0.1")

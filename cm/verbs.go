@@ -113,6 +113,7 @@ const (
 	CapSameHost    = verbs.CapSameHost
 	CapSynchronous = verbs.CapSynchronous
 	CapODP         = verbs.CapODP
+	CapUC          = verbs.CapUC
 
 	TransportUnknown  = verbs.TransportUnknown
 	TransportIB       = verbs.TransportIB
@@ -198,10 +199,13 @@ const (
 	QPMaskDestQPN         = verbs.QPMaskDestQPN
 
 	// RCMaskInit, RCMaskRTR and RCMaskRTS are the masks that a reliable connection needs
-	// on its way up.
+	// on its way up, and those of UC are an unreliable one's.
 	RCMaskInit = verbs.RCMaskInit
 	RCMaskRTR  = verbs.RCMaskRTR
 	RCMaskRTS  = verbs.RCMaskRTS
+	UCMaskInit = verbs.UCMaskInit
+	UCMaskRTR  = verbs.UCMaskRTR
+	UCMaskRTS  = verbs.UCMaskRTS
 
 	WRRDMAWrite         = verbs.WRRDMAWrite
 	WRRDMAWriteWithImm  = verbs.WRRDMAWriteWithImm

@@ -57,30 +57,35 @@ func PortGIDs(ctx Context, port uint8) (PortAttr, []PortGID, error) {
 	return attr, gids, nil
 }
 
-// rcSteps are the transitions of a reliable connection on its way up.
-var rcSteps = []struct {
-	to   QPState
-	mask QPAttrMask
-}{
-	{QPInit, RCMaskInit},
-	{QPRTR, RCMaskRTR},
-	{QPRTS, RCMaskRTS},
+// UpMask is the mask that a QP of a type needs to enter INIT, RTR or RTS on its way up;
+// 0 if there is none.
+func UpMask(typ QPType, to QPState) QPAttrMask {
+	i := int(to) - int(QPInit)
+	if masks := upMasks[typ]; i >= 0 && i < len(masks) {
+		return masks[i]
+	}
+	return 0
 }
 
-// BringUp takes an RC QP from RESET, or from INIT, to RTS without a connection
+var upMasks = map[QPType][3]QPAttrMask{
+	QPTypeRC: {RCMaskInit, RCMaskRTR, RCMaskRTS},
+	QPTypeUC: {UCMaskInit, UCMaskRTR, UCMaskRTS},
+}
+
+// BringUp takes a QP from RESET, or from INIT, to RTS without a connection
 // manager. attr holds what the three transitions need; its State does not matter. If
 // one fails the QP stays where the one before has left it.
 func BringUp(qp QP, attr QPAttr) error {
 	from := qp.State()
-	for _, step := range rcSteps {
-		if from == QPInit && step.to == QPInit {
+	for _, to := range []QPState{QPInit, QPRTR, QPRTS} {
+		if from == QPInit && to == QPInit {
 			continue
 		}
-		attr.State = step.to
-		if err := qp.Modify(&attr, step.mask); err != nil {
-			return fmt.Errorf("%v to %v: %w", from, step.to, err)
+		attr.State = to
+		if err := qp.Modify(&attr, UpMask(qp.Type(), to)); err != nil {
+			return fmt.Errorf("%v to %v: %w", from, to, err)
 		}
-		from = step.to
+		from = to
 	}
 	return nil
 }

@@ -111,10 +111,12 @@ const (
 	// writes back what they touch (on-demand paging, ibv_query_device_ex(3)). Only
 	// the peer's: this side may touch it when the peer has.
 	CapODP
+	// CapUC: QPs of type UC. iWARP has neither these nor those of type UD.
+	CapUC
 )
 
 // capNames are the names of the DeviceCaps, lowest bit first.
-var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging"}
+var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging", "UC"}
 
 // Names are the names of the abilities that are there.
 func (c DeviceCaps) Names() []string {

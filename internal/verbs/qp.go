@@ -115,6 +115,13 @@ const (
 	RCMaskRTS  = QPMaskState | QPMaskSQPSN | QPMaskTimeout | QPMaskRetryCnt | QPMaskRNRRetry | QPMaskMaxQPRdAtomic
 )
 
+// Those of an unreliable connection: it has no acknowledgements, READs or atomics.
+const (
+	UCMaskInit = RCMaskInit
+	UCMaskRTR  = QPMaskState | QPMaskAV | QPMaskPathMTU | QPMaskDestQPN | QPMaskRQPSN
+	UCMaskRTS  = QPMaskState | QPMaskSQPSN
+)
+
 // A QP is a queue pair. Its methods may be called concurrently; requests of
 // concurrent posts to one queue are ordered in some way, those of one post as given.
 type QP interface {
@@ -126,7 +133,8 @@ type QP interface {
 	// State is the current state, ERR as soon as the device has moved the QP there.
 	State() QPState
 	// Modify changes the state and attributes that mask names (ibv_modify_qp). A
-	// transition that IBA figure 124 does not have, or whose required attributes
+	// transition that IBA figure 124 does not have, or whose required attributes, for
+	// which see RCMaskInit, UCMaskInit and so on,
 	// are missing, fails with ErrInvalid and changes nothing.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	// Query returns all attributes (ibv_query_qp).
@@ -134,7 +142,8 @@ type QP interface {
 	// PostSend posts requests in order (ibv_post_send) and returns how many were
 	// taken. On an error the first one not taken is wrs[n]. ErrQueueFull: the
 	// queue has no room; room comes back when a later signalled completion is
-	// polled. A QP in ERR takes requests and flushes them. The call allocates
+	// polled. A QP in ERR, or in SQE, takes requests and flushes them. An operation that
+	// the type of the QP does not have is ErrInvalid. The call allocates
 	// nothing, and neither wrs nor what it points to is kept.
 	PostSend(wrs []SendWR) (n int, err error)
 	// PostRecv posts receive buffers in order (ibv_post_recv), likewise. Not for a QP with an SRQ.

@@ -24,6 +24,19 @@ const (
 	WRAtomicWrite                       // ATOMIC_WRITE
 )
 
+// HasOpcode says whether QPs of a type have an operation (IBA table 34).
+func HasOpcode(typ QPType, op WROpcode) bool {
+	switch typ {
+	case QPTypeRC:
+		return op <= WRAtomicWrite
+	case QPTypeUC:
+		return op <= WRSendWithImm || op == WRLocalInv
+	case QPTypeUD:
+		return op == WRSend || op == WRSendWithImm
+	}
+	return false
+}
+
 // SendFlags qualify a send work request (ibv_send_flags).
 type SendFlags uint8
 

@@ -79,7 +79,8 @@ func deviations(d *device) verbstest.Deviation {
 	// What libibverbs registers cannot be invalidated: memory windows can.
 	known := verbstest.DeviatesInvalidate
 	if strings.HasPrefix(d.name, "rxe") {
-		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush
+		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush |
+			verbstest.DeviatesSQE
 	}
 	return known
 }

@@ -67,6 +67,9 @@ func (c *devContext) queryLimits() (limits, error) {
 	if c.dev.transport != verbs.TransportIWARP {
 		*caps |= verbs.CapWriteImm
 	}
+	if t := c.dev.transport; t == verbs.TransportIB || t == verbs.TransportRoCE {
+		*caps |= verbs.CapUC
+	}
 	if a.atomicCap != atomicNone {
 		*caps |= verbs.CapAtomics
 	}

@@ -157,6 +157,9 @@ func (l *sendList) check(wr *verbs.SendWR) error {
 	if int(wr.Opcode) >= len(needs) {
 		return fmt.Errorf("%w: operation %d", verbs.ErrInvalid, uint8(wr.Opcode))
 	}
+	if !verbs.HasOpcode(l.typ, wr.Opcode) {
+		return fmt.Errorf("%w: %v on a %v QP", verbs.ErrInvalid, wr.Opcode, l.typ)
+	}
 	if need := needs[wr.Opcode]; l.caps&need != need {
 		return fmt.Errorf("%w: %v", verbs.ErrNotSupported, wr.Opcode)
 	}

@@ -45,8 +45,9 @@ const (
 
 // bringUp is the search for a peer, until it is found or the QP is reset.
 type bringUp struct {
-	stop chan struct{} // closed when it ends
-	busy sync.Mutex    // held over a hello: there is one at a time
+	stop  chan struct{} // closed when it ends
+	began time.Time
+	busy  sync.Mutex // held over a hello: there is one at a time
 }
 
 // startDial begins to look for the peer that attr names. mu is held. A peer on
@@ -58,7 +59,7 @@ func (q *qp) startDial() *bringUp {
 	if local, err := isLocal(q.attr.AH.DGID.Addr()); err != nil || !local {
 		return nil
 	}
-	q.dialing = &bringUp{stop: make(chan struct{})}
+	q.dialing = &bringUp{stop: make(chan struct{}), began: time.Now()}
 	return q.dialing
 }
 

@@ -20,6 +20,9 @@ func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) 
 	if pd == nil || pd.Context() != id.ctx {
 		return nil, fmt.Errorf("the PD is not one of the id's Verbs(): %w", verbs.ErrInvalid)
 	}
+	if attr != nil && attr.Type != verbs.QPTypeRC {
+		return nil, fmt.Errorf("QP of type %v on an id that connects: %w", attr.Type, verbs.ErrInvalid)
+	}
 	q, err := pd.CreateQP(attr)
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func (c *devContext) Device() verbs.Device { return c.dev }
 func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 	caps := verbs.CapAtomics | verbs.CapAtomicWrite | verbs.CapSRQ | verbs.CapSendInv | verbs.CapSameHost | verbs.CapSynchronous
 	if c.dev.writeImm() {
-		caps |= verbs.CapWriteImm
+		caps |= verbs.CapWriteImm | verbs.CapUC
 	}
 	if canPopulate() {
 		caps |= verbs.CapODP

@@ -15,11 +15,12 @@ import (
 // consumes its source anyway.
 const maxInline = 1 << 30
 
-// qp is verbs.QP, of type RC.
+// qp is verbs.QP.
 type qp struct {
 	ctx      *devContext
 	pd       *pd
 	num      uint32
+	typ      verbs.QPType
 	sigAll   bool
 	cap      verbs.QPCap
 	userData any
@@ -61,8 +62,8 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	if attr == nil {
 		return nil, fmt.Errorf("%w: no QP attributes", verbs.ErrInvalid)
 	}
-	if attr.Type != verbs.QPTypeRC {
-		return nil, fmt.Errorf("%w: QP type %v; the software device has RC", verbs.ErrNotSupported, attr.Type)
+	if err := p.ctx.dev.checkType(attr); err != nil {
+		return nil, err
 	}
 	sendCQ, ok1 := attr.SendCQ.(*cq)
 	recvCQ, ok2 := attr.RecvCQ.(*cq)
@@ -77,7 +78,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
 	}
 	wantRemoteFences()
-	q := &qp{ctx: p.ctx, pd: p, sigAll: attr.SigAll, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
+	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
@@ -130,7 +131,7 @@ func (q *qp) releaseCQs() {
 
 func (q *qp) QPN() uint32          { return q.num }
 func (q *qp) PD() verbs.PD         { return q.pd }
-func (q *qp) Type() verbs.QPType   { return verbs.QPTypeRC }
+func (q *qp) Type() verbs.QPType   { return q.typ }
 func (q *qp) UserData() any        { return q.userData }
 func (q *qp) State() verbs.QPState { return verbs.QPState(q.state.Load()) }
 

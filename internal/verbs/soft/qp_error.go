@@ -36,6 +36,10 @@ func nakFor(status verbs.WCStatus) nakCode {
 // sendFailed completes a request that failed and moves the QP to ERR. Where the
 // responder would have found the error, it is told what it would have found. mu is held.
 func (q *qp) sendFailed(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
+	if q.typ != verbs.QPTypeRC {
+		q.stopSends(wr, status, upto)
+		return
+	}
 	q.completeSend(wr, status, upto)
 	if code := nakFor(status); code != nakNone && q.link != nil {
 		if q.sq.wait.tooLong {
@@ -54,11 +58,7 @@ func (q *qp) toError() {
 	}
 	q.state.Store(uint32(verbs.QPErr))
 	q.endDial()
-	for s := &q.sq; s.done != s.posted; {
-		wr := s.slot(s.done).wr
-		s.forget()
-		q.completeSend(&wr, verbs.WCWRFlushErr, s.done)
-	}
+	q.flushSends()
 	if q.in == nil {
 		return // it was in RESET
 	}
@@ -66,6 +66,15 @@ func (q *qp) toError() {
 	q.flushReceives()
 	if q.srq != nil {
 		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})
+	}
+}
+
+// flushSends flushes the requests that wait. mu is held.
+func (q *qp) flushSends() {
+	for s := &q.sq; s.done != s.posted; {
+		wr := s.slot(s.done).wr
+		s.forget()
+		q.completeSend(&wr, verbs.WCWRFlushErr, s.done)
 	}
 }
 
@@ -147,7 +156,7 @@ func (q *qp) receiveFailedLocked() {
 	if q.link != nil {
 		if f.err != nil {
 			q.link.fail(f.err)
-		} else {
+		} else if q.typ == verbs.QPTypeRC {
 			q.link.nak(f.code)
 		}
 	}

@@ -109,7 +109,8 @@ func (q *qp) disconnect() {
 
 // linkDown ends the use of the peer's memory. What the peer had published comes
 // first. The QP goes to ERR, but for one connected by hand whose peer was only
-// destroyed or reset: that one has, as on the wire, a peer that does not answer.
+// destroyed or reset: that one has, as on the wire, a peer that does not answer. A UC QP
+// learns nothing of its peer at all.
 func (q *qp) linkDown(l *link, orderly bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -117,7 +118,7 @@ func (q *qp) linkDown(l *link, orderly bool) {
 		return
 	}
 	if q.State() >= verbs.QPInit {
-		if l.onHangup != nil || !orderly {
+		if q.typ == verbs.QPTypeRC && (l.onHangup != nil || !orderly) {
 			q.toError()
 			q.wakeAll()
 		} else {

@@ -142,11 +142,7 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 			if o != succeeded {
 				return q.postUnfinished(wr, o)
 			}
-			s.posted++
-			s.done++
-			if q.signals(wr) {
-				q.completeSend(wr, verbs.WCSuccess, s.posted)
-			}
+			q.postDone(wr)
 			return nil
 		}
 		s.keep(wr)
@@ -154,7 +150,7 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 	case verbs.QPSQD:
 		s.keep(wr)
 		s.posted++
-	case verbs.QPErr:
+	case verbs.QPErr, verbs.QPSQErr:
 		s.posted++
 		s.done++
 		q.completeSend(wr, verbs.WCWRFlushErr, s.posted)
@@ -167,9 +163,23 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 	return nil
 }
 
+// postDone takes a request that was executed.
+func (q *qp) postDone(wr *verbs.SendWR) {
+	s := &q.sq
+	s.posted++
+	s.done++
+	if q.signals(wr) {
+		q.completeSend(wr, verbs.WCSuccess, s.posted)
+	}
+}
+
 // postUnfinished takes a request that failed or has to wait.
 func (q *qp) postUnfinished(wr *verbs.SendWR, o outcome) error {
 	s := &q.sq
+	if o = q.settle(wr, o); o == succeeded {
+		q.postDone(wr)
+		return nil
+	}
 	if !o.waits() {
 		s.posted++
 		s.done++
@@ -235,6 +245,9 @@ var errNoImm = fmt.Errorf("%w: an iWARP device has no immediate data", verbs.Err
 
 // checkSend is what the device refuses at the post already.
 func (q *qp) checkSend(wr *verbs.SendWR) error {
+	if q.typ != verbs.QPTypeRC && !verbs.HasOpcode(q.typ, wr.Opcode) {
+		return fmt.Errorf("%w: %v on a %v QP", verbs.ErrInvalid, wr.Opcode, q.typ)
+	}
 	switch wr.Opcode {
 	case verbs.WRRDMAWriteWithImm, verbs.WRSendWithImm:
 		if !q.ctx.dev.writeImm() {

@@ -17,17 +17,28 @@ type transition struct {
 	may      verbs.QPAttrMask
 }
 
-var transitions = []transition{
-	{verbs.QPReset, verbs.QPInit, verbs.RCMaskInit, 0},
-	{verbs.QPInit, verbs.QPInit, 0, verbs.RCMaskInit},
-	{verbs.QPInit, verbs.QPRTR, verbs.RCMaskRTR, verbs.QPMaskAccessFlags | verbs.QPMaskPKeyIndex},
-	{verbs.QPRTR, verbs.QPRTS, verbs.RCMaskRTS, verbs.QPMaskAccessFlags | verbs.QPMaskMinRNRTimer},
-	{verbs.QPRTS, verbs.QPRTS, 0, verbs.QPMaskAccessFlags | verbs.QPMaskMinRNRTimer},
-	{verbs.QPRTS, verbs.QPSQD, 0, 0},
-	{verbs.QPSQD, verbs.QPRTS, 0, verbs.QPMaskAccessFlags | verbs.QPMaskMinRNRTimer},
-	{verbs.QPSQD, verbs.QPSQD, 0, verbs.QPMaskPKeyIndex | verbs.QPMaskPort | verbs.QPMaskAccessFlags | verbs.QPMaskAV |
-		verbs.QPMaskMaxQPRdAtomic | verbs.QPMaskMaxDestRdAtomic | verbs.QPMaskMinRNRTimer |
-		verbs.QPMaskTimeout | verbs.QPMaskRetryCnt | verbs.QPMaskRNRRetry},
+// transitions are those of a type, of which some attributes may be changed always, and
+// others in SQD.
+func transitions(typ verbs.QPType, always, inSQD verbs.QPAttrMask) []transition {
+	init := verbs.UpMask(typ, verbs.QPInit)
+	return []transition{
+		{verbs.QPReset, verbs.QPInit, init, 0},
+		{verbs.QPInit, verbs.QPInit, 0, init},
+		{verbs.QPInit, verbs.QPRTR, verbs.UpMask(typ, verbs.QPRTR), always | verbs.QPMaskPKeyIndex},
+		{verbs.QPRTR, verbs.QPRTS, verbs.UpMask(typ, verbs.QPRTS), always},
+		{verbs.QPRTS, verbs.QPRTS, 0, always},
+		{verbs.QPRTS, verbs.QPSQD, 0, 0},
+		{verbs.QPSQD, verbs.QPRTS, 0, always},
+		{verbs.QPSQD, verbs.QPSQD, 0, always | inSQD | verbs.QPMaskPKeyIndex},
+		{verbs.QPSQErr, verbs.QPRTS, 0, always}, // where an RC QP never is
+	}
+}
+
+var transitionsOf = map[verbs.QPType][]transition{
+	verbs.QPTypeRC: transitions(verbs.QPTypeRC, verbs.QPMaskAccessFlags|verbs.QPMaskMinRNRTimer,
+		verbs.QPMaskPort|verbs.QPMaskAV|verbs.QPMaskMaxQPRdAtomic|verbs.QPMaskMaxDestRdAtomic|
+			verbs.QPMaskTimeout|verbs.QPMaskRetryCnt|verbs.QPMaskRNRRetry),
+	verbs.QPTypeUC: transitions(verbs.QPTypeUC, verbs.QPMaskAccessFlags, verbs.QPMaskAV),
 }
 
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
@@ -58,7 +69,7 @@ func (q *qp) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (*bringUp, error)
 	if mask&verbs.QPMaskState != 0 {
 		to = attr.State
 	}
-	if err := checkTransition(from, to, mask); err != nil {
+	if err := checkTransition(q.typ, from, to, mask); err != nil {
 		return nil, err
 	}
 	if err := q.checkAttr(attr, mask); err != nil {
@@ -85,7 +96,7 @@ func (q *qp) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) (*bringUp, error)
 	return nil, nil
 }
 
-func checkTransition(from, to verbs.QPState, mask verbs.QPAttrMask) error {
+func checkTransition(typ verbs.QPType, from, to verbs.QPState, mask verbs.QPAttrMask) error {
 	if to == verbs.QPErr || to == verbs.QPReset {
 		if mask != verbs.QPMaskState {
 			return fmt.Errorf("%w: attributes %#x on the way to %v", verbs.ErrInvalid, uint32(mask), to)
@@ -93,8 +104,7 @@ func checkTransition(from, to verbs.QPState, mask verbs.QPAttrMask) error {
 		return nil
 	}
 	mask &^= verbs.QPMaskState
-	for i := range transitions {
-		t := &transitions[i]
+	for _, t := range transitionsOf[typ] {
 		if t.from != from || t.to != to {
 			continue
 		}

@@ -47,6 +47,7 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 		}
 		switch room := atomic.LoadUint32(p.out.lenOf(uint32(p.out.next))); {
 		case room == lenRefused:
+			q.sq.wait.badRecv = true
 			return failed(verbs.WCRemOpErr)
 		case size > uint64(room):
 			q.sq.wait.tooLong = true

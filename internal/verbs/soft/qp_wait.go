@@ -15,6 +15,7 @@ type waitState struct {
 	due     outcome   // what the timer runs for; 0 if it does not
 	inv     bool      // a LOCAL_INV: its key has been revoked everywhere
 	tooLong bool      // it failed for its length
+	badRecv bool      // and for a receive whose memory is not valid
 	sent    uint32    // bytes of it that are in the bounce area already
 	pause   time.Duration
 }
@@ -58,6 +59,10 @@ func (q *qp) waitFor(o outcome) {
 	w := &q.sq.wait
 	switch o {
 	case waitPeer:
+		if q.typ != verbs.QPTypeRC {
+			q.retryAfter(meetTimeout, o)
+			return
+		}
 		now := time.Now()
 		if w.since.IsZero() {
 			w.since = now
@@ -127,7 +132,7 @@ func (q *qp) progress() {
 			return
 		}
 		wr := &s.slot(s.done).wr
-		o := q.execute(wr)
+		o := q.settle(wr, q.execute(wr))
 		if o.waits() {
 			q.waitFor(o)
 			return
@@ -151,9 +156,15 @@ func (q *qp) headFailed(status verbs.WCStatus) {
 	s := &q.sq
 	wr := s.slot(s.done).wr
 	upto := s.done + 1
-	tooLong := s.wait.tooLong
+	tooLong, begun := s.wait.tooLong, s.wait.sent > 0
 	s.forget()
 	s.wait.tooLong = tooLong
+	if begun && q.typ != verbs.QPTypeRC {
+		// The peer has a part of it, and no other message can begin.
+		q.completeSend(&wr, status, upto)
+		q.toError()
+		return
+	}
 	q.sendFailed(&wr, status, upto)
 }
 

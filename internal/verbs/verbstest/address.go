@@ -83,17 +83,17 @@ func DefaultConnAttr() ConnAttr {
 	}
 }
 
-// InitAttr is what takes a QP from RESET to INIT, with RCMaskInit.
+// InitAttr is what takes a QP from RESET to INIT, with UpMask.
 func (at Location) InitAttr(c ConnAttr) verbs.QPAttr {
 	return at.attr(verbs.QPInit, Address{}, Address{}, c)
 }
 
-// RTRAttr is what takes a QP from INIT to RTR, with RCMaskRTR.
+// RTRAttr is what takes a QP from INIT to RTR, with UpMask.
 func (at Location) RTRAttr(remote Address, c ConnAttr) verbs.QPAttr {
 	return at.attr(verbs.QPRTR, Address{}, remote, c)
 }
 
-// RTSAttr is what takes a QP from RTR to RTS, with RCMaskRTS.
+// RTSAttr is what takes a QP from RTR to RTS, with UpMask.
 func (at Location) RTSAttr(local Address, c ConnAttr) verbs.QPAttr {
 	return at.attr(verbs.QPRTS, local, Address{}, c)
 }

@@ -48,7 +48,8 @@ const (
 	// DeviatesLocalStatus: local errors carry another code, as on the kernel's
 	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR, and in a receive that is
 	// too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
-	// sender is told by REM_OP_ERR.
+	// sender is told by REM_OP_ERR. On UC, too, where such a message should be lost and
+	// the receive stay.
 	DeviatesLocalStatus Deviation = 1 << iota
 	// DeviatesNoErrorEvents: a responder that goes to ERR by a request of its peer
 	// raises no QP_ACCESS_ERR and no QP_REQ_ERR (rxe).
@@ -62,6 +63,9 @@ const (
 	// DeviatesInvalidate: SEND_WITH_INV and LOCAL_INV work on memory windows, which
 	// this API does not have, and fail on MRs (every device of rdma-core).
 	DeviatesInvalidate
+	// DeviatesSQE: a UC or UD QP goes to ERR by a failed send of its own, as one of RC
+	// does, and never to SQE (rxe).
+	DeviatesSQE
 )
 
 func (c *Config) has(d Deviation) bool { return c.Deviations&d != 0 }
@@ -130,6 +134,7 @@ var subjects = []struct {
 	{"Flush", testFlush},
 	{"SQD", testSQD},
 	{"SRQ", testSRQ},
+	{"UC", testUC},
 	{"Destroy", testDestroy},
 	{"Death", testDeath},
 	{"CM", testCM},

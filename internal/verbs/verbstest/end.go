@@ -11,6 +11,7 @@ import (
 
 // EndConfig says how one side of a Pair is made. The zero value is complete.
 type EndConfig struct {
+	Type    verbs.QPType  // RC if 0
 	Context verbs.Context // of the pair if nil
 	PD      verbs.PD      // a new one if nil
 	SendCQ  verbs.CQ      // a new one if nil
@@ -116,8 +117,11 @@ func newEndWith(t testing.TB, ctx verbs.Context, cfg EndConfig, timeout time.Dur
 		}
 	}
 	attr := verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: e.SendCQ, RecvCQ: e.RecvCQ, SRQ: cfg.SRQ,
+		Type: cfg.Type, SendCQ: e.SendCQ, RecvCQ: e.RecvCQ, SRQ: cfg.SRQ,
 		Cap: qpCap, SigAll: cfg.SigAll, UserData: e,
+	}
+	if attr.Type == 0 {
+		attr.Type = verbs.QPTypeRC
 	}
 	e.QP, err = create(e.PD, &attr)
 	require.NoError(t, err)
@@ -141,7 +145,7 @@ func (e *End) Address() Address {
 func (e *End) Init() {
 	e.t.Helper()
 	attr := e.At.InitAttr(e.Conn)
-	require.NoError(e.t, e.QP.Modify(&attr, verbs.RCMaskInit))
+	require.NoError(e.t, e.QP.Modify(&attr, verbs.UpMask(e.QP.Type(), verbs.QPInit)))
 }
 
 // Connect brings the QP up to RTS.

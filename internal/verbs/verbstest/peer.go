@@ -47,6 +47,7 @@ type peerReport struct {
 
 const (
 	peerEnv      = "VERBSTEST_PEER"
+	peerTypeEnv  = "VERBSTEST_PEER_TYPE" // the type of its QP if that is not RC
 	peerMemory   = 64 << 10
 	peerReceives = 64
 	messageSize  = 64
@@ -155,7 +156,7 @@ func newPeer(ctx verbs.Context) (*peer, error) {
 			return nil, err
 		}
 		init := at.InitAttr(DefaultConnAttr())
-		return qp, qp.Modify(&init, verbs.RCMaskInit)
+		return qp, qp.Modify(&init, verbs.UpMask(qp.Type(), verbs.QPInit))
 	})
 	return p, err
 }
@@ -215,7 +216,7 @@ func (p *peer) make(ctx verbs.Context, create func(verbs.PD, *verbs.QPInitAttr) 
 		return err
 	}
 	p.qp, err = create(pd, &verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: p.scq, RecvCQ: rcq,
+		Type: peerType(), SendCQ: p.scq, RecvCQ: rcq,
 		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: peerReceives, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	if err != nil {
@@ -228,6 +229,14 @@ func (p *peer) make(ctx verbs.Context, create func(verbs.PD, *verbs.QPInitAttr) 
 		}
 	}
 	return nil
+}
+
+// peerType is the type of a peer's QP.
+func peerType() verbs.QPType {
+	if os.Getenv(peerTypeEnv) == verbs.QPTypeUC.String() {
+		return verbs.QPTypeUC
+	}
+	return verbs.QPTypeRC
 }
 
 func (p *peer) address() Address {

@@ -26,7 +26,7 @@ type remotePeer struct {
 // startPeer starts a peer process and connects an End to it by hand.
 func (e *env) startPeer(cfg EndConfig) *remotePeer {
 	e.t.Helper()
-	r := e.startProcess()
+	r := e.startProcess(cfg.Type)
 	r.End = e.end(cfg)
 	require.NoError(e.t, r.enc.Encode(peerHello{Address: r.Address(), Addr: r.MR.Addr(), RKey: r.MR.RKey()}))
 	r.Connect(r.hello.Address)
@@ -37,7 +37,7 @@ func (e *env) startPeer(cfg EndConfig) *remotePeer {
 // startDialingPeer starts a peer process that connects to an End by the CM.
 func (e *env) startDialingPeer(cfg EndConfig) *remotePeer {
 	e.t.Helper()
-	r := e.startProcess()
+	r := e.startProcess(verbs.QPTypeRC)
 	l := e.listen()
 	require.NoError(e.t, r.enc.Encode(peerHello{Dial: l.LocalAddr().String()}))
 	r.id = e.adopt(l.next(verbs.CMConnectRequest).ID)
@@ -48,9 +48,10 @@ func (e *env) startDialingPeer(cfg EndConfig) *remotePeer {
 	return r
 }
 
-func (e *env) startProcess() *remotePeer {
+func (e *env) startProcess(typ verbs.QPType) *remotePeer {
 	e.t.Helper()
 	cmd := e.cfg.Peer(e.t)
+	cmd.Env = append(cmd.Env, peerTypeEnv+"="+typ.String())
 	in, err := cmd.StdinPipe()
 	require.NoError(e.t, err)
 	out, err := cmd.StdoutPipe()

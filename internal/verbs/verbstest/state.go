@@ -21,7 +21,7 @@ func (e *env) reach(a *End, remote Address, want verbs.QPState) {
 	if want == verbs.QPReset {
 		return
 	}
-	step(a.At.InitAttr(a.Conn), verbs.RCMaskInit)
+	step(a.At.InitAttr(a.Conn), verbs.UpMask(a.QP.Type(), verbs.QPInit))
 	if want == verbs.QPInit {
 		return
 	}
@@ -29,11 +29,11 @@ func (e *env) reach(a *End, remote Address, want verbs.QPState) {
 		step(verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState)
 		return
 	}
-	step(a.At.RTRAttr(remote, a.Conn), verbs.RCMaskRTR)
+	step(a.At.RTRAttr(remote, a.Conn), verbs.UpMask(a.QP.Type(), verbs.QPRTR))
 	if want == verbs.QPRTR {
 		return
 	}
-	step(a.At.RTSAttr(a.Address(), a.Conn), verbs.RCMaskRTS)
+	step(a.At.RTSAttr(a.Address(), a.Conn), verbs.UpMask(a.QP.Type(), verbs.QPRTS))
 	if want == verbs.QPSQD {
 		step(verbs.QPAttr{State: verbs.QPSQD}, verbs.QPMaskState)
 		e.event(verbs.EventSQDrained, ofQP(a.QP))
@@ -44,14 +44,14 @@ func (e *env) reach(a *End, remote Address, want verbs.QPState) {
 func transition(a *End, remote Address, from, to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask) {
 	switch to {
 	case verbs.QPInit:
-		return a.At.InitAttr(a.Conn), verbs.RCMaskInit
+		return a.At.InitAttr(a.Conn), verbs.UpMask(a.QP.Type(), to)
 	case verbs.QPRTR:
-		return a.At.RTRAttr(remote, a.Conn), verbs.RCMaskRTR
+		return a.At.RTRAttr(remote, a.Conn), verbs.UpMask(a.QP.Type(), to)
 	case verbs.QPRTS:
 		if from == verbs.QPRTS || from == verbs.QPSQD {
 			return verbs.QPAttr{State: to}, verbs.QPMaskState
 		}
-		return a.At.RTSAttr(a.Address(), a.Conn), verbs.RCMaskRTS
+		return a.At.RTSAttr(a.Address(), a.Conn), verbs.UpMask(a.QP.Type(), to)
 	default:
 		return verbs.QPAttr{State: to}, verbs.QPMaskState
 	}
@@ -59,8 +59,8 @@ func transition(a *End, remote Address, from, to verbs.QPState) (verbs.QPAttr, v
 
 var qpStates = []verbs.QPState{verbs.QPReset, verbs.QPInit, verbs.QPRTR, verbs.QPRTS, verbs.QPSQD, verbs.QPErr}
 
-// legal are the transitions of IBA figure 124 for RC. RESET to ERR is left out:
-// the specification has it, the kernel does not.
+// legal are the transitions of IBA figure 124, but for those from SQE. RESET to ERR is left
+// out: the specification has it, the kernel does not.
 var legal = map[verbs.QPState][]verbs.QPState{
 	verbs.QPReset: {verbs.QPReset, verbs.QPInit},
 	verbs.QPInit:  {verbs.QPReset, verbs.QPInit, verbs.QPRTR, verbs.QPErr},
@@ -71,6 +71,16 @@ var legal = map[verbs.QPState][]verbs.QPState{
 }
 
 func testState(t *testing.T, s *suite) {
+	testTransitions(t, s, verbs.QPTypeRC)
+	s.run(t, "BadAttributes", testBadAttributes)
+	s.run(t, "ChangeAccess", testChangeAccess)
+	s.run(t, "BackToReset", testBackToReset)
+	s.run(t, "ResetDiscards", testResetDiscards)
+}
+
+// testTransitions tries every change of state, and those of the way up without each of
+// their attributes.
+func testTransitions(t *testing.T, s *suite, typ verbs.QPType) {
 	for _, from := range qpStates {
 		allowed := map[verbs.QPState]bool{}
 		for _, to := range legal[from] {
@@ -81,11 +91,9 @@ func testState(t *testing.T, s *suite) {
 				continue
 			}
 			s.run(t, fmt.Sprintf("%v-%v", from, to), func(e *env) {
-				b := e.end(EndConfig{MemSize: 4096})
-				b.Init()
-				a := e.end(EndConfig{MemSize: 4096})
-				e.reach(a, b.Address(), from)
-				attr, mask := transition(a, b.Address(), from, to)
+				a, remote := e.stranger(typ)
+				e.reach(a, remote, from)
+				attr, mask := transition(a, remote, from, to)
 				err := a.QP.Modify(&attr, mask)
 				if allowed[to] {
 					require.NoError(e.t, err)
@@ -98,35 +106,31 @@ func testState(t *testing.T, s *suite) {
 		}
 	}
 
-	for _, step := range []struct {
-		from, to verbs.QPState
-		mask     verbs.QPAttrMask
-	}{
-		{verbs.QPReset, verbs.QPInit, verbs.RCMaskInit},
-		{verbs.QPInit, verbs.QPRTR, verbs.RCMaskRTR},
-		{verbs.QPRTR, verbs.QPRTS, verbs.RCMaskRTS},
+	for from, to := range map[verbs.QPState]verbs.QPState{
+		verbs.QPReset: verbs.QPInit, verbs.QPInit: verbs.QPRTR, verbs.QPRTR: verbs.QPRTS,
 	} {
-		s.run(t, fmt.Sprintf("Required-%v-%v", step.from, step.to), func(e *env) {
-			b := e.end(EndConfig{MemSize: 4096})
-			b.Init()
-			a := e.end(EndConfig{MemSize: 4096})
-			e.reach(a, b.Address(), step.from)
-			attr, _ := transition(a, b.Address(), step.from, step.to)
+		s.run(t, fmt.Sprintf("Required-%v-%v", from, to), func(e *env) {
+			a, remote := e.stranger(typ)
+			e.reach(a, remote, from)
+			attr, mask := transition(a, remote, from, to)
 			for bit := verbs.QPAttrMask(2); bit <= verbs.QPMaskDestQPN; bit <<= 1 {
-				if step.mask&bit == 0 {
+				if mask&bit == 0 {
 					continue
 				}
-				assert.ErrorIs(e.t, a.QP.Modify(&attr, step.mask&^bit), verbs.ErrInvalid, "without attribute %#x", bit)
-				require.Equal(e.t, step.from, a.QP.State())
+				assert.ErrorIs(e.t, a.QP.Modify(&attr, mask&^bit), verbs.ErrInvalid, "without attribute %#x", bit)
+				require.Equal(e.t, from, a.QP.State())
 			}
-			require.NoError(e.t, a.QP.Modify(&attr, step.mask), "with all of them")
+			require.NoError(e.t, a.QP.Modify(&attr, mask), "with all of them")
 		})
 	}
+}
 
-	s.run(t, "BadAttributes", testBadAttributes)
-	s.run(t, "ChangeAccess", testChangeAccess)
-	s.run(t, "BackToReset", testBackToReset)
-	s.run(t, "ResetDiscards", testResetDiscards)
+// stranger makes a QP of a type in RESET, and another in INIT that it can name.
+func (e *env) stranger(typ verbs.QPType) (*End, Address) {
+	e.t.Helper()
+	b := e.end(EndConfig{Type: typ, MemSize: 4096})
+	b.Init()
+	return e.end(EndConfig{Type: typ, MemSize: 4096}), b.Address()
 }
 
 func testBadAttributes(e *env) {
