@@ -18,17 +18,18 @@ func (s *side) bringUpTo(peer uint32) {
 	require.NoError(s.t, verbs.BringUp(s.qp, verbs.QPAttr{
 		PathMTU: verbs.MTU4096, DestQPN: peer, MinRNRTimer: 1, MaxDestRdAtomic: 1, MaxRdAtomic: 1,
 		AH:      verbs.AHAttr{IsGlobal: true, DGID: verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1")), PortNum: 1},
-		Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		Timeout: 18, RetryCnt: 7, RNRRetry: 7, // 8 s
 	}))
 }
 
 // TestBringUpIsDone: when the second of two QPs is up, they are connected.
+// TestTimingBringUpIsDone says that this is before its Modify returns.
 func TestBringUpIsDone(t *testing.T) {
 	for range 50 {
 		a, b := newSide(t, defaults()), newSide(t, defaults())
 		a.bringUpTo(b.qp.QPN())
 		b.bringUpTo(a.qp.QPN())
-		require.NotNil(t, linkOf(b))
+		eventually(t, func() bool { return linkOf(b) != nil })
 		eventually(t, func() bool { return linkOf(a) != nil }) // without a word of b's more
 		b.postRecv(1, 0)
 		a.post(writeImm(b, 0, []byte("x"), 1))

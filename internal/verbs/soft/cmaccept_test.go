@@ -79,7 +79,7 @@ func TestAcceptDialerDies(t *testing.T) {
 
 func TestAcceptDialerDoesNotConfirm(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{HandshakeTimeout: 300 * time.Millisecond})
+	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{HandshakeTimeout: 2 * time.Second})
 	p := play(t, l)
 	a, _ := l.request()
 	a.createQP()

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
@@ -76,7 +75,7 @@ func startChildWith(t *testing.T, role string, addr netip.AddrPort, attr *syscal
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(self, "-test.run=^TestChildProcess$", "-test.timeout=30s")
+	cmd := exec.Command(self, "-test.run=^TestChildProcess$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), childRole+"="+role, childAddr+"="+addr.String())
 	out, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -160,11 +159,9 @@ func TestProcessIsKilled(t *testing.T) {
 	waiting := dialTo(t, addr)
 	require.Equal(t, "waiting", c.said())
 
-	start := time.Now()
 	c.kill()
 	require.ErrorIs(t, e.next(verbs.CMDisconnected).Err, verbs.ErrPeerGone)
 	require.ErrorIs(t, waiting.next(verbs.CMUnreachable).Err, verbs.ErrPeerGone)
-	require.Less(t, time.Since(start), time.Second)
 	require.Equal(t, verbs.QPErr, e.qp.State())
 
 	// Nothing of its address is left.

@@ -5,7 +5,6 @@ package soft
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
@@ -47,7 +46,7 @@ func TestOverrunBySends(t *testing.T) {
 	for range 5 {
 		a.post(wr)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ev, err := a.ctx.AsyncEvent(ctx)
 	require.NoError(t, err)

@@ -3,8 +3,12 @@
 package soft
 
 import (
+	"math"
+	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
@@ -34,47 +38,72 @@ func makeHot(s *side) {
 	s.cq.warm(s.qp.in, calmEntries)
 }
 
+// fenceTime is how long TestUnfencedPublication looks for a lost message. make test-long
+// has it look for longer.
+const fenceTime, fenceVar = 2 * time.Second, "RDMANET_FENCE_TIME"
+
+// spin waits until at holds want. It does not sleep, since who sleeps comes too late to meet
+// anybody, unless it has waited for so long that the other cannot be running.
+func spin(at *atomic.Int64, want int64) {
+	alone := runtime.GOMAXPROCS(0) == 1
+	for i := 1; at.Load() < want; i++ {
+		switch {
+		case alone:
+			runtime.Gosched()
+		case i%(1<<15) == 0:
+			time.Sleep(time.Microsecond)
+		}
+	}
+}
+
 // TestUnfencedPublication: a receiver that goes to sleep while its sender publishes
 // without a fence either finds the message or is woken. Without the fence that the
 // receiver calls for, some of these messages are lost.
 func TestUnfencedPublication(t *testing.T) {
 	needRemoteFences(t)
 	a, b := newConnected(t, defaults())
-	rounds := 50_000
-	if testing.Short() {
-		rounds = 10_000
+	look := fenceTime
+	if s := os.Getenv(fenceVar); s != "" {
+		var err error
+		look, err = time.ParseDuration(s)
+		require.NoError(t, err)
 	}
+	const over = math.MaxInt64
 	// The publication is late where the processor has to fetch the lines before it.
 	data := make([]byte, 8*cacheLine)
 	var start, posted atomic.Int64
+	defer start.Store(over)
 	go func() {
-		for i := range int64(rounds) {
-			for start.Load() != i+1 {
+		for i := int64(1); ; i++ {
+			spin(&start, i)
+			if start.Load() == over {
+				return
 			}
 			post(a, b, data)
-			posted.Store(i + 1)
+			posted.Store(i)
 		}
 	}()
 	woken := uint64(0)
-	for i := range int64(rounds) {
+	i := int64(1)
+	for end := time.Now().Add(look); i <= 1000 || time.Now().Before(end); i++ {
 		b.postRecv(1, 0)
 		clear(b.bytes(0, len(data)))
 		makeHot(b)
-		start.Store(i + 1)
+		start.Store(i)
 		for range i % 1000 { // meets the post at ever different moments
 			_ = start.Load()
 		}
 		require.NoError(t, b.cq.ReqNotify(false))
 		n, err := b.cq.Poll(make([]verbs.WC, 4))
 		require.NoError(t, err)
-		for posted.Load() != i+1 {
-		}
+		spin(&posted, i)
 		if n == 0 {
 			require.Greater(t, a.qp.QPStats().WakeupsSent, woken, "nobody woke the receiver of message %d, which did not see it", i)
 			b.next()
 		}
 		woken = a.qp.QPStats().WakeupsSent
 	}
+	t.Logf("%d messages", i-1)
 }
 
 // TestHotReceiver: a receiver is hot when it has taken enough without sleeping, its

@@ -193,6 +193,7 @@ func FuzzLine(f *testing.F) {
 	useDevice(f)
 	before := leaktest.Take()
 	f.Cleanup(func() { require.Empty(f, before.Wait(nil)) })
+	lasting(f)
 	f.Add([]byte{}, []byte{})
 	f.Add([]byte{0, 3}, []byte{0, 1})
 	f.Add([]byte{1, 8}, []byte{})

@@ -50,9 +50,10 @@ func (l *listener) restingLines() int {
 
 func listenerOf(id *testID) *listener { return id.CMID.(*cmID).listen }
 
-// noLines waits until no line of an earlier test is left.
+// noLines sees that no line of an earlier test is left.
 func noLines(t *testing.T) {
 	t.Helper()
+	idleLines.late.expire()
 	require.True(t, until(func() bool { return idleLines.idle() == 0 }))
 }
 
@@ -273,8 +274,7 @@ func (ln *line) isClosed() bool {
 	return ln.closed
 }
 
-// TestLinesAreBounded has more connections at once than lines are kept, of which soon
-// nothing is left.
+// TestLinesAreBounded has more connections at once than lines are kept.
 func TestLinesAreBounded(t *testing.T) {
 	noLeaks(t)
 	noLines(t)
@@ -285,7 +285,6 @@ func TestLinesAreBounded(t *testing.T) {
 		d, a := linePair(t, l)
 		ends = append(ends, [2]*dataEnd{d, a})
 	}
-	began := time.Now()
 	for _, e := range ends {
 		e[0].destroy()
 		e[1].next(verbs.CMDisconnected)
@@ -293,10 +292,38 @@ func TestLinesAreBounded(t *testing.T) {
 		require.LessOrEqual(t, idleLines.idle(), maxIdleLines)
 		require.LessOrEqual(t, listenerOf(l).restingLines(), maxIdleLines)
 	}
-	if time.Since(began) < lineIdle/2 {
-		require.Positive(t, idleLines.idle())
-	}
-	require.True(t, until(func() bool { return idleLines.idle() == 0 && listenerOf(l).restingLines() == 0 }))
+	require.True(t, until(func() bool { return idleLines.idle() == maxIdleLines && listenerOf(l).restingLines() == maxIdleLines }))
+}
+
+// TestLinesExpire sees that either end lets go by itself of a line that nobody wants, and the
+// dialer of the port of its connection.
+func TestLinesExpire(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	soon := func(list *timeoutList) { t.Cleanup(func() { list.setAfter(time.Hour) }); list.setAfter(lineIdle) }
+
+	soon(&listenerOf(l).unused)
+	d, a := linePair(t, l)
+	kept := a.CMID.(*cmID).sock.line
+	endBoth(t, d, a)
+	require.True(t, until(kept.isClosed))
+	require.Zero(t, listenerOf(l).restingLines())
+
+	soon(&idleLines.late)
+	soon(&idlePorts.late)
+	noLines(t)
+	d, a = linePair(t, l)
+	kept, local := d.CMID.(*cmID).sock.line, d.LocalAddr()
+	d.destroy()
+	a.next(verbs.CMDisconnected)
+	a.destroy()
+	require.True(t, until(kept.isClosed))
+	require.True(t, until(func() bool {
+		taken, err := nameTaken(dialerName(soft0.name, local))
+		require.NoError(t, err)
+		return !taken
+	}))
 }
 
 // TestREQForAnotherLine has a dialer ask on its line for what is not its own.

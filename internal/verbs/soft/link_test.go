@@ -15,11 +15,11 @@ import (
 func TestLinkCannotTell(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	a.theLink().send([]byte{msgMR}, []int{1 << 30}) // no descriptor
-	h := a.hungUp(patience)
+	h := a.hungUp()
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, unix.EBADF)
 	require.ErrorIs(t, h.err, verbs.ErrPeerGone)
-	h = b.hungUp(patience)
+	h = b.hungUp()
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, verbs.ErrPeerGone)
 }
@@ -32,5 +32,5 @@ func TestLinkTellsTheDead(t *testing.T) {
 	for range 100 {
 		a.theLink().tell(msgWake)
 	}
-	require.ErrorIs(t, a.hungUp(patience).err, verbs.ErrPeerGone)
+	require.ErrorIs(t, a.hungUp().err, verbs.ErrPeerGone)
 }

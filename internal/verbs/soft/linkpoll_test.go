@@ -46,12 +46,12 @@ func (s *side) askFor(to *side, id uint64) {
 	require.NoError(s.t, m.Close()) // which asks the peer to let go of it
 }
 
-func (s *side) hungUp(within time.Duration) hangup {
+func (s *side) hungUp() hangup {
 	s.t.Helper()
 	select {
 	case h := <-s.gone:
 		return h
-	case <-time.After(within):
+	case <-time.After(patience):
 		s.t.Fatal("nobody noticed")
 		return hangup{}
 	}
@@ -70,7 +70,7 @@ func TestQuietLinkAnswers(t *testing.T) {
 	// The end without a word is that of a process that was killed.
 	a.theLink().tx.shutdown()
 	for _, s := range []*side{a, b} {
-		h := s.hungUp(10 * time.Second)
+		h := s.hungUp()
 		require.False(t, h.orderly)
 		require.ErrorIs(t, h.err, verbs.ErrPeerGone)
 	}
@@ -82,8 +82,8 @@ func TestQuietLinkOfClosedSocket(t *testing.T) {
 	a.hushed()
 	b.hushed()
 	require.NoError(t, a.theLink().tx.close())
-	a.hungUp(10 * time.Second)
-	b.hungUp(10 * time.Second)
+	a.hungUp()
+	b.hungUp()
 }
 
 // TestStuckLinkHoldsUpNoOther has a link wait for a lock that its QP does not give.
@@ -119,8 +119,8 @@ func TestLinkPollerRests(t *testing.T) {
 		b.hushed()
 		require.False(t, resting())
 		a.qp.disconnect()
-		require.True(t, a.hungUp(10*time.Second).orderly)
-		require.True(t, b.hungUp(10*time.Second).orderly)
+		require.True(t, a.hungUp().orderly)
+		require.True(t, b.hungUp().orderly)
 		eventually(t, resting)
 	}
 }

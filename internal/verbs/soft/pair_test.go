@@ -169,7 +169,7 @@ func (s *side) post(wr verbs.SendWR) {
 func (s *side) next() verbs.WC {
 	s.t.Helper()
 	var wc [1]verbs.WC
-	require.NoError(s.t, s.ch.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(s.t, s.ch.SetReadDeadline(time.Now().Add(patience)))
 	err := s.ch.WaitRead(func() bool {
 		for range 2 {
 			n, err := s.cq.Poll(wc[:])
@@ -196,7 +196,7 @@ func (s *side) none() {
 // eventually waits for what another goroutine brings about without telling.
 func eventually(t testing.TB, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 10*time.Second, 100*time.Microsecond)
+	require.True(t, until(cond), "it never came to be")
 }
 
 // write is a WRITE of data to the start of to's memory.

@@ -134,12 +134,10 @@ func TestSocketTooManyFDs(t *testing.T) {
 func TestSocketPeerThatDoesNotRead(t *testing.T) {
 	a, b := newPair(t)
 	var err error
-	start := time.Now()
-	for err == nil {
+	for err == nil { // the last for sendTimeout
 		err = a.send(make([]byte, maxMessage), nil)
 	}
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.Less(t, time.Since(start), 10*time.Second)
 
 	// It is cut off: what was queued comes out, then the hang-up.
 	buf := make([]byte, maxMessage)
