@@ -87,6 +87,8 @@ type (
 	SendWR = verbs.SendWR
 	// RecvWR is a work request for a receive queue.
 	RecvWR = verbs.RecvWR
+	// SendOps is a set of operations that a QP is made for.
+	SendOps = verbs.SendOps
 	// WROpcode is the operation of a SendWR.
 	WROpcode = verbs.WROpcode
 	// SendFlags qualify a SendWR.

@@ -134,7 +134,7 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 		wantInline = attr.MaxInlineData
 	}
 	init := verbs.QPInitAttr{
-		Type: verbs.QPTypeRC, SendCQ: e.sendCQ, RecvCQ: e.recvCQ,
+		Type: verbs.QPTypeRC, SendCQ: e.sendCQ, RecvCQ: e.recvCQ, SendOps: e.operations(),
 		Cap: verbs.QPCap{
 			MaxSendWR: sendDepth, MaxRecvWR: int(s.depth), MaxSendSGE: 1, MaxRecvSGE: 1,
 			MaxInlineData: min(wantInline, attr.MaxInlineData),
@@ -153,6 +153,14 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 		}
 	}
 	return e, e.postAll(int(s.depth))
+}
+
+// operations are what a connection posts, so that the device makes room for no other.
+func (e *endpoint) operations() verbs.SendOps {
+	if e.writeImm {
+		return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)
+	}
+	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
 }
 
 // handshake is what this end tells the other.

@@ -40,8 +40,9 @@ type QPInitAttr struct {
 	RecvCQ   CQ
 	SRQ      SRQ // nil: the QP has a receive queue of its own
 	Cap      QPCap
-	SigAll   bool // every send request is signalled
-	UserData any  // returned by QP.UserData
+	SendOps  SendOps // what is posted to the send queue, which may be the smaller for it
+	SigAll   bool    // every send request is signalled
+	UserData any     // returned by QP.UserData
 }
 
 // AHAttr is an address vector (ibv_ah_attr).

@@ -39,14 +39,15 @@ func (id *cmID) makeQP(q *qp, in *cQPInitAttrEx) (uintptr, error) {
 	}
 	id.ch.calls.Lock()
 	defer id.ch.calls.Unlock()
-	var err error
-	if q.wantsEx() && id.ch.lib.createQPEx != 0 {
-		in.extend(q.pd.handle)
-		err = id.call("rdma_create_qp_ex", id.ch.lib.createQPEx, id.handle, uintptr(unsafe.Pointer(in)))
-	} else {
-		err = id.call("rdma_create_qp", id.ch.lib.createQP, id.handle, q.pd.handle, uintptr(unsafe.Pointer(in)))
+	extended := func() error {
+		return id.call("rdma_create_qp_ex", id.ch.lib.createQPEx, id.handle, uintptr(unsafe.Pointer(in)))
 	}
-	if err != nil {
+	if id.ch.lib.createQPEx == 0 {
+		extended = nil
+	}
+	if err := q.makeEither(in, extended, func() error {
+		return id.call("rdma_create_qp", id.ch.lib.createQP, id.handle, q.pd.handle, uintptr(unsafe.Pointer(in)))
+	}); err != nil {
 		return 0, err
 	}
 	id.qp = q

@@ -21,8 +21,9 @@ type devContext struct {
 	limits limits
 	async  *asyncEvents
 
-	retired sync.Once
-	vector  atomic.Uint32 // of the completion channel that was made last
+	retired  sync.Once
+	plainQPs atomic.Bool   // the provider has refused the extended verbs
+	vector   atomic.Uint32 // of the completion channel that was made last
 
 	mu     sync.Mutex
 	users  int // objects made from the context

@@ -414,27 +414,38 @@ type cSockaddrIn6 struct {
 const (
 	nodeRNIC = 4 // IBV_NODE_RNIC
 
-	atomicNone           = 0       // IBV_ATOMIC_NONE
-	deviceMemMgtExt      = 1 << 21 // IBV_DEVICE_MEM_MGT_EXTENSIONS
-	deviceAtomicWrite    = 1 << 40 // IB_UVERBS_DEVICE_ATOMIC_WRITE, in the kernel's header only
-	qpInitAttrPD         = 1 << 0  // IBV_QP_INIT_ATTR_PD
-	qpInitAttrSendOps    = 1 << 6  // IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-	qpExWithAtomicWrite  = 1 << 12 // IBV_QP_EX_WITH_ATOMIC_WRITE
-	srqMaskLimit         = 1 << 1  // IBV_SRQ_LIMIT
-	qpMaskEnSQDNotify    = 1 << 2  // IBV_QP_EN_SQD_ASYNC_NOTIFY
-	gidTypeIB            = 0       // IBV_GID_TYPE_IB
-	gidTypeRoCEv1        = 1       // IBV_GID_TYPE_ROCE_V1
-	gidTypeRoCEv2        = 2       // IBV_GID_TYPE_ROCE_V2
-	rdmaPSTCP            = 0x0106  // RDMA_PS_TCP
-	rdmaMaxRespRes       = 0xff    // RDMA_MAX_RESP_RES
-	rdmaMaxInitDepth     = 0xff    // RDMA_MAX_INIT_DEPTH
-	rdmaOptionID         = 0       // RDMA_OPTION_ID
-	rdmaOptionTOS        = 0       // RDMA_OPTION_ID_TOS
-	rdmaOptionReuseAddr  = 1       // RDMA_OPTION_ID_REUSEADDR
-	rdmaOptionAFOnly     = 2       // RDMA_OPTION_ID_AFONLY
-	rdmaOptionAckTimeout = 3       // RDMA_OPTION_ID_ACK_TIMEOUT
-	addrFamilyINET       = 2       // AF_INET
-	addrFamilyINET6      = 10      // AF_INET6
+	atomicNone        = 0       // IBV_ATOMIC_NONE
+	deviceMemMgtExt   = 1 << 21 // IBV_DEVICE_MEM_MGT_EXTENSIONS
+	deviceAtomicWrite = 1 << 40 // IB_UVERBS_DEVICE_ATOMIC_WRITE, in the kernel's header only
+	qpInitAttrPD      = 1 << 0  // IBV_QP_INIT_ATTR_PD
+	qpInitAttrSendOps = 1 << 6  // IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+
+	// Operations that a QP is made for (ibv_qp_create_send_ops_flags).
+	qpExWithRDMAWrite         = 1 << 0  // IBV_QP_EX_WITH_RDMA_WRITE
+	qpExWithRDMAWriteWithImm  = 1 << 1  // IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	qpExWithSend              = 1 << 2  // IBV_QP_EX_WITH_SEND
+	qpExWithSendWithImm       = 1 << 3  // IBV_QP_EX_WITH_SEND_WITH_IMM
+	qpExWithRDMARead          = 1 << 4  // IBV_QP_EX_WITH_RDMA_READ
+	qpExWithAtomicCmpAndSwp   = 1 << 5  // IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+	qpExWithAtomicFetchAndAdd = 1 << 6  // IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	qpExWithLocalInv          = 1 << 7  // IBV_QP_EX_WITH_LOCAL_INV
+	qpExWithSendWithInv       = 1 << 9  // IBV_QP_EX_WITH_SEND_WITH_INV
+	qpExWithAtomicWrite       = 1 << 12 // IBV_QP_EX_WITH_ATOMIC_WRITE
+	srqMaskLimit              = 1 << 1  // IBV_SRQ_LIMIT
+	qpMaskEnSQDNotify         = 1 << 2  // IBV_QP_EN_SQD_ASYNC_NOTIFY
+	gidTypeIB                 = 0       // IBV_GID_TYPE_IB
+	gidTypeRoCEv1             = 1       // IBV_GID_TYPE_ROCE_V1
+	gidTypeRoCEv2             = 2       // IBV_GID_TYPE_ROCE_V2
+	rdmaPSTCP                 = 0x0106  // RDMA_PS_TCP
+	rdmaMaxRespRes            = 0xff    // RDMA_MAX_RESP_RES
+	rdmaMaxInitDepth          = 0xff    // RDMA_MAX_INIT_DEPTH
+	rdmaOptionID              = 0       // RDMA_OPTION_ID
+	rdmaOptionTOS             = 0       // RDMA_OPTION_ID_TOS
+	rdmaOptionReuseAddr       = 1       // RDMA_OPTION_ID_REUSEADDR
+	rdmaOptionAFOnly          = 2       // RDMA_OPTION_ID_AFONLY
+	rdmaOptionAckTimeout      = 3       // RDMA_OPTION_ID_ACK_TIMEOUT
+	addrFamilyINET            = 2       // AF_INET
+	addrFamilyINET6           = 10      // AF_INET6
 )
 
 // The opcodes of send work requests, where they differ from verbs.WROpcode.

@@ -27,6 +27,7 @@ type qp struct {
 	postRecv uintptr
 	mem      *arena
 	failed   atomic.Bool // a request has failed: the QP is or was in ERR
+	extended bool        // made by the extended verbs
 	rts      atomic.Bool // the connection manager has established it; see known
 
 	ctl    sync.Mutex // Modify, Query, Close
@@ -190,38 +191,6 @@ func (q *qp) create() error {
 	return nil
 }
 
-// wantsEx says that the QP is made by the extended verbs, because ATOMIC_WRITE
-// can be posted to such a QP only. ibv_post_send serves it as well.
-func (q *qp) wantsEx() bool {
-	return q.init.Type == verbs.QPTypeRC && q.ctx.limits.attr.Caps&verbs.CapAtomicWrite != 0
-}
-
-// extend fills what only the extended verbs look at.
-func (in *cQPInitAttrEx) extend(pd uintptr) {
-	in.compMask = qpInitAttrPD | qpInitAttrSendOps
-	in.pd = pd
-	in.sendOpsFlags = qpExWithAtomicWrite
-}
-
-// make is ibv_create_qp.
-func (q *qp) make(in *cQPInitAttrEx) (uintptr, error) {
-	lib := q.ctx.lib
-	if q.wantsEx() {
-		in.extend(q.pd.handle)
-		fn := q.ctx.extended(unsafe.Offsetof(cVerbsContextTail{}.createQPEx))
-		r, errno := lib.callErrno(fn, q.ctx.handle, uintptr(unsafe.Pointer(in)))
-		if r == 0 {
-			return 0, failed("ibv_create_qp_ex", errno)
-		}
-		return r, nil
-	}
-	r, errno := lib.callErrno(lib.createQP, q.pd.handle, uintptr(unsafe.Pointer(in)))
-	if r == 0 {
-		return 0, failed("ibv_create_qp", errno)
-	}
-	return r, nil
-}
-
 // allocate makes the arrays that requests are built in.
 func (q *qp) allocate() (err error) {
 	c := &q.init.Cap
@@ -232,8 +201,8 @@ func (q *qp) allocate() (err error) {
 	if q.mem, err = newArena(q.ctx.lib, size); err != nil {
 		return err
 	}
-	caps := q.ctx.limits.attr.Caps
-	q.sends.init(q.mem, c, q.init.Type, caps)
+	q.sends.init(q.mem, c, q.init.Type, q.ctx.limits.attr.Caps)
+	q.sends.ops = q.init.SendOps
 	q.sendBad = &array[uintptr](q.mem, 1)[0]
 	q.sendArgs = [3]uintptr{q.handle, uintptr(unsafe.Pointer(&q.sends.wrs[0])), uintptr(unsafe.Pointer(q.sendBad))}
 	q.recvBad = &array[uintptr](q.mem, 1)[0]
@@ -242,8 +211,11 @@ func (q *qp) allocate() (err error) {
 		q.recvArgs = [3]uintptr{q.handle, uintptr(unsafe.Pointer(&q.recvs.wrs[0])), uintptr(unsafe.Pointer(q.recvBad))}
 	}
 	q.postSend, q.postRecv = q.ctx.ops().postSend, q.ctx.ops().postRecv
-	if q.wantsEx() {
+	if q.extended && q.sends.caps&verbs.CapAtomicWrite != 0 {
 		q.writer = newAtomicWriter(q, &array[uint64](q.mem, 1)[0])
+	}
+	if q.writer == nil {
+		q.sends.caps &^= verbs.CapAtomicWrite
 	}
 	return nil
 }

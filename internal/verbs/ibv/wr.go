@@ -48,6 +48,7 @@ type sendList struct {
 	sges   []cSGE
 	inline []byte
 	caps   verbs.DeviceCaps
+	ops    verbs.SendOps
 	typ    verbs.QPType
 	maxSGE int
 	maxInl int
@@ -162,6 +163,9 @@ func (l *sendList) check(wr *verbs.SendWR) error {
 	}
 	if need := needs[wr.Opcode]; l.caps&need != need {
 		return fmt.Errorf("%w: %v", verbs.ErrNotSupported, wr.Opcode)
+	}
+	if !l.ops.Has(wr.Opcode) {
+		return l.ops.Refuse(wr.Opcode) // the queue's entries may be too small for it
 	}
 	if wr.Flags&verbs.SendInline != 0 {
 		if len(wr.SGList) > 0 || len(wr.Inline) > l.maxInl || !mayInline(wr.Opcode) {

@@ -22,6 +22,7 @@ type qp struct {
 	num      uint32
 	typ      verbs.QPType
 	sigAll   bool
+	ops      verbs.SendOps
 	cap      verbs.QPCap
 	userData any
 	sendCQ   *cq
@@ -78,7 +79,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
 	}
 	wantRemoteFences()
-	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
+	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, ops: attr.SendOps, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
@@ -145,7 +146,7 @@ func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	attr.State = q.State()
 	attr.Cap = q.cap
 	init := verbs.QPInitAttr{
-		Type: q.Type(), SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Cap: q.cap, SigAll: q.sigAll, UserData: q.userData,
+		Type: q.Type(), SendCQ: q.sendCQ, RecvCQ: q.recvCQ, Cap: q.cap, SendOps: q.ops, SigAll: q.sigAll, UserData: q.userData,
 	}
 	if q.srq != nil {
 		init.SRQ = q.srq

@@ -106,7 +106,7 @@ func (q *qp) post(wr *verbs.SendWR) error {
 	if int(s.posted-s.freed.Load()) >= s.max {
 		return q.fullError()
 	}
-	if len(wr.SGList) > s.maxSGE || len(wr.Inline) > s.maxInline || wr.Opcode > verbs.WRAtomicWrite {
+	if len(wr.SGList) > s.maxSGE || len(wr.Inline) > s.maxInline || wr.Opcode > verbs.WRAtomicWrite || !q.ops.Has(wr.Opcode) {
 		return q.requestError(wr)
 	}
 	if inline := wr.Flags&verbs.SendInline != 0; inline && len(wr.SGList) > 0 || !inline && len(wr.Inline) > 0 {
@@ -237,6 +237,9 @@ func (q *qp) fullError() error {
 }
 
 func (q *qp) requestError(wr *verbs.SendWR) error {
+	if wr.Opcode <= verbs.WRAtomicWrite && !q.ops.Has(wr.Opcode) {
+		return q.ops.Refuse(wr.Opcode)
+	}
 	return fmt.Errorf("%w: %v with %d SGEs, %d bytes inline and flags %#x, where a request may have %d SGEs or, with SendInline, %d bytes",
 		verbs.ErrInvalid, wr.Opcode, len(wr.SGList), len(wr.Inline), uint8(wr.Flags), q.sq.maxSGE, q.sq.maxInline)
 }

@@ -111,6 +111,7 @@ var subjects = []struct {
 	{"State", testState},
 	{"PostState", testPostState},
 	{"Opcodes", testOpcodes},
+	{"SendOps", testSendOps},
 	{"Atomics", testAtomics},
 	{"Invalidate", testInvalidate},
 	{"Sizes", testSizes},

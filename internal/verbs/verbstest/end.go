@@ -19,6 +19,7 @@ type EndConfig struct {
 	Channel verbs.CompChannel
 	SRQ     verbs.SRQ
 	Cap     verbs.QPCap // 64 requests of 4 SGEs each way where zero
+	SendOps verbs.SendOps
 	SigAll  bool
 	MemSize int               // 64 KiB if 0
 	Access  verbs.AccessFlags // of the MR; everything if 0
@@ -118,7 +119,7 @@ func newEndWith(t testing.TB, ctx verbs.Context, cfg EndConfig, timeout time.Dur
 	}
 	attr := verbs.QPInitAttr{
 		Type: cfg.Type, SendCQ: e.SendCQ, RecvCQ: e.RecvCQ, SRQ: cfg.SRQ,
-		Cap: qpCap, SigAll: cfg.SigAll, UserData: e,
+		Cap: qpCap, SendOps: cfg.SendOps, SigAll: cfg.SigAll, UserData: e,
 	}
 	if attr.Type == 0 {
 		attr.Type = verbs.QPTypeRC
