@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -45,6 +46,9 @@ func (h *host) librariesErr() error {
 // has an address.
 func (h *host) checkDevice(d rdmanet.Device) (checks []check) {
 	t := topic{"device", d.Name}
+	if errors.Is(d.Err, cm.ErrNotSupported) {
+		return []check{t.note("", "carries no connections, the networks of TCP do without it: %s", oneLine(d.Err))}
+	}
 	if d.Err != nil {
 		checks = append(checks, t.fail(h.mendDevice(d), "%s", oneLine(d.Err)))
 	} else {

@@ -177,3 +177,15 @@ func TestBestAddr(t *testing.T) {
 		assert.Equal(t, want, bestAddr(from).String())
 	}
 }
+
+// EFA is such a device. Nothing is wrong with the machine.
+func TestDeviceWithoutRC(t *testing.T) {
+	d := rdmanet.Device{Name: "efa_0", Driver: "ibv", Err: fmt.Errorf("%w: the device has no RC QPs", cm.ErrNotSupported)}
+	h := fakeHost(withRoCE, d)
+	c := one(t, h.checkDevice(d))
+	assert.Equal(t, statusNote, c.Status)
+	assert.Contains(t, c.Detail, "carries no connections")
+	assert.Contains(t, c.Detail, "no RC QPs")
+	r := all(t, h)
+	assert.True(t, r.OK, "%v", r.Checks)
+}

@@ -108,20 +108,28 @@ func describe(lib *libibverbs, dev uintptr) *device {
 	}
 }
 
-// transportOf tells RoCE from InfiniBand by the link layer of the first port.
+// transportOf tells RoCE from InfiniBand by the link layer of the first port. Some
+// devices are neither, nor iWARP: EFA and usNIC have transports of their own.
 func transportOf(name string, nodeType int32) verbs.Transport {
-	if nodeType == nodeRNIC {
-		return verbs.TransportIWARP
-	}
 	layer, err := os.ReadFile(filepath.Join(sysfs, name, "ports/1/link_layer"))
+	if err != nil {
+		layer = nil
+	}
+	return transport(nodeType, strings.TrimSpace(string(layer)))
+}
+
+func transport(nodeType int32, linkLayer string) verbs.Transport {
 	switch {
-	case err != nil:
+	case nodeType == nodeRNIC:
+		return verbs.TransportIWARP
+	case nodeType != nodeCA:
 		return verbs.TransportUnknown
-	case strings.TrimSpace(string(layer)) == "Ethernet":
+	case linkLayer == "Ethernet":
 		return verbs.TransportRoCE
-	default:
+	case linkLayer == "InfiniBand":
 		return verbs.TransportIB
 	}
+	return verbs.TransportUnknown
 }
 
 // findDevice returns the device of a name.

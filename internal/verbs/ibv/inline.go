@@ -4,8 +4,10 @@ package ibv
 
 import (
 	"errors"
+	"fmt"
 	"sort"
 	"sync"
+	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -20,9 +22,9 @@ var inlineLimits struct {
 	byDevice map[string]int
 }
 
-// maxInlineData finds out how much inline data a QP may be made with, for which
-// verbs have no query: by making QPs. A small request is granted by every device
-// that grants a large one.
+// maxInlineData finds out how much inline data an RC QP may be made with, for which
+// verbs have no query: by making QPs. A small request is granted by every device that
+// grants a large one.
 func (c *devContext) maxInlineData() (int, error) {
 	inlineLimits.Lock()
 	defer inlineLimits.Unlock()
@@ -52,20 +54,31 @@ func (c *devContext) probeInline() (n int, err error) {
 	}
 	defer func() { err = errors.Join(err, completions.Close()) }()
 
-	try := func(inline int) error {
-		q, err := domain.(*pd).createQP(&verbs.QPInitAttr{
+	return largestInline(func(inline int) (int, error) {
+		attr := verbs.QPInitAttr{
 			Type: verbs.QPTypeRC, SendCQ: completions, RecvCQ: completions,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: inline},
-		}, nil)
-		if err != nil {
-			return err
 		}
-		return q.Close()
-	}
-	if err := try(0); err != nil {
+		q, err := domain.(*pd).createQP(&attr, nil)
+		if err != nil {
+			return 0, err
+		}
+		return attr.Cap.MaxInlineData, q.Close()
+	})
+}
+
+// largestInline is how much inline data is granted at most. make makes a QP with so much
+// and says how much it has got: providers refuse what is too much, or grant less (hns).
+func largestInline(make func(inline int) (int, error)) (int, error) {
+	if _, err := make(0); err != nil {
+		if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL) {
+			err = fmt.Errorf("%w: the device has no RC QPs, which connections are made of: %w", verbs.ErrNotSupported, err)
+		}
 		return 0, err
 	}
-	// The first that is refused; one above it was never granted.
-	refused := sort.Search(maxInlineTried, func(i int) bool { return try(i+1) != nil })
-	return refused, nil
+	// The first that is not granted; one above it never is.
+	return sort.Search(maxInlineTried, func(i int) bool {
+		got, err := make(i + 1)
+		return err != nil || got < i+1
+	}), nil
 }

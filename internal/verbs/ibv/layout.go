@@ -412,6 +412,7 @@ type cSockaddrIn6 struct {
 }
 
 const (
+	nodeCA   = 1 // IBV_NODE_CA
 	nodeRNIC = 4 // IBV_NODE_RNIC
 
 	atomicNone        = 0       // IBV_ATOMIC_NONE

@@ -401,6 +401,7 @@ func cmFacts() (all []fact) {
 // the driver hands on as they are.
 func constantFacts() []fact {
 	return []fact{
+		value("IBV_NODE_CA", nodeCA),
 		value("IBV_NODE_RNIC", nodeRNIC),
 		value("IBV_ATOMIC_NONE", atomicNone),
 		value("IBV_DEVICE_MEM_MGT_EXTENSIONS", deviceMemMgtExt),
