@@ -50,7 +50,7 @@ func spin(at *atomic.Int64, want int64) {
 		switch {
 		case alone:
 			runtime.Gosched()
-		case i%(1<<15) == 0:
+		case i%(1<<18) == 0:
 			time.Sleep(time.Microsecond)
 		}
 	}
