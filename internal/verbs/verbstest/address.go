@@ -72,12 +72,12 @@ type ConnAttr struct {
 }
 
 // DefaultConnAttr allows everything, waits for receives for ever and for an
-// acknowledgement half a second.
+// acknowledgement four seconds: so long may a busy machine take to bring up the peer.
 func DefaultConnAttr() ConnAttr {
 	return ConnAttr{
 		Access:      verbs.AccessLocalWrite | verbs.AccessRemote,
 		MinRNRTimer: 1,
-		Timeout:     14,
+		Timeout:     17, // 0.54 s, eight times
 		RetryCnt:    7,
 		RNRRetry:    7,
 	}

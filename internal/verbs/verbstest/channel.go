@@ -31,19 +31,22 @@ func isClosed(err error) bool {
 }
 
 // park starts a wait that never finds what it wants, and returns once it has
-// looked for it.
+// looked for it, or is over.
 func (d direction) park(e *env, ch verbs.CompChannel) <-chan error {
 	e.t.Helper()
 	errs := make(chan error, 1)
 	looked := make(chan struct{}, 1)
+	look := func() bool {
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return false
+	}
 	go func() {
-		errs <- d.wait(ch, func() bool {
-			select {
-			case looked <- struct{}{}:
-			default:
-			}
-			return false
-		})
+		err := d.wait(ch, look)
+		look() // it may not have come to it
+		errs <- err
 	}()
 	receive(e, looked)
 	return errs
@@ -120,14 +123,23 @@ func testChannel(t *testing.T, s *suite) {
 			// that passed does not spoil later waits.
 			ch := e.channel()
 			p := e.pair(PairConfig{B: EndConfig{Channel: ch}})
-			require.NoError(e.t, d.deadline(ch, time.Now().Add(e.cfg.Quiet)))
-			p.B.PostRecv(verbs.RecvWR{WRID: 1})
 			errs := make(chan error, 1)
-			go func() { errs <- d.waitFor(ch, p.B.RecvCQ, 1) }()
-			require.NoError(e.t, d.deadline(ch, time.Time{}))
-			e.quiet(p.A.SendCQ) // as long as the deadline would have taken
-			p.A.Post(sendWR(1, nil))
-			require.NoError(e.t, receive(e, errs))
+			for left := e.cfg.Quiet; ; left *= 2 {
+				limit := time.Now().Add(left)
+				require.NoError(e.t, d.deadline(ch, limit))
+				waiting := d.park(e, ch)
+				require.NoError(e.t, d.deadline(ch, time.Time{}))
+				if !time.Now().Before(limit) { // it may have passed: once more, with more time
+					require.NoError(e.t, d.deadline(ch, time.Unix(1, 0)))
+					require.ErrorIs(e.t, receive(e, waiting), os.ErrDeadlineExceeded)
+					continue
+				}
+				time.Sleep(time.Until(limit) + e.cfg.Quiet)
+				require.Empty(e.t, waiting, "the deadline that was taken back has passed")
+				require.NoError(e.t, d.deadline(ch, time.Unix(1, 0)))
+				require.ErrorIs(e.t, receive(e, waiting), os.ErrDeadlineExceeded)
+				break
+			}
 
 			require.NoError(e.t, d.deadline(ch, time.Unix(1, 0)))
 			require.ErrorIs(e.t, d.wait(ch, func() bool { return false }), os.ErrDeadlineExceeded)

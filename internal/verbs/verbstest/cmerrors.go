@@ -127,11 +127,11 @@ func testCMErrors(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "Timeout", func(e *env) {
-		// A server that never answers.
+		// A server that never answers. The request is with it well before that is plain.
 		l := e.listen()
 		c := e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
-		require.NoError(e.t, c.Connect(connParam(nil), 500*time.Millisecond))
+		require.NoError(e.t, c.Connect(connParam(nil), 2*time.Second))
 		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
 		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
 		require.NoError(e.t, srv.Close())

@@ -28,7 +28,7 @@ type Config struct {
 	// tests of peer death out.
 	Peer func(t testing.TB) *exec.Cmd
 
-	// Timeout bounds every wait for something that must happen; 0 is ten seconds.
+	// Timeout bounds every wait for something that must happen; 0 is thirty seconds.
 	Timeout time.Duration
 	// Quiet is how long the suite watches for something that must not happen; 0
 	// is thirty milliseconds.
@@ -95,7 +95,7 @@ func Run(t *testing.T, cfg Config) {
 	t.Run("Leaks", func(t *testing.T) { before.requireNoMore(t, cfg.Timeout) })
 }
 
-const defaultTimeout = 10 * time.Second
+const defaultTimeout = 30 * time.Second
 
 // subjects are the chapters of the suite, in the order in which they build on
 // each other.

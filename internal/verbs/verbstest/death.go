@@ -16,7 +16,7 @@ func testDeath(t *testing.T, s *suite) {
 		t.Skip("Config.Peer is nil: no second process to kill")
 	}
 	conn := DefaultConnAttr()
-	conn.Timeout, conn.RetryCnt = 12, 3 // 17 ms, four times
+	conn.Timeout, conn.RetryCnt = 16, 3 // 0.27 s, four times
 	cfg := EndConfig{Conn: &conn}
 
 	// untilFailure posts WRITEs to the dead until one fails. A few may still seem to

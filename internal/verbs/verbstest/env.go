@@ -173,14 +173,16 @@ func ofQP(qp verbs.QP) func(verbs.AsyncEvent) bool {
 	return func(ev verbs.AsyncEvent) bool { return ev.QP == qp }
 }
 
-// quiet requires that the CQ stays empty for a while.
-func (e *env) quiet(cq verbs.CQ) {
+// quiet requires that the CQs stay empty for a while.
+func (e *env) quiet(cqs ...verbs.CQ) {
 	e.t.Helper()
 	var wc [1]verbs.WC
 	for end := time.Now().Add(e.cfg.Quiet); time.Now().Before(end); pause(1 << 10) {
-		n, err := cq.Poll(wc[:])
-		require.NoError(e.t, err)
-		require.Zero(e.t, n, "unexpected completion %+v", wc[0])
+		for _, cq := range cqs {
+			n, err := cq.Poll(wc[:])
+			require.NoError(e.t, err)
+			require.Zero(e.t, n, "unexpected completion %+v", wc[0])
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ func testOverrun(t *testing.T, s *suite) {
 		n := cq.Cap() + 1
 		caps := verbs.QPCap{MaxSendWR: n, MaxRecvWR: n}
 		conn := DefaultConnAttr()
-		conn.RetryCnt = 3 // nobody may answer the last one
+		conn.Timeout, conn.RetryCnt = 16, 3 // nobody may answer the last one
 		p := e.pair(PairConfig{A: EndConfig{Cap: caps, Conn: &conn}, B: EndConfig{Cap: caps, RecvCQ: cq}})
 		for i := range n {
 			p.B.PostRecv(verbs.RecvWR{WRID: uint64(i)})

@@ -10,7 +10,7 @@ import (
 // PairConfig says how a Pair is made. The zero value is complete.
 type PairConfig struct {
 	A, B EndConfig
-	// Timeout bounds the waits of the Ends; 0 is ten seconds.
+	// Timeout bounds the waits of the Ends; 0 is thirty seconds.
 	Timeout time.Duration
 }
 

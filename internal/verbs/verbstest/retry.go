@@ -13,6 +13,9 @@ import (
 func testRetry(t *testing.T, s *suite) {
 	short := DefaultConnAttr()
 	short.Timeout, short.RetryCnt = 10, 2 // 4.2 ms, three times
+	// Long enough for a peer that is there to answer on a busy machine.
+	enough := DefaultConnAttr()
+	enough.Timeout, enough.RetryCnt = 16, 3 // 0.27 s, four times
 
 	fails := func(e *env, a *End) {
 		e.t.Helper()
@@ -74,7 +77,7 @@ func testRetry(t *testing.T, s *suite) {
 		s.run(t, name, func(e *env) {
 			// A connection that worked loses its peer. A device that notices by
 			// itself may flush what it has not tried.
-			p := e.pair(PairConfig{A: EndConfig{Conn: &short}})
+			p := e.pair(PairConfig{A: EndConfig{Conn: &enough}})
 			exchange(e.t, p)
 			before := append([]byte(nil), p.B.Mem[:64]...)
 			p.A.Recv(300, 0, 8)

@@ -24,8 +24,7 @@ func testSQD(t *testing.T, s *suite) {
 		before := append([]byte(nil), p.B.Mem[5000:5100]...)
 		p.B.Recv(1, 6000, 100)
 		p.A.Post(writeWR(11, p.A.SGL(0, 100), p.B, 5000), sendWR(12, p.A.SGL(0, 100)), readWR(13, p.A.SGL(3000, 8), p.B, 0))
-		e.quiet(p.A.SendCQ)
-		e.quiet(p.B.RecvCQ)
+		e.quiet(p.A.SendCQ, p.B.RecvCQ)
 		sameBytes(e.t, before, p.B.Mem[5000:5100])
 
 		// The receive side works meanwhile, also as a target.
@@ -58,8 +57,7 @@ func testSQD(t *testing.T, s *suite) {
 		begun, err := p.B.RecvCQ.Poll(wc[:])
 		require.NoError(e.t, err)
 		if begun == 0 {
-			e.quiet(p.B.RecvCQ)
-			e.quiet(p.A.SendCQ)
+			e.quiet(p.B.RecvCQ, p.A.SendCQ)
 		}
 		require.NoError(e.t, p.A.QP.Modify(&rts, verbs.QPMaskState))
 		if begun == 0 {
