@@ -99,7 +99,7 @@ func connPair(m testing.TB) (client, server *rdmanet.Conn) {
 		_ = c.Close()
 		_ = s.Close()
 		// What is torn down later must not be taken for the next one's.
-		for began := time.Now(); rdmanet.MemoryInUse() > before && time.Since(began) < time.Second; {
+		for began := time.Now(); rdmanet.MemoryInUse() > before && time.Since(began) < 30*time.Second; {
 			time.Sleep(time.Millisecond)
 		}
 	})

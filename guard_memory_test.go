@@ -114,7 +114,7 @@ func TestGuardIdle(t *testing.T) {
 	}
 	// A connection is idle when nothing has come for a moment.
 	used := open(n).minus(before)
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && slices.ContainsFunc(bounds(used), func(b bound) bool { return b.used > b.bound }); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && slices.ContainsFunc(bounds(used), func(b bound) bool { return b.used > b.bound }); {
 		now, err := both.measure()
 		require.NoError(t, err)
 		used = now.minus(before)

@@ -150,7 +150,7 @@ func ipv6Of(t *testing.T, device string, local netip.Addr) netip.Addr {
 		require.Eventually(t, func() bool {
 			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
 			return err == nil && c.Close() == nil
-		}, 10*time.Second, 20*time.Millisecond, "%v", a)
+		}, talkPatience, 20*time.Millisecond, "%v", a)
 		return a
 	}
 	return netip.Addr{}

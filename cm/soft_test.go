@@ -73,7 +73,7 @@ func (s *side) close() {
 
 func get(t *testing.T, ec *EventChannel, want EventType) *Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), talkPatience)
 	defer cancel()
 	ev, err := ec.GetEvent(ctx)
 	require.NoError(t, err)
@@ -205,7 +205,7 @@ func testNobodyListens(t *testing.T, addr, device string) {
 func TestSoftConnectTimeout(t *testing.T) {
 	_, lec, local := listenSoft(t, "127.0.0.1", Options{})
 	client, cec := dialSoft(t, local, Options{})
-	require.NoError(t, client.id.Connect(nil, 500*time.Millisecond))
+	require.NoError(t, client.id.Connect(nil, time.Second))
 	ev := get(t, cec, Unreachable)
 	require.ErrorIs(t, ev.Err, ErrUnreachable)
 	require.True(t, isTimeout(ev.Err), "%v", ev.Err)
@@ -240,7 +240,7 @@ func TestSoftListenerCloses(t *testing.T) {
 	req := get(t, lec, ConnectRequest)
 	require.NoError(t, l.Close())
 	require.NoError(t, req.ID.Close())
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), talkPatience)
 	defer cancel()
 	ev, err := cec.GetEvent(ctx)
 	require.NoError(t, err)

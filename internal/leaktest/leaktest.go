@@ -23,9 +23,9 @@ type Snapshot struct {
 func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines(), Mappings()} }
 
 // Wait returns a text about all that has come since the snapshot and stays, "" if
-// there is nothing. It waits two seconds for what is torn down in the background.
+// there is nothing. It waits half a minute for what is torn down in the background.
 // more, which may be nil, tells of leaks of other kinds.
-func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(100, more) }
+func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(1500, more) }
 
 func (s Snapshot) wait(rounds int, more func() string) (leaked string) {
 	for range rounds {

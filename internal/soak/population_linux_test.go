@@ -17,7 +17,7 @@ import (
 
 // How long things may take, on a host that is so many times slower than a common one.
 var (
-	patience = slowly(5 * time.Second)
+	patience = slowly(30 * time.Second)
 	lifetime = slowly(2 * time.Minute)
 )
 

@@ -43,7 +43,7 @@ func (x *testID) next(want verbs.CMEventType) verbs.CMEvent {
 			}
 			require.Equal(x.t, want, ev.Type, "%v: %v", ev.Type, ev.Err)
 			return ev
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			x.t.Fatalf("no %v", want)
 		}
 	}

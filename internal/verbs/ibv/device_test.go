@@ -128,7 +128,7 @@ func TestUD(t *testing.T) {
 			got[w.WRID] = w
 		}
 		return len(got) == 2
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	assert.Equal(t, verbs.WCSuccess, got[2].Status)
 	wc := got[1]
 	assert.Equal(t, verbs.WCSuccess, wc.Status)

@@ -45,7 +45,7 @@ func shortLived(t *testing.T) (name string, addr netip.Addr) {
 	require.Eventually(t, func() bool {
 		_, err := findDevice("rxegone")
 		return err == nil
-	}, 5*time.Second, 100*time.Millisecond)
+	}, 30*time.Second, 100*time.Millisecond)
 	return "rxegone", netip.MustParseAddr("198.18.0.1")
 }
 
