@@ -205,12 +205,12 @@ func TestChecksumEachBit(t *testing.T) {
 func TestChecksumWaitsForRoom(t *testing.T) {
 	p, victim := dialledVictim(t, flavour{}, greets(cm.FeatureChecksum|cm.FeatureWantChecksum))
 	n := 0
-	for try := 0; victim.send.SentBytes() < wireRing && try < tries; try++ { // again if the machine was busy that long
-		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(soon/10)))
+	again(t, "Write", func() bool { return victim.send.SentBytes() >= wireRing }, func() {
+		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
 		m, err := victim.Write(make([]byte, 2*wireRing))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		n += m
-	}
+	})
 	require.EqualValues(t, n, victim.Stats().BytesWritten)
 	sent, messages := victim.send.SentBytes(), uint32(victim.Stats().MessagesSent)
 	require.EqualValues(t, wireRing, sent)
@@ -224,12 +224,12 @@ func TestChecksumWaitsForRoom(t *testing.T) {
 		require.Equal(t, free == 16, victim.tryWrite(), "%d bytes are free", free)
 	}
 	n = 0
-	for try := 0; n == 0 && try < tries; try++ {
+	again(t, "Write", func() bool { return n != 0 }, func() {
 		var err error
-		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(soon/10)))
+		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
 		n, err = victim.Write(make([]byte, 9))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	}
+	})
 	require.Equal(t, 8, n)
 }
 

@@ -10,37 +10,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	// slack is how late a deadline may fire. A machine with other things to do may
-	// take longer than that, but not time and again.
-	slack = 5 * time.Millisecond
-	tries = 20
-)
+// slack is how late a deadline may fire on a machine with nothing else to do.
+const slack = 5 * time.Millisecond
 
-// requireTimeout checks that a call ended with its deadline at and not before, and
+// requireTimeoutAt checks that a call ended with its deadline at and not before, and
 // tells how late it was.
 func requireTimeoutAt(t *testing.T, err error, at time.Time) (late time.Duration) {
 	t.Helper()
 	now := time.Now()
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.False(t, now.Before(at), "%v too early", at.Sub(now))
-	require.Less(t, now.Sub(at), patience)
 	return now.Sub(at)
 }
 
-// requireInTime checks that a call with a deadline so far away ends in time.
-func requireInTime(t *testing.T, d time.Duration, set func(time.Time) error, call func() error) {
+// requireFires checks that a call with a deadline so far away ends with it.
+func requireFires(t *testing.T, what string, d time.Duration, set func(time.Time) error, call func() error) {
 	t.Helper()
-	best := time.Hour
-	for i := 0; i < tries && best > slack; i++ {
-		at := time.Now().Add(d)
-		require.NoError(t, set(at))
-		best = min(best, requireTimeoutAt(t, call(), at))
-	}
-	require.LessOrEqual(t, best, slack)
+	within(t, lasting, what, func() {
+		fastest(t, 20, what, slack, func() time.Duration {
+			at := time.Now().Add(d)
+			require.NoError(t, set(at))
+			return requireTimeoutAt(t, call(), at)
+		})
+	})
 }
 
-func TestDeadlinesFireInTime(t *testing.T) {
+func TestDeadlinesFire(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)
 		calls := []struct {
@@ -68,19 +63,19 @@ func TestDeadlinesFireInTime(t *testing.T) {
 		}
 		for _, c := range calls {
 			for _, d := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
-				requireInTime(t, d, c.set, c.call)
+				requireFires(t, c.name, d, c.set, c.call)
 			}
 			require.NoError(t, c.set(time.Time{}))
 		}
 	})
 }
 
-func TestAcceptDeadlineFiresInTime(t *testing.T) {
+func TestAcceptDeadlineFires(t *testing.T) {
 	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
 	for _, d := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
-		requireInTime(t, d, l.(*Listener).SetDeadline, func() error { _, err := l.Accept(); return err })
+		requireFires(t, "Accept", d, l.(*Listener).SetDeadline, func() error { _, err := l.Accept(); return err })
 	}
 }
 
@@ -144,7 +139,7 @@ func TestDeadlineWhileTrafficFlows(t *testing.T) {
 		wg.Go(func() {
 			b := make([]byte, 64)
 			for range rounds {
-				if !assert.NoError(t, server.SetReadDeadline(time.Now().Add(10*time.Second))) {
+				if !assert.NoError(t, server.SetReadDeadline(time.Now().Add(patience))) {
 					return
 				}
 				n, err := server.Read(b)
@@ -158,7 +153,7 @@ func TestDeadlineWhileTrafficFlows(t *testing.T) {
 		})
 		b := make([]byte, 8)
 		for range rounds {
-			require.NoError(t, client.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, client.SetDeadline(time.Now().Add(patience)))
 			_, err := client.Write(b)
 			require.NoError(t, err)
 			readFull(t, client, len(b))

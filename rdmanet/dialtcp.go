@@ -32,7 +32,7 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 		}
 		return conn, nil
 	}
-	conn, reason, err := race(ctx, rdmaHeadStart, overRDMA, overTCP)
+	conn, reason, err := race(ctx, headStart, overRDMA, overTCP)
 	if err == nil && reason != nil {
 		for _, dst := range promising.addrs {
 			unreached.remember(d.destination(p.src, dst), reason, lasts(reason, d.retryRDMA()))

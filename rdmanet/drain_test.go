@@ -12,11 +12,13 @@ import (
 // promptly fails the test if the teardown of a closed Conn waits for the drain's limit.
 func promptly(t *testing.T, c *Conn) {
 	t.Helper()
+	began := time.Now()
 	select {
 	case <-c.torn:
-	case <-time.After(defaultDrain / 4):
+	case <-time.After(defaultDrain * 3 / 4):
 		t.Fatal("the connection lingers")
 	}
+	promise(t, "the teardown", time.Since(began), defaultDrain/4)
 }
 
 // takeSlots leaves no slot for any message.

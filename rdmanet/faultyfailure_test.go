@@ -477,7 +477,7 @@ func testFaultyEvent(t *testing.T, dialer bool, fault func(*verbs.CMEvent) bool,
 	case os.ErrDeadlineExceeded: // an event is lost, so only the time ends the dial
 		d.Timeout = soon / 5
 	case nil: // likewise at the listener
-		lc.HandshakeTimeout, d.Timeout = soon/4, soon/2
+		lc.HandshakeTimeout, d.Timeout = soon, 2*soon // of which the next client has as much
 	}
 	lc.Device, d.Device = "soft0", "soft0"
 	if dialer {

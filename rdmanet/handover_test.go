@@ -254,7 +254,7 @@ func TestHandOverKeepsWhoWaits(t *testing.T) {
 	requireOpError(t, err, "accept", []string{"tcp"}, net.ErrClosed)
 
 	// Where nobody accepts they are reset.
-	b.lc.HandshakeTimeout = soon / 2
+	b.lc.HandshakeTimeout = soon
 	l = b.newListener(t)
 	c, err = b.dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)

@@ -27,16 +27,16 @@ func TestHostileFlood(t *testing.T) {
 				for round := 0; round < 5 || received() <= 2*wireDepth; round++ {
 					require.Less(t, time.Since(began), patience, "this is no flood")
 					require.NoError(t, victim.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
-					within(t, soon, "Read", func() {
+					inTime(t, soon, "Read", func() {
 						_, err := victim.Read(make([]byte, 1))
 						assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 					})
-					within(t, soon, "Write", func() {
+					inTime(t, soon, "Write", func() {
 						_, err := victim.Write([]byte("hello"))
 						assert.NoError(t, err)
 					})
 				}
-				within(t, soon, "Close", func() { requireClosed(t, victim) })
+				inTime(t, soon, "Close", func() { requireClosed(t, victim) })
 				close(stop)
 				require.NoError(t, <-flooded)
 			})

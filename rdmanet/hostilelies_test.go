@@ -28,9 +28,15 @@ func dataLies() []lie {
 		{name: "data longer than any ring", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
 			p.data(1<<27 - 1)
 		}},
-		{name: "data longer than the free space", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
+		{name: "data longer than the free space", want: ErrProtocol, tell: func(t *testing.T, p *wirePeer, v *Conn) {
 			p.data(p.victim.Size - 1)
 			p.data(2)
+			// Of a victim that had read before the second came it would not be a lie.
+			within(t, patience, "the second message", func() {
+				for !v.has(flagFailed) {
+					look(v)
+				}
+			})
 		}},
 		{name: "data of length zero", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, _ *Conn) {
 			p.data(0)

@@ -28,6 +28,16 @@ func requireDialError(t testing.TB, d dialled, want error) {
 	require.NotNil(t, op.Addr)
 }
 
+// isClosed reports whether done is closed.
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 // TestHostileListenerAnswers has listeners that do something else than to accept.
 func TestHostileListenerAnswers(t *testing.T) {
 	refusal := func(code cm.RefusalCode, text string) []byte {
@@ -73,12 +83,17 @@ func TestHostileListenerAnswers(t *testing.T) {
 		})
 		t.Run("never answers", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
+			at := p.listen()
+			asked := make(chan struct{})
+			go func() { defer close(asked); p.request() }()
 			fl := fl
-			fl.dialer.Timeout = soon / 4 // its request is there by then
-			c, err := fl.dialer.dial(context.Background(), "rdma", p.listen().String())
-			requireDialError(t, dialled{c, err}, os.ErrDeadlineExceeded)
-			require.True(t, err.(net.Error).Timeout())
-			p.request() // of a dialer that has left
+			fl.dialer.Timeout = slowly(50 * time.Millisecond)
+			again(t, "the request", func() bool { return isClosed(asked) }, func() {
+				c, err := fl.dialer.dial(context.Background(), "rdma", at.String())
+				requireDialError(t, dialled{c, err}, os.ErrDeadlineExceeded)
+				require.True(t, err.(net.Error).Timeout())
+				fl.dialer.Timeout *= 2 // for its request to be there by then
+			})
 		})
 		t.Run("never answers, and the dialer is cancelled", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})

@@ -31,7 +31,7 @@ func TestHostileRing(t *testing.T) {
 						return b
 					}})
 					buf, err := make([]byte, 64<<10), error(nil)
-					within(t, soon, "Write", func() {
+					inTime(t, soon, "Write", func() {
 						for range 64 {
 							if _, err = victim.Write(buf); err != nil {
 								return

@@ -97,6 +97,10 @@ func overNetwork(c *Conn) { c.ep.sameHost = false }
 // quick is a keepalive that gives up after 140 ms.
 var quick = net.KeepAliveConfig{Enable: true, Idle: 60 * time.Millisecond, Interval: 20 * time.Millisecond, Count: 4}
 
+// patientKeepAlive asks as soon as quick does, and waits for the answer for as long as a busy
+// machine may take.
+var patientKeepAlive = net.KeepAliveConfig{Enable: true, Idle: quick.Idle, Interval: quick.Interval, Count: int(patience / quick.Interval)}
+
 // A blackHole takes requests and never completes them.
 type blackHole struct {
 	verbs.QP
@@ -148,7 +152,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Run("a peer that answers lives on", func(t *testing.T) {
 			client, server := fl.pair(t)
 			overNetwork(client)
-			require.NoError(t, client.SetKeepAliveConfig(quick))
+			require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 			// Nobody at the peer's end is in a call: its device answers.
 			require.Eventually(t, func() bool { return client.Stats().KeepAlivesSent > 5 }, patience, time.Millisecond)
 			_, err := client.Write([]byte("alive"))
@@ -158,7 +162,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Run("it can be turned off", func(t *testing.T) {
 			client, _ := fl.pair(t)
 			overNetwork(client)
-			require.NoError(t, client.SetKeepAliveConfig(quick))
+			require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 			require.NoError(t, client.SetKeepAlive(false))
 			before := client.Stats().KeepAlivesSent
 			require.NoError(t, client.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
@@ -173,12 +177,12 @@ func TestKeepAlive(t *testing.T) {
 // been acknowledged, so only a question tells whether the peer is still there.
 func TestPersist(t *testing.T) {
 	// full is a connection whose ring is full, and what becomes of a Write that waits.
-	full := func(t *testing.T, fl flavour) (client, server *Conn, written chan error) {
+	full := func(t *testing.T, fl flavour, config net.KeepAliveConfig) (client, server *Conn, written chan error) {
 		client, server = fl.pair(t)
 		overNetwork(client)
 		require.NoError(t, client.SetKeepAlive(false))
 		client.keepAlive.mu.Lock()
-		client.keepAlive.persist = quick
+		client.keepAlive.persist = config
 		client.keepAlive.mu.Unlock()
 		written = make(chan error, 1)
 		go func() {
@@ -190,7 +194,7 @@ func TestPersist(t *testing.T) {
 	}
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		t.Run("a black hole is noticed", func(t *testing.T) {
-			client, _, written := full(t, fl)
+			client, _, written := full(t, fl, quick)
 			throughBlackHole(client).on.Store(true)
 			within(t, patience, "Write", func() {
 				err := <-written
@@ -199,7 +203,7 @@ func TestPersist(t *testing.T) {
 			})
 		})
 		t.Run("a peer that does not read lives on", func(t *testing.T) {
-			client, server, written := full(t, fl)
+			client, server, written := full(t, fl, patientKeepAlive)
 			asked := func() uint64 { return client.Stats().KeepAlivesSent }
 			require.Eventually(t, func() bool { return asked() > 5 }, patience, time.Millisecond)
 			require.Empty(t, written)
@@ -282,7 +286,7 @@ func TestKeepAliveHearsFailures(t *testing.T) {
 			client.tx.Lock()
 			client.sq.cq = &failingCQ{CQ: client.sq.cq, status: status}
 			client.tx.Unlock()
-			require.NoError(t, client.SetKeepAliveConfig(quick))
+			require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 			within(t, patience, "Read", func() {
 				_, err := client.Read(make([]byte, 1))
 				require.ErrorIs(t, err, want)
@@ -302,7 +306,7 @@ func TestKeepAliveHearsOfLeaving(t *testing.T) {
 	client.ep.recvCQ = silentCQ{client.ep.recvCQ}
 	client.rx.Unlock()
 	client.event(&cm.Event{Type: cm.Disconnected})
-	require.NoError(t, client.SetKeepAliveConfig(quick))
+	require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 	within(t, patience, "Read", func() {
 		_, err := client.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireReset waits for the error of a call and sees that it came within a second.
+// requireReset waits for the error of a call, which is promised within a second.
 func requireReset(t testing.TB, what string, done <-chan error) {
 	t.Helper()
 	var err error
-	within(t, soon, what+" after the kill", func() { err = <-done })
+	inTime(t, soon, what+" after the kill", func() { err = <-done })
 	require.ErrorIs(t, err, syscall.ECONNRESET, what)
 	var op *net.OpError
 	require.ErrorAs(t, err, &op)
@@ -120,7 +120,7 @@ func TestTwoProcessKillWriter(t *testing.T) {
 }
 
 // TestTwoProcessKillListener kills a listener with connections that nobody has
-// accepted, and dialers that wait for a place among them. All of them fail in time, and
+// accepted, and dialers that wait for a place among them. All of them fail, and
 // the next listener has the address at once.
 func TestTwoProcessKillListener(t *testing.T) {
 	const backlog, dialers = 2, 6
@@ -168,7 +168,7 @@ func TestTwoProcessKillListener(t *testing.T) {
 			select {
 			case end := <-ends:
 				require.NoError(t, isDeath(end), "%s", end.what)
-				require.LessOrEqual(t, end.at.Sub(death), goneWithin()+stood.total(), end.what)
+				promise(t, end.what, end.at.Sub(death)-stood.total(), goneWithin())
 			case <-time.After(patience):
 				t.Fatal("a call waits for a process that is dead")
 			}

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runRole(role))
 	}
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dialNoNames}
+	headStart = lasting
 	openDevices()
 	before := leaktest.Take()
 	objects, err := verbstest.KernelObjects()

@@ -48,11 +48,11 @@ const loopbackAddr = "127.0.0.1:0"
 // is emulated.
 const slowVar = "RDMANET_TEST_SLOW"
 
-// How long things may take: those that are promised within a second, those that happen
-// at once, and those that last.
+// soon is how much time things have that are promised within a second: see promise.
+// What has not happened after patience, or lasting where there is much to do, never will.
 var (
 	soon     = slowly(time.Second)
-	patience = slowly(5 * time.Second)
+	patience = max(30*time.Second, slowly(5*time.Second))
 	lasting  = slowly(time.Minute)
 )
 
@@ -141,7 +141,7 @@ func pair(t testing.TB) (client, server *Conn) {
 	return flavour{}.pair(t)
 }
 
-// within fails the test if f takes longer than is ever right.
+// within fails the test if f hangs.
 func within(t testing.TB, d time.Duration, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -156,6 +156,15 @@ func within(t testing.TB, d time.Duration, what string, f func()) {
 		}
 	}
 	t.Fatalf("%s did not return within %v", what, d)
+}
+
+// again repeats f until done, as calls that their deadline may end before they have come
+// to anything.
+func again(t testing.TB, what string, done func() bool, f func()) {
+	t.Helper()
+	for began := time.Now(); !done(); f() {
+		require.Less(t, time.Since(began), patience, "%s comes to nothing", what)
+	}
 }
 
 // readFull reads n bytes.

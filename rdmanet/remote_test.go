@@ -54,7 +54,7 @@ func startRemote(t testing.TB) *remote {
 		_ = in.Close() // it answers what is asked already, and ends
 		patient := lasting
 		if t.Failed() {
-			patient = soon // it may still be busy with what nobody waits for
+			patient = patience / 3 // it may still be busy with what nobody waits for
 		}
 		hung := time.AfterFunc(patient, func() { _ = r.cmd.Process.Signal(syscall.SIGABRT) })
 		err := r.cmd.Wait()

@@ -53,14 +53,23 @@ func instant(word string) time.Time {
 	return time.Now().Add(duration(word))
 }
 
+// deadline is instant for a deadline, and remembers when one was set that is near.
+func (w *world) deadline(word string) time.Time {
+	at := instant(word)
+	if now := time.Now(); at.After(now) && at.Before(now.Add(time.Minute)) {
+		w.timed = now
+	}
+	return at
+}
+
 // scriptDeadline sets that of a connection or of a listener.
 func scriptDeadline(w *world, a []string) (string, error) {
 	if c := w.conn(a[0]); c != nil {
-		return "", c.SetDeadline(instant(a[1]))
+		return "", c.SetDeadline(w.deadline(a[1]))
 	}
-	return "", w.listener(a[0]).(interface{ SetDeadline(time.Time) error }).SetDeadline(instant(a[1]))
+	return "", w.listener(a[0]).(interface{ SetDeadline(time.Time) error }).SetDeadline(w.deadline(a[1]))
 }
 
 func scriptHalfDeadline(set func(net.Conn, time.Time) error) verb {
-	return func(w *world, a []string) (string, error) { return "", set(w.conn(a[0]), instant(a[1])) }
+	return func(w *world, a []string) (string, error) { return "", set(w.conn(a[0]), w.deadline(a[1])) }
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ var scriptVerbs = map[string]verb{
 	"closewrite": func(w *world, a []string) (string, error) { return "", w.tcpLike(a[0]).CloseWrite() },
 	"close":      scriptClose,
 	"pause":      scriptPause,
+	"ontime":     scriptOnTime,
 	"arrived":    scriptArrived,
 }
 
@@ -211,9 +213,39 @@ func (c *Conn) heardOf(n uint64) bool {
 	return c.recv.ReceivedBytes() >= n
 }
 
-// scriptPause lets time pass where the passing of time is what is tested, or for a
-// call to get to where it waits.
-func scriptPause(_ *world, a []string) (string, error) {
+// scriptPause lets time pass where the passing of time is what is tested, and calls in the
+// background get to where they wait.
+func scriptPause(w *world, a []string) (string, error) {
 	time.Sleep(slowly(duration(a[0])))
+	for still := 0; still < 3; { // a Write waits several times before it does for good
+		if !callsWait() {
+			still = -1
+		}
+		still++
+		time.Sleep(time.Millisecond)
+	}
+	return "", nil
+}
+
+// callsWait reports whether all steps but the caller's wait for something.
+func callsWait() bool {
+	buf := make([]byte, 1<<20)
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	for _, stack := range stacks[1:] { // the first is the caller's
+		if !strings.Contains(stack, ".(*world).do(") {
+			continue
+		}
+		_, state, _ := strings.Cut(stack, "[")
+		if !strings.HasPrefix(state, "IO wait") && !strings.HasPrefix(state, "select") && !strings.HasPrefix(state, "chan receive") {
+			return false
+		}
+	}
+	return true
+}
+
+// scriptOnTime is where a script must have come so soon after it has set a deadline in the
+// future, for what follows to mean anything. If not, the script is run again.
+func scriptOnTime(w *world, a []string) (string, error) {
+	w.late = time.Since(w.timed) > duration(a[0])
 	return "", nil
 }

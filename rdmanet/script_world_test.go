@@ -88,6 +88,9 @@ type world struct {
 	listeners map[string]net.Listener
 	addrs     map[string]string // of listeners, also of closed ones
 	counts    map[string]int64
+
+	timed time.Time // when a deadline in the future was set last
+	late  bool      // see scriptOnTime; of the step that runs
 }
 
 func newWorld(t *testing.T, tr transport) *world {
