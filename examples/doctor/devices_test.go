@@ -180,7 +180,7 @@ func TestBestAddr(t *testing.T) {
 
 // EFA is such a device. Nothing is wrong with the machine.
 func TestDeviceWithoutRC(t *testing.T) {
-	d := rdmanet.Device{Name: "efa_0", Driver: "ibv", Err: fmt.Errorf("%w: the device has no RC QPs", cm.ErrNotSupported)}
+	d := rdmanet.Device{Name: "rxe0", Driver: "ibv", Err: fmt.Errorf("%w: the device has no RC QPs", cm.ErrNotSupported)}
 	h := fakeHost(withRoCE, d)
 	c := one(t, h.checkDevice(d))
 	assert.Equal(t, statusNote, c.Status)
