@@ -30,7 +30,7 @@ func (p *pd) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	}
 	var c cAHAttr
 	fillAH(&c, attr)
-	r, errno := p.ctx.lib.callErrno(p.ctx.lib.createAH, p.handle, uintptr(unsafe.Pointer(&c)))
+	r, errno := p.ctx.makes(p.ctx.lib.createAH, p.handle, uintptr(unsafe.Pointer(&c)))
 	if r == 0 {
 		p.release()
 		return nil, failed("ibv_create_ah", errno)
@@ -50,7 +50,7 @@ func (a *ah) Close() error {
 	if handle == 0 {
 		return verbs.ErrClosed
 	}
-	if err := returned("ibv_destroy_ah", callInt(a.pd.ctx.lib.destroyAH, handle)); err != nil {
+	if err := returned("ibv_destroy_ah", a.pd.ctx.ends(a.pd.ctx.lib.destroyAH, handle)); err != nil {
 		a.handle.Store(handle)
 		return err
 	}

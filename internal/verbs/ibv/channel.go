@@ -43,7 +43,7 @@ type eventOut struct {
 }
 
 func newChannel(ctx *devContext) (_ *compChannel, err error) {
-	r, errno := ctx.lib.callErrno(ctx.lib.createCompChannel, ctx.handle)
+	r, errno := ctx.makes(ctx.lib.createCompChannel, ctx.handle)
 	if r == 0 {
 		return nil, failed("ibv_create_comp_channel", errno)
 	}
@@ -71,7 +71,7 @@ func newChannel(ctx *devContext) (_ *compChannel, err error) {
 // destroy gives everything back that newChannel has got.
 func (ch *compChannel) destroy() error {
 	err := errors.Join(ch.rd.close(), ch.wr.close())
-	err = errors.Join(err, returned("ibv_destroy_comp_channel", callInt(ch.ctx.lib.destroyCompChannel, ch.handle)))
+	err = errors.Join(err, returned("ibv_destroy_comp_channel", ch.ctx.ends(ch.ctx.lib.destroyCompChannel, ch.handle)))
 	if ch.mem != nil {
 		ch.mem.free()
 	}

@@ -18,24 +18,27 @@ import (
 // The connection manager: cm.go is the event channel, cmid.go the id and its
 // life, cmresolve.go how it gets its addresses, cmlisten.go a listener,
 // cmconnect.go the exchange, cmevent.go what the events do, route.go which device
-// leads where.
+// leads where, cmqp.go the QP of an id.
 
 // cmChannel is the one rdma_event_channel of the process, with one goroutine,
-// parked in the network poller, that reads it. It is never closed.
+// parked in the network poller, that reads it. It is never closed. What an event brings
+// about is done by workers, for each id in order: the reader waits for nothing.
 type cmChannel struct {
 	verbs  *libibverbs
 	lib    *librdmacm
 	handle uintptr // struct rdma_event_channel
 
-	// calls is held while the library looks at an id's QP behind our back:
-	// rdma_get_cm_event brings up a QP that must not be freed meanwhile. It is the
-	// innermost lock.
-	calls sync.Mutex
+	calls   slots // of calls for ids
+	ends    slots // of calls that destroy ids
+	routes  slots // of rdma_resolve_route
+	workers workers
 
-	mu       sync.Mutex
-	ids      map[uintptr]*cmID       // by their keys
-	lastKey  uintptr                 // keys are never used again
-	contexts map[uintptr]*devContext // by librdmacm's struct ibv_context
+	mu      sync.Mutex
+	ids     map[uintptr]*cmID // by their keys
+	lastKey uintptr           // keys are never used again
+
+	contextsMu sync.Mutex
+	contexts   map[uintptr]*devContext // by librdmacm's struct ibv_context
 }
 
 var (
@@ -60,13 +63,47 @@ func openCM() (*cmChannel, error) {
 		if ch := theChannel.Load(); ch != nil {
 			return ch, nil
 		}
-		ch := &cmChannel{verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{}}
+		ch := newCMChannel(v, lib)
 		if err := ch.open(); err != nil {
 			return nil, err
 		}
 		theChannel.Store(ch)
 		return ch, nil
 	})
+}
+
+// cmWorkers is how many goroutines handle events at a time.
+const cmWorkers = 32
+
+func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
+	return &cmChannel{
+		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
+		calls: newSlots(cmSlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots), workers: workers{most: cmWorkers},
+	}
+}
+
+// call is callErrno of a function of librdmacm that returns -1 and sets errno, in a slot.
+//
+//go:uintptrescapes
+func (ch *cmChannel) call(name string, fn uintptr, args ...uintptr) error {
+	ch.calls.take()
+	defer ch.calls.give()
+	r, errno := ch.verbs.callErrno(fn, args...)
+	if int32(r) != 0 {
+		return failed(name, errno)
+	}
+	return nil
+}
+
+// destroyID is rdma_destroy_id, in a slot.
+func (ch *cmChannel) destroyID(handle uintptr) error {
+	ch.ends.take()
+	defer ch.ends.give()
+	r, errno := ch.verbs.callErrno(ch.lib.destroyID, handle)
+	if int32(r) != 0 {
+		return failed("rdma_destroy_id", errno)
+	}
+	return nil
 }
 
 func (ch *cmChannel) open() error {
@@ -132,8 +169,6 @@ type cmEvent struct {
 // cannot be destroyed before that, and may be right after.
 func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 	var out uintptr
-	ch.calls.Lock()
-	defer ch.calls.Unlock()
 	r, errno := ch.verbs.callErrno(ch.lib.getCMEvent, ch.handle, uintptr(unsafe.Pointer(&out)))
 	if int32(r) != 0 {
 		if errno == 0 {
@@ -148,10 +183,6 @@ func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 		status: c.status,
 		key:    id.context,
 		verbs:  id.verbs,
-	}
-	if ev.typ == verbs.CMConnectError && ev.status == -1 && errno != 0 {
-		// It failed here, when the library brought the QP up for the peer's answer.
-		ev.status = -int32(errno)
 	}
 	ev.local, ev.remote = id.addrs()
 	switch ev.typ {
@@ -191,14 +222,17 @@ func (ch *cmChannel) dispatch(ev *cmEvent) {
 	ch.mu.Unlock()
 	switch {
 	case ev.request != 0 && id == nil:
-		call(ch.lib.destroyID, ev.request)
+		ch.workers.run(func() { _ = ch.destroyID(ev.request) })
 	case ev.request != 0:
-		id.onRequest(ev)
+		child := id.newRequest(ev)
+		child.order.run(&ch.workers, child.admit)
 	case id != nil:
-		if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == verbs.CMDeviceRemoval {
-			ctx.retire()
-		}
-		id.onEvent(ev)
+		id.order.run(&ch.workers, func() {
+			if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == verbs.CMDeviceRemoval {
+				ctx.retire()
+			}
+			id.onEvent(ev)
+		})
 	}
 }
 
@@ -236,8 +270,8 @@ func (ch *cmChannel) lost(ctx *devContext) {
 
 // forgetContext makes the next id on the device make a Context of its own.
 func (ch *cmChannel) forgetContext(ctx *devContext) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
+	ch.contextsMu.Lock()
+	defer ch.contextsMu.Unlock()
 	if ch.contexts[ctx.handle] == ctx {
 		delete(ch.contexts, ctx.handle)
 	}
@@ -245,8 +279,8 @@ func (ch *cmChannel) forgetContext(ctx *devContext) {
 
 // contextOf returns the Context of a device that librdmacm has opened.
 func (ch *cmChannel) contextOf(handle uintptr) (*devContext, error) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
+	ch.contextsMu.Lock()
+	defer ch.contextsMu.Unlock()
 	if ctx := ch.contexts[handle]; ctx != nil {
 		return ctx, nil
 	}

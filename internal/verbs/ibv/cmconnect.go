@@ -12,64 +12,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-func (id *cmID) CreateQP(domain verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
-	p, ok := domain.(*pd)
-	if !ok {
-		return nil, fmt.Errorf("the PD is not one of the id's Verbs(): %w", verbs.ErrInvalid)
-	}
-	q, err := p.createQP(attr, id)
-	if err != nil {
-		return nil, err
-	}
-	return q, nil
-}
-
-// makeQP is rdma_create_qp, which leaves the QP in INIT.
-func (id *cmID) makeQP(q *qp, in *cQPInitAttrEx) (uintptr, error) {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if err := id.expect("CreateQP", cmBound, cmAddrResolved, cmResolvingRoute, cmRouteResolved, cmRequested, cmResponded); err != nil {
-		return 0, err
-	}
-	if id.qp != nil {
-		return 0, fmt.Errorf("CreateQP on an id that has a QP: %w", verbs.ErrState)
-	}
-	if q.pd.ctx != id.ctx {
-		return 0, fmt.Errorf("the PD is not one of the id's Verbs(): %w", verbs.ErrInvalid)
-	}
-	id.ch.calls.Lock()
-	defer id.ch.calls.Unlock()
-	extended := func() error {
-		return id.call("rdma_create_qp_ex", id.ch.lib.createQPEx, id.handle, uintptr(unsafe.Pointer(in)))
-	}
-	if id.ch.lib.createQPEx == 0 {
-		extended = nil
-	}
-	if err := q.makeEither(in, extended, func() error {
-		return id.call("rdma_create_qp", id.ch.lib.createQP, id.handle, q.pd.handle, uintptr(unsafe.Pointer(in)))
-	}); err != nil {
-		return 0, err
-	}
-	id.qp = q
-	return at[cCMID](id.handle).qp, nil
-}
-
-// destroyQP is rdma_destroy_qp in two steps, of which the second is done without a
-// lock: soft-RoCE waits until the network has taken what the QP sent, or, of a
-// neighbour that does not answer, has given it up. That may be long, and all other
-// ids would wait with it.
-func (id *cmID) destroyQP(q *qp) error {
-	id.mu.Lock()
-	id.qp = nil
-	if id.handle != 0 {
-		id.ch.calls.Lock()
-		at[cCMID](id.handle).qp = 0
-		id.ch.calls.Unlock()
-	}
-	id.mu.Unlock()
-	return returned("ibv_destroy_qp", callInt(id.ch.verbs.destroyQP, q.handle))
-}
-
 // fill writes the parameters as C has them. The private data stays Go's.
 func (c *cConnParam) fill(p *verbs.ConnParam) {
 	*c = cConnParam{
@@ -120,13 +62,15 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	if err := id.expect("Connect", cmRouteResolved); err != nil {
 		return err
 	}
-	if id.qp == nil && own.QPNum == 0 {
+	if id.qp != nil {
+		c.ofQP(id.qp)
+	} else if own.QPNum == 0 {
 		return fmt.Errorf("Connect before CreateQP and without a QP number: %w", verbs.ErrState)
 	}
 	c.c.retryCount = id.ctx.limits.finiteRetries(c.c.retryCount)
 	// The events of the exchange may come before rdma_connect returns.
 	id.state = cmConnecting
-	if err := id.withPrivateData(c, "rdma_connect", id.ch.lib.connect); err != nil {
+	if err := id.withPrivateData(c, "rdma_connect", id.ch.lib.connect, id.handle); err != nil {
 		id.state = cmRouteResolved
 		return err
 	}
@@ -136,8 +80,16 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	return nil
 }
 
-// withPrivateData calls rdma_connect or rdma_accept. mu is held.
-func (id *cmID) withPrivateData(c *cParam, name string, fn uintptr) error {
+// ofQP says which QP the parameters are for.
+func (c *cParam) ofQP(q *qp) {
+	c.c.qpNum, c.c.srq = q.QPN(), 0
+	if q.srq != nil {
+		c.c.srq = 1
+	}
+}
+
+// withPrivateData calls rdma_connect or rdma_accept. mu is held, or the id is in use.
+func (id *cmID) withPrivateData(c *cParam, name string, fn, handle uintptr) error {
 	mem, err := newArena(id.ch.verbs, arraySize[cParam](1))
 	if err != nil {
 		return err
@@ -148,7 +100,7 @@ func (id *cmID) withPrivateData(c *cParam, name string, fn uintptr) error {
 	if p.c.privateDataLen > 0 {
 		p.c.privateData = uintptr(unsafe.Pointer(&p.private))
 	}
-	return id.call(name, fn, id.handle, uintptr(unsafe.Pointer(&p.c)))
+	return id.call(name, fn, handle, uintptr(unsafe.Pointer(&p.c)))
 }
 
 // timedOut ends a Connect that took too long. Whatever comes of it later is undone.
@@ -176,66 +128,98 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		own = *param
 	}
 	c, err := newParam(&own, verbs.MaxAcceptPrivateData)
+	if err == nil {
+		err = id.expect("Accept", cmRequested, cmResponded)
+	}
+	was, q := id.state, id.qp
+	if err == nil && was == cmRequested && q == nil && own.QPNum == 0 {
+		err = fmt.Errorf("Accept before CreateQP and without a QP number: %w", verbs.ErrState)
+	}
 	if err != nil {
 		id.mu.Unlock()
 		return err
-	}
-	if err := id.expect("Accept", cmRequested, cmResponded); err != nil {
-		id.mu.Unlock()
-		return err
-	}
-	if id.state == cmResponded {
-		defer id.events.Deliver()
-		defer id.mu.Unlock()
-		return id.establish()
-	}
-	if id.qp == nil && own.QPNum == 0 {
-		id.mu.Unlock()
-		return fmt.Errorf("Accept before CreateQP and without a QP number: %w", verbs.ErrState)
 	}
 	id.state = cmAccepting
-	err = id.withPrivateData(c, "rdma_accept", id.ch.lib.accept)
-	if err != nil && id.state == cmAccepting {
-		id.state = cmRequested
-	}
-	q, listener := id.qp, id.listener
-	if err == nil {
-		id.listener = nil
-	}
+	asked := id.asked
+	handle := id.useLocked()
 	id.mu.Unlock()
-	if err != nil {
+	defer func() { _ = id.unuse() }()
+
+	if was == cmResponded {
+		return id.confirmed(id.confirm(q, handle))
+	}
+	if err := id.answer(q, handle, c, &asked); err != nil {
+		q.fail()
+		id.mu.Lock()
+		if id.state == cmAccepting {
+			id.state = cmRequested
+		}
+		id.mu.Unlock()
 		return err
 	}
+	q.established()
+	id.mu.Lock()
+	listener := id.listener
+	id.listener = nil
+	id.mu.Unlock()
 	if listener != nil {
 		listener.answered()
 	}
-	q.established()
-	q.shortenRNR()
 	return nil
 }
 
-// establish answers a CONNECT_RESPONSE, which the kernel confirms by no event. mu
-// is held.
-func (id *cmID) establish() error {
-	if id.ch.lib.establish == 0 {
-		return fmt.Errorf("%w: this librdmacm has no rdma_establish", verbs.ErrNotSupported)
+// answer brings the QP up and is rdma_accept. The id is in use.
+func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *verbs.ConnParam) error {
+	if q != nil {
+		c.ofQP(q)
+		responder, initiator := c.c.responderResources, c.c.initiatorDepth
+		limits := &q.ctx.limits.attr
+		if responder == rdmaMaxRespRes {
+			responder = uint8(min(int(asked.ResponderResources), limits.MaxQPRdAtom))
+		}
+		if initiator == rdmaMaxInitDepth {
+			initiator = uint8(min(int(asked.InitiatorDepth), limits.MaxQPInitRdAtom))
+		}
+		if err := q.bringUp(id, handle, responder, initiator, false); err != nil {
+			return err
+		}
 	}
-	if err := id.call("rdma_establish", id.ch.lib.establish, id.handle); err != nil {
+	return id.withPrivateData(c, "rdma_accept", id.ch.lib.accept, handle)
+}
+
+// confirm brings the QP up, if there is one, with the answer to Connect, and tells the
+// peer (rdma_establish). The id is in use.
+func (id *cmID) confirm(q *qp, handle uintptr) error {
+	if q != nil {
+		if err := q.bringUp(id, handle, rdmaMaxRespRes, rdmaMaxInitDepth, true); err != nil {
+			q.fail()
+			return err
+		}
+	}
+	if err := id.call("rdma_establish", id.ch.lib.establish, handle); err != nil {
+		q.fail()
 		return err
 	}
-	id.state = cmConnected
-	id.qp.established()
-	id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 	return nil
 }
 
-// shortenRNR sets how long the peer waits before it tries again when no receive
-// is posted. It is best done before anything is received; a QP that has been
-// closed or has failed meanwhile needs it no more.
-func (q *qp) shortenRNR() {
-	if q != nil {
-		_ = q.Modify(&verbs.QPAttr{MinRNRTimer: verbs.DefaultMinRNRTimer}, verbs.QPMaskMinRNRTimer)
+// confirmed ends what Accept of an answer began. No event of the kernel's follows.
+func (id *cmID) confirmed(err error) error {
+	id.mu.Lock()
+	switch {
+	case id.state != cmAccepting: // it was closed, or the peer is gone
+		if err == nil {
+			err = fmt.Errorf("the connection ended before it was confirmed: %w", verbs.ErrPeerGone)
+		}
+	case err != nil:
+		id.state = cmFailed
+	default:
+		id.state = cmConnected
+		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 	}
+	id.mu.Unlock()
+	id.events.Deliver()
+	return err
 }
 
 func (id *cmID) Reject(privateData []byte) error {
@@ -261,14 +245,25 @@ func (id *cmID) Reject(privateData []byte) error {
 
 func (id *cmID) Disconnect() error {
 	id.mu.Lock()
-	defer id.mu.Unlock()
 	if id.state == cmDisconnected {
+		id.mu.Unlock()
 		return nil
 	}
 	if err := id.expect("Disconnect", cmConnected, cmAccepting); err != nil {
+		id.mu.Unlock()
 		return err
 	}
-	err := id.call("rdma_disconnect", id.ch.lib.disconnect, id.handle)
+	q := id.qp
+	handle := id.useLocked()
+	id.mu.Unlock()
+	defer func() { _ = id.unuse() }()
+	return id.disconnect(q, handle)
+}
+
+// disconnect is rdma_disconnect of an id that is in use.
+func (id *cmID) disconnect(q *qp, handle uintptr) error {
+	q.disconnect()
+	err := id.call("rdma_disconnect", id.ch.lib.disconnect, handle)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTCONN) {
 		return nil // the peer was first, and its event is on the way
 	}

@@ -4,30 +4,79 @@ package ibv
 
 import (
 	"fmt"
+	"net/netip"
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// onEvent takes the id to the state that an event leads to and tells the
-// application. It runs on the goroutine of the channel.
+// onEvent takes the id to the state that an event leads to, does with the QP and the
+// library what follows of it, and tells the application. It runs on a worker, for each id
+// on one at a time.
 func (id *cmID) onEvent(ev *cmEvent) {
 	out := verbs.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
-	if ev.typ == verbs.CMEstablished {
-		id.mu.Lock()
-		q := id.qp
-		id.mu.Unlock()
-		q.established()
-		q.shortenRNR()
-	}
 	id.mu.Lock()
-	if id.handle == 0 || !id.step(ev, &out) {
+	if id.handle == 0 {
 		id.mu.Unlock()
 		return
 	}
-	id.events.Push(out)
+	was := id.state
+	concerns := id.step(ev, &out)
+	q := id.qp
+	handle := id.useLocked()
+	id.mu.Unlock()
+	defer func() { _ = id.unuse() }()
+
+	switch {
+	case !concerns:
+		if was == cmFailed {
+			id.tooLate(ev, q, handle)
+		}
+		return
+	case ev.typ == verbs.CMConnectResponse && q != nil:
+		id.onAnswer(ev, q, handle, &out)
+	case ev.typ == verbs.CMEstablished:
+		q.established()
+	case ev.typ == verbs.CMRejected:
+		q.fail()
+	case ev.typ == verbs.CMDisconnected:
+		// The answer to a peer that has disconnected, which waits for it, and what takes our
+		// QP to ERR. On the side that began it changes nothing.
+		_ = id.disconnect(q, handle)
+	}
+	id.mu.Lock()
+	if id.handle != 0 {
+		id.events.Push(out)
+	}
 	id.mu.Unlock()
 	id.events.Deliver()
+}
+
+// onAnswer brings the connection up with the answer that the peer has given.
+func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent) {
+	err := id.confirm(q, handle)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.state != cmResponded { // closed, or the device was removed
+		return
+	}
+	if err == nil {
+		id.state, out.Type = cmConnected, verbs.CMEstablished
+		return
+	}
+	id.state = cmFailed
+	failed := &cmEvent{typ: verbs.CMConnectError, status: -int32(errnoOf(err))}
+	*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
+}
+
+// tooLate answers a peer that took longer than the application was ready to wait.
+func (id *cmID) tooLate(ev *cmEvent, q *qp, handle uintptr) {
+	switch ev.typ {
+	case verbs.CMConnectResponse:
+		_ = id.call("rdma_reject", id.ch.lib.reject, handle, 0, 0)
+	case verbs.CMEstablished:
+		_ = id.disconnect(q, handle)
+	}
 }
 
 // step changes the state; false says that the event concerns nobody any more. mu
@@ -57,11 +106,13 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		if id.state != cmResolvingRoute {
 			return false
 		}
+		id.stopTimer()
 		id.state = cmRouteResolved
 	case verbs.CMRouteError:
 		if id.state != cmResolvingRoute {
 			return false
 		}
+		id.stopTimer()
 		id.state = cmAddrResolved
 	case verbs.CMConnectResponse:
 		if id.state != cmConnecting {
@@ -70,7 +121,11 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		id.stopTimer()
 		id.state = cmResponded
 	case verbs.CMEstablished:
-		return id.established()
+		if id.state != cmConnecting && id.state != cmAccepting {
+			return false
+		}
+		id.stopTimer()
+		id.state = cmConnected
 	case verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError:
 		if id.state != cmConnecting && id.state != cmAccepting && id.state != cmResponded {
 			return false
@@ -85,34 +140,18 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			return false
 		}
 		id.state = cmDisconnected
-		// The answer to a peer that has disconnected, which waits for it; it takes
-		// our QP to ERR, too. On the side that began it changes nothing.
-		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, id.handle)
 	case verbs.CMDeviceRemoval:
 		if id.lost {
 			return false // the kernel and the device may both say it
 		}
 		id.lost = true
 		id.stopTimer()
+		id.stopRoute()
 		if id.state != cmListening {
 			id.state = cmFailed
 		}
 	}
 	return true
-}
-
-// established is step for ESTABLISHED.
-func (id *cmID) established() bool {
-	switch id.state {
-	case cmConnecting, cmAccepting:
-		id.stopTimer()
-		id.state = cmConnected
-		return true
-	case cmFailed:
-		// It took longer than the application was ready to wait.
-		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, id.handle)
-	}
-	return false
 }
 
 // rejectReason is the status of a REJECTED event: IBA's reason, or an errno where
@@ -130,11 +169,12 @@ func rejectReason(status int32) verbs.RejectReason {
 }
 
 // cause is why the event reports a failure, nil if it reports none.
-func (id *cmID) cause(ev *cmEvent) error {
-	peer := id.RemoteAddr()
+func (id *cmID) cause(ev *cmEvent) error { return causeFor(ev, id.RemoteAddr()) }
+
+func causeFor(ev *cmEvent, peer netip.AddrPort) error {
 	switch ev.typ {
 	case verbs.CMRejected:
-		return id.rejection(ev)
+		return rejection(ev, peer)
 	case verbs.CMAddrError:
 		return fmt.Errorf("no RDMA device leads to %v: %w", peer, statusError(ev, syscall.EHOSTUNREACH))
 	case verbs.CMRouteError:
@@ -170,8 +210,7 @@ func statusError(ev *cmEvent, otherwise syscall.Errno) error {
 	return failed(ev.typ.String(), errno)
 }
 
-func (id *cmID) rejection(ev *cmEvent) error {
-	peer := id.RemoteAddr()
+func rejection(ev *cmEvent, peer netip.AddrPort) error {
 	switch reason := rejectReason(ev.status); reason {
 	case verbs.RejectConsumer:
 		return fmt.Errorf("refused by the application at %v: %w", peer, syscall.ECONNREFUSED)

@@ -45,29 +45,36 @@ func (s cmState) String() string { return cmStateNames[s] }
 
 // cmID is verbs.CMID.
 //
-// mu is held around the library's calls for the id, which do not wait, but not
-// around those for its QP, and never while the sink runs.
+// mu is held around short calls of the library for the id. Around those that may wait,
+// or are for its QP, users is raised instead. Neither is while the sink runs.
 type cmID struct {
 	ch     *cmChannel
 	key    uintptr
 	device string // the only device it may use, "" if any
 	events event.Queue
+	order  sequence // what events bring about
 
 	mu     sync.Mutex
-	handle uintptr // struct rdma_cm_id, 0 once destroyed
+	handle uintptr // struct rdma_cm_id, 0 once the id is closed
+	users  int     // calls that use handle without mu
+	doomed uintptr // the handle that the last user destroys
 	state  cmState
 	bound  bool
 	lost   bool // DEVICE_REMOVAL was told
 	opts   verbs.CMOptions
 	ctx    *devContext
 	qp     *qp
+	making bool // CreateQP is at it
 	local  netip.AddrPort
 	remote netip.AddrPort
-	timer  *time.Timer // bounds Connect
+	timer  *time.Timer // bounds ResolveRoute or Connect
 	query  query       // of ResolveAddr
+
+	abandoned chan struct{} // closed when nobody waits for ResolveRoute any more
 
 	asked    verbs.ConnParam // of a request
 	listener *cmID           // of a request until it is answered
+	cameBy   uintptr         // struct ibv_context of a request
 
 	listen listening // of a listening id
 }
@@ -90,24 +97,42 @@ func (driver) CreateID(name string, sink verbs.CMSink) (verbs.CMID, error) {
 	id.events.Init(sink)
 	ch.register(id)
 	var handle uintptr
-	r, errno := ch.verbs.callErrno(ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), id.key, rdmaPSTCP)
-	if int32(r) != 0 {
+	if err := ch.call("rdma_create_id", ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), id.key, rdmaPSTCP); err != nil {
 		ch.forget(id)
-		return nil, failed("rdma_create_id", errno)
+		return nil, err
 	}
 	id.handle = handle
 	return id, nil
 }
 
-// call calls a function of librdmacm that returns -1 and sets errno. mu is held.
+// call calls a function of librdmacm that returns -1 and sets errno. mu is held, or the
+// id is in use.
 //
 //go:uintptrescapes
 func (id *cmID) call(name string, fn uintptr, args ...uintptr) error {
-	r, errno := id.ch.verbs.callErrno(fn, args...)
-	if int32(r) != 0 {
-		return failed(name, errno)
+	return id.ch.call(name, fn, args...)
+}
+
+// useLocked keeps the C struct alive until unuse, and returns it. mu is held, and the id
+// is not closed.
+func (id *cmID) useLocked() uintptr {
+	id.users++
+	return id.handle
+}
+
+// unuse ends a use. The last one destroys the struct of an id that was closed meanwhile.
+func (id *cmID) unuse() error {
+	id.mu.Lock()
+	id.users--
+	var handle uintptr
+	if id.users == 0 {
+		handle, id.doomed = id.doomed, 0
 	}
-	return nil
+	id.mu.Unlock()
+	if handle == 0 {
+		return nil
+	}
+	return id.ch.destroyID(handle)
 }
 
 // expect fails unless the id is in one of the states. mu is held.
@@ -228,8 +253,8 @@ func (id *cmID) adopt(handle uintptr) error {
 	return nil
 }
 
-// Close destroys the id. Waiting for a running sink comes last, so that the sink
-// finds everything closed.
+// Close destroys the id; if a call that waits uses it, when that returns. Waiting for a
+// running sink comes last, so that the sink finds everything closed.
 func (id *cmID) Close() error {
 	id.mu.Lock()
 	was := id.state
@@ -239,18 +264,21 @@ func (id *cmID) Close() error {
 		return verbs.ErrClosed
 	}
 	id.state = cmClosed
-	handle, listener := id.handle, id.listener
-	id.handle, id.listener = 0, nil
+	handle, listener, q := id.handle, id.listener, id.qp
+	id.handle, id.listener, id.qp = 0, nil, nil
 	held := id.listen.close()
 	id.stopTimer()
-	var err error
-	if was == cmConnected || was == cmAccepting {
-		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, handle) // the peer may be gone
-	}
+	id.stopRoute()
+	id.users++
+	id.doomed = handle
 	id.mu.Unlock()
 
 	id.ch.forget(id)
-	err = id.call("rdma_destroy_id", id.ch.lib.destroyID, handle)
+	if was == cmConnected || was == cmAccepting {
+		q.disconnect()
+		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, handle) // the peer may be gone
+	}
+	err := id.unuse()
 	if listener != nil {
 		listener.answered()
 	}

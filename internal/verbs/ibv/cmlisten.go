@@ -49,23 +49,32 @@ func (id *cmID) ListenStats() verbs.CMListenStats {
 	return verbs.CMListenStats{Requests: id.listen.requests}
 }
 
-// onRequest makes an id of a request. Its events are held back until the sink has
-// seen the request: it is the listener's until then, and a device that was removed
-// meanwhile would be taken for the listener's own.
-func (id *cmID) onRequest(ev *cmEvent) {
+// newRequest makes an id of a request, to be admitted. Its events are held back until
+// the sink has seen the request: it is the listener's until then, and a device that was
+// removed meanwhile would be taken for the listener's own.
+func (id *cmID) newRequest(ev *cmEvent) *cmID {
 	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param}
 	child.local, child.remote = ev.local, ev.remote
+	child.cameBy = ev.verbs
 	child.events.Init(id.events.Sink())
 	child.events.Hold()
 	id.ch.register(child)
 	// The next event is read only after this.
 	at[cCMID](ev.request).context = child.key
-	if err := child.inherit(id, ev.verbs); err != nil || !id.queueRequest(child) {
-		child.listener = nil
-		_ = child.Close() // refuses it: it came by another device, or there are too many
+	return child
+}
+
+// admit gives a request to its listener.
+func (id *cmID) admit() {
+	listener := id.listener
+	if err := id.inherit(listener, id.cameBy); err != nil || !listener.queueRequest(id) {
+		id.mu.Lock()
+		id.listener = nil
+		id.mu.Unlock()
+		_ = id.Close() // refuses it: it came by another device, or there are too many
 		return
 	}
-	id.events.Deliver()
+	listener.events.Deliver()
 }
 
 // inherit gives a request its device, and those of the listener's options that the
@@ -134,7 +143,7 @@ func (id *cmID) answered() {
 	id.mu.Unlock()
 	if next {
 		// Not on the goroutine of the application that has answered.
-		go id.events.Deliver()
+		id.ch.workers.run(id.events.Deliver)
 	}
 }
 

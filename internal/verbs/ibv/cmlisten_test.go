@@ -31,7 +31,7 @@ func newAsked(backlog int) *asked {
 		ctx:  &devContext{dev: &device{name: "none0"}, handle: 1},
 		told: make(chan verbs.CMEvent, 2*maxHeld), heard: make(chan verbs.CMEvent, 2*maxHeld),
 	}
-	a.ch = &cmChannel{ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{a.ctx.handle: a.ctx}}
+	a.ch = &cmChannel{ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{a.ctx.handle: a.ctx}, workers: workers{most: 1}}
 	a.id = &cmID{ch: a.ch, handle: 1, state: cmListening, listen: listening{backlog: backlog}}
 	a.id.events.Init(func(ev verbs.CMEvent) {
 		if ev.Type == verbs.CMConnectRequest {
@@ -48,9 +48,9 @@ func (a *asked) request(t *testing.T) {
 	c := new(cCMID)
 	t.Cleanup(func() { runtime.KeepAlive(c) })
 	addr := netip.MustParseAddrPort("198.18.0.1:1")
-	a.id.onRequest(&cmEvent{
+	a.id.newRequest(&cmEvent{
 		typ: verbs.CMConnectRequest, key: a.id.key, request: uintptr(unsafe.Pointer(c)), verbs: a.ctx.handle, local: addr, remote: addr,
-	})
+	}).admit()
 }
 
 // A device that is lost under a request which waits for its turn is not taken for a

@@ -116,6 +116,10 @@ func (id *cmID) askAgain(ev *cmEvent) bool {
 	return timedOut && time.Now().Before(id.query.until) && id.ask() == nil
 }
 
+// ResolveRoute has the route resolved on a goroutine of its own. librdmacm asks the daemon
+// ibacm first, if that runs, under a lock of the process and for as long as the daemon
+// takes. Nobody waits for that beyond timeout or Close: the call is left alone then, and
+// whoever waited for its turn is gone.
 func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -123,11 +127,55 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		return err
 	}
 	id.state = cmResolvingRoute
-	if err := id.call("rdma_resolve_route", id.ch.lib.resolveRoute, id.handle, milliseconds(timeout)); err != nil {
-		id.state = cmAddrResolved
-		return err
-	}
+	handle := id.useLocked()
+	abandoned := make(chan struct{})
+	id.abandoned = abandoned
+	id.timer = time.AfterFunc(timeout, func() { id.noRoute(handle, routeTimedOut(timeout), true) })
+	go func() {
+		defer func() { _ = id.unuse() }()
+		if !id.ch.routes.takeUnless(abandoned) {
+			return
+		}
+		r, errno := id.ch.verbs.callErrno(id.ch.lib.resolveRoute, handle, milliseconds(timeout))
+		id.ch.routes.give()
+		if int32(r) != 0 {
+			id.noRoute(handle, failed("rdma_resolve_route", errno), false)
+		}
+	}()
 	return nil
+}
+
+func routeTimedOut(timeout time.Duration) error {
+	return fmt.Errorf("not resolved within %v: %w", timeout, syscall.ETIMEDOUT)
+}
+
+// noRoute tells that ResolveRoute has failed. An id whose call is left alone serves no
+// more: the kernel may still resolve the route.
+func (id *cmID) noRoute(handle uintptr, why error, leave bool) {
+	id.mu.Lock()
+	if id.handle != handle || id.state != cmResolvingRoute {
+		id.mu.Unlock()
+		return
+	}
+	id.stopTimer()
+	id.state = cmAddrResolved
+	if leave {
+		id.stopRoute()
+		id.state = cmFailed
+	}
+	id.events.Push(verbs.CMEvent{
+		Type: verbs.CMRouteError, ID: id, Err: fmt.Errorf("no path to %v: %w", id.remote, why),
+	})
+	id.mu.Unlock()
+	id.events.Deliver()
+}
+
+// stopRoute leaves a ResolveRoute alone that waits. mu is held.
+func (id *cmID) stopRoute() {
+	if id.abandoned != nil {
+		close(id.abandoned)
+		id.abandoned = nil
+	}
 }
 
 // milliseconds is a timeout for C: at least one, and no more than an int holds.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -20,6 +21,8 @@ type devContext struct {
 	cm     *cmChannel // of a shared context only
 	limits limits
 	async  *asyncEvents
+	begin  slots // of calls that make or change objects
+	end    slots // of calls that destroy them
 
 	retired  sync.Once
 	plainQPs atomic.Bool   // the provider has refused the extended verbs
@@ -36,6 +39,7 @@ type devContext struct {
 func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*devContext, error) {
 	c := &devContext{
 		lib: lib, dev: dev, handle: handle, cm: cm,
+		begin: newSlots(deviceSlots), end: newSlots(deviceEndSlots),
 		qps: map[uintptr]*qp{}, cqs: map[uintptr]*cq{}, srqs: map[uintptr]*srq{},
 	}
 	var err error
@@ -51,6 +55,31 @@ func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*d
 func (c *devContext) Device() verbs.Device { return c.dev }
 
 func (c *devContext) ops() *cContextOps { return &at[cContext](c.handle).ops }
+
+// makes is callErrno of a verb that makes an object, in a slot.
+//
+//go:uintptrescapes
+func (c *devContext) makes(fn uintptr, args ...uintptr) (uintptr, syscall.Errno) {
+	c.begin.take()
+	defer c.begin.give()
+	return c.lib.callErrno(fn, args...)
+}
+
+// changes is callInt of a verb that changes an object or looks at it, in a slot.
+//
+//go:uintptrescapes
+func (c *devContext) changes(fn uintptr, args ...uintptr) int32 {
+	c.begin.take()
+	defer c.begin.give()
+	return callInt(fn, args...)
+}
+
+// ends is callInt of a verb that destroys an object, in a slot.
+func (c *devContext) ends(fn, handle uintptr) int32 {
+	c.end.take()
+	defer c.end.give()
+	return callInt(fn, handle)
+}
 
 // nextVector spreads completion channels over the device's interrupts, and with them over
 // processors.
@@ -79,7 +108,7 @@ func (c *devContext) AllocPD() (verbs.PD, error) {
 	if err := c.hold(); err != nil {
 		return nil, err
 	}
-	r, errno := c.lib.callErrno(c.lib.allocPD, c.handle)
+	r, errno := c.makes(c.lib.allocPD, c.handle)
 	if r == 0 {
 		c.release()
 		return nil, failed("ibv_alloc_pd", errno)

@@ -60,7 +60,7 @@ func newCQ(ctx *devContext, cqe int, ch *compChannel) (*cq, error) {
 		}
 		channel, vector = ch.handle, uintptr(ch.vector)
 	}
-	r, errno := ctx.lib.callErrno(ctx.lib.createCQ, ctx.handle, uintptr(cqe), 0, channel, vector)
+	r, errno := ctx.makes(ctx.lib.createCQ, ctx.handle, uintptr(cqe), 0, channel, vector)
 	if r == 0 {
 		mem.free()
 		if ch != nil {
@@ -223,7 +223,7 @@ func (c *cq) Close() error {
 	if c.channel != nil {
 		c.channel.remove(c)
 	}
-	err := returned("ibv_destroy_cq", callInt(c.ctx.lib.destroyCQ, c.handle))
+	err := returned("ibv_destroy_cq", c.ctx.ends(c.ctx.lib.destroyCQ, c.handle))
 	if c.channel != nil {
 		c.channel.release()
 	}

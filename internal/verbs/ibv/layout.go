@@ -283,6 +283,13 @@ type cQPAttr struct {
 	rateLimit        uint32
 }
 
+// cECE is struct ibv_ece.
+type cECE struct {
+	vendorID uint32
+	options  uint32
+	compMask uint32
+}
+
 // cSGE is struct ibv_sge.
 type cSGE struct {
 	addr   uint64

@@ -38,6 +38,7 @@ type libibverbs struct {
 	createQP, modifyQP, queryQP      uintptr
 	destroyQP                        uintptr
 	qpToQPEx                         uintptr // 0 before rdma-core 24
+	queryECE, setECE                 uintptr // 0 before rdma-core 30
 	createAH, destroyAH              uintptr
 	getAsyncEvent, ackAsyncEvent     uintptr
 	errnoLocation, calloc, free      uintptr
@@ -49,9 +50,9 @@ type librdmacm struct {
 	createID, destroyID                     uintptr
 	bindAddr, listen                        uintptr
 	resolveAddr, resolveRoute               uintptr
-	createQP, createQPEx                    uintptr
 	connect, accept, reject, disconnect     uintptr
-	establish                               uintptr // 0 before rdma-core 24
+	establish, initQPAttr, notify           uintptr
+	setLocalECE, getRemoteECE               uintptr // 0 before rdma-core 30
 	getCMEvent, ackCMEvent                  uintptr
 	setOption                               uintptr
 }
@@ -92,6 +93,8 @@ var loadVerbs = sync.OnceValues(func() (*libibverbs, error) {
 		{"ibv_query_qp", &l.queryQP, false},
 		{"ibv_destroy_qp", &l.destroyQP, false},
 		{"ibv_qp_to_qp_ex", &l.qpToQPEx, true},
+		{"ibv_query_ece", &l.queryECE, true},
+		{"ibv_set_ece", &l.setECE, true},
 		{"ibv_create_ah", &l.createAH, false},
 		{"ibv_destroy_ah", &l.destroyAH, false},
 		{"ibv_get_async_event", &l.getAsyncEvent, false},
@@ -120,13 +123,15 @@ var loadCM = sync.OnceValues(func() (*librdmacm, error) {
 		{"rdma_listen", &l.listen, false},
 		{"rdma_resolve_addr", &l.resolveAddr, false},
 		{"rdma_resolve_route", &l.resolveRoute, false},
-		{"rdma_create_qp", &l.createQP, false},
-		{"rdma_create_qp_ex", &l.createQPEx, true},
 		{"rdma_connect", &l.connect, false},
 		{"rdma_accept", &l.accept, false},
 		{"rdma_reject", &l.reject, false},
 		{"rdma_disconnect", &l.disconnect, false},
-		{"rdma_establish", &l.establish, true},
+		{"rdma_establish", &l.establish, false},
+		{"rdma_init_qp_attr", &l.initQPAttr, false},
+		{"rdma_notify", &l.notify, false},
+		{"rdma_set_local_ece", &l.setLocalECE, true},
+		{"rdma_get_remote_ece", &l.getRemoteECE, true},
 		{"rdma_get_cm_event", &l.getCMEvent, false},
 		{"rdma_ack_cm_event", &l.ackCMEvent, false},
 		{"rdma_set_option", &l.setOption, false},

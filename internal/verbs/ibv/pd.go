@@ -47,7 +47,7 @@ func (p *pd) Close() error {
 	if p.users > 0 {
 		return fmt.Errorf("%w: %d objects of the PD exist", verbs.ErrBusy, p.users)
 	}
-	if err := returned("ibv_dealloc_pd", callInt(p.ctx.lib.deallocPD, p.handle)); err != nil {
+	if err := returned("ibv_dealloc_pd", p.ctx.ends(p.ctx.lib.deallocPD, p.handle)); err != nil {
 		return err
 	}
 	p.closed = true
@@ -79,8 +79,7 @@ func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	if err := p.hold(); err != nil {
 		return nil, err
 	}
-	lib := p.ctx.lib
-	r, errno := lib.callErrno(lib.regMR, p.handle, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(access))
+	r, errno := p.ctx.makes(p.ctx.lib.regMR, p.handle, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(access))
 	if r == 0 {
 		p.release()
 		return nil, fmt.Errorf("registering %d bytes: %w", len(buf), failed("ibv_reg_mr", errno))
@@ -102,7 +101,7 @@ func (m *mr) Close() error {
 	if m.handle == 0 {
 		return verbs.ErrClosed
 	}
-	if err := returned("ibv_dereg_mr", callInt(m.pd.ctx.lib.deregMR, m.handle)); err != nil {
+	if err := returned("ibv_dereg_mr", m.pd.ctx.ends(m.pd.ctx.lib.deregMR, m.handle)); err != nil {
 		return err
 	}
 	m.handle = 0

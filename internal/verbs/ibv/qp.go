@@ -26,6 +26,7 @@ type qp struct {
 	postSend uintptr
 	postRecv uintptr
 	mem      *arena
+	asInit   cmInit      // how the connection manager had it in INIT
 	failed   atomic.Bool // a request has failed: the QP is or was in ERR
 	extended bool        // made by the extended verbs
 	rts      atomic.Bool // the connection manager has established it; see known
@@ -169,15 +170,13 @@ func (q *qp) create() error {
 	}
 	var err error
 	if q.id != nil {
-		q.handle, err = q.id.makeQP(q, in)
+		err = q.id.makeQP(q, in)
 	} else {
-		q.handle, err = q.make(in)
+		err = q.make(in)
 	}
 	if err != nil {
 		return fmt.Errorf("QP of %d send and %d receive requests: %w", a.Cap.MaxSendWR, a.Cap.MaxRecvWR, err)
 	}
-	q.c = at[cQP](q.handle)
-	q.qpn.Store(q.c.qpNum)
 	granted := verbs.QPCap{
 		MaxSendWR: int(in.cap.maxSendWR), MaxRecvWR: int(in.cap.maxRecvWR),
 		MaxSendSGE: int(in.cap.maxSendSGE), MaxRecvSGE: int(in.cap.maxRecvSGE),
@@ -227,12 +226,10 @@ func (q *qp) UserData() any      { return q.init.UserData }
 
 // destroy destroys the C object and frees the arrays.
 func (q *qp) destroy() error {
-	var err error
 	if q.id != nil {
-		err = q.id.destroyQP(q)
-	} else {
-		err = returned("ibv_destroy_qp", callInt(q.ctx.lib.destroyQP, q.handle))
+		q.id.forgetQP(q)
 	}
+	err := returned("ibv_destroy_qp", q.ctx.ends(q.ctx.lib.destroyQP, q.handle))
 	if q.mem != nil {
 		q.mem.free()
 	}

@@ -47,22 +47,22 @@ func (q *qp) sendOps() (flags uint64) {
 }
 
 // make is ibv_create_qp, or ibv_create_qp_ex.
-func (q *qp) make(in *cQPInitAttrEx) (handle uintptr, err error) {
+func (q *qp) make(in *cQPInitAttrEx) error {
 	lib := q.ctx.lib
 	create := func(name string, fn, first uintptr) error {
-		r, errno := lib.callErrno(fn, first, uintptr(unsafe.Pointer(in)))
+		r, errno := q.ctx.makes(fn, first, uintptr(unsafe.Pointer(in)))
 		if r == 0 {
 			return failed(name, errno)
 		}
-		handle = r
+		q.handle, q.c = r, at[cQP](r)
+		q.qpn.Store(q.c.qpNum)
 		return nil
 	}
 	var extended func() error
 	if fn := q.ctx.extended(unsafe.Offsetof(cVerbsContextTail{}.createQPEx)); fn != 0 {
 		extended = func() error { return create("ibv_create_qp_ex", fn, q.ctx.handle) }
 	}
-	err = q.makeEither(in, extended, func() error { return create("ibv_create_qp", lib.createQP, q.pd.handle) })
-	return handle, err
+	return q.makeEither(in, extended, func() error { return create("ibv_create_qp", lib.createQP, q.pd.handle) })
 }
 
 // makeEither makes a QP of in by the extended verbs, if there are any and it has a use for

@@ -40,7 +40,7 @@ func (q *qp) State() verbs.QPState {
 	}
 	var a cQPAttr
 	var in cQPInitAttr
-	if callInt(q.ctx.lib.queryQP, q.handle, uintptr(unsafe.Pointer(&a)), uintptr(verbs.QPMaskState), uintptr(unsafe.Pointer(&in))) != 0 {
+	if q.ctx.changes(q.ctx.lib.queryQP, q.handle, uintptr(unsafe.Pointer(&a)), uintptr(verbs.QPMaskState), uintptr(unsafe.Pointer(&in))) != 0 {
 		return verbs.QPErr // the device is gone
 	}
 	return verbs.QPState(a.qpState)
@@ -76,7 +76,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		mask |= qpMaskEnSQDNotify
 	}
 	c.retryCnt = q.ctx.limits.finiteRetries(c.retryCnt)
-	err := returned("ibv_modify_qp", callInt(q.ctx.lib.modifyQP, q.handle, uintptr(unsafe.Pointer(&c)), uintptr(mask)))
+	err := q.modify(&c, mask)
 	if mask&verbs.QPMaskState == 0 {
 		return err
 	}
@@ -88,6 +88,18 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.resume()
 	}
 	return nil
+}
+
+// modify is ibv_modify_qp. Modifications that end a QP have the slots of ends: a device
+// may take its time over them. ctl is held.
+func (q *qp) modify(c *cQPAttr, mask verbs.QPAttrMask) error {
+	s := q.ctx.begin
+	if mask&verbs.QPMaskState != 0 && (c.qpState == uint32(verbs.QPErr) || c.qpState == uint32(verbs.QPReset)) {
+		s = q.ctx.end
+	}
+	s.take()
+	defer s.give()
+	return returned("ibv_modify_qp", callInt(q.ctx.lib.modifyQP, q.handle, uintptr(unsafe.Pointer(c)), uintptr(mask)))
 }
 
 // resume starts what was posted in SQD. soft-RoCE waits for the next post. ctl is held.
@@ -213,7 +225,7 @@ func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	}
 	var c cQPAttr
 	var in cQPInitAttr
-	err := returned("ibv_query_qp", callInt(q.ctx.lib.queryQP, q.handle,
+	err := returned("ibv_query_qp", q.ctx.changes(q.ctx.lib.queryQP, q.handle,
 		uintptr(unsafe.Pointer(&c)), uintptr(queried), uintptr(unsafe.Pointer(&in))))
 	if err != nil {
 		return verbs.QPAttr{}, verbs.QPInitAttr{}, err

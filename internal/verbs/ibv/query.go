@@ -134,7 +134,7 @@ func (c *devContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	defer c.release()
 	// The exported function fills all but what was added to the struct last.
 	var a cPortAttr
-	if err := returned("ibv_query_port", callInt(c.lib.queryPort, c.handle, uintptr(port), uintptr(unsafe.Pointer(&a)))); err != nil {
+	if err := returned("ibv_query_port", c.changes(c.lib.queryPort, c.handle, uintptr(port), uintptr(unsafe.Pointer(&a)))); err != nil {
 		return verbs.PortAttr{}, err
 	}
 	return verbs.PortAttr{
@@ -173,7 +173,7 @@ func (c *devContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
 	}
 	defer c.release()
 	var g cGIDEntry
-	r := callInt(c.lib.queryGIDEx, c.handle, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(&g)), 0, unsafe.Sizeof(g))
+	r := c.changes(c.lib.queryGIDEx, c.handle, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(&g)), 0, unsafe.Sizeof(g))
 	switch syscall.Errno(r) {
 	case 0:
 	case syscall.ENODATA:

@@ -89,14 +89,12 @@ func (ch *cmChannel) ownerOf(local netip.Addr) (*devContext, error) {
 		return nil, err
 	}
 	var handle uintptr
-	r, errno := ch.verbs.callErrno(ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), 0, rdmaPSTCP)
-	if int32(r) != 0 {
-		return nil, failed("rdma_create_id", errno)
+	if err := ch.call("rdma_create_id", ch.lib.createID, ch.handle, uintptr(unsafe.Pointer(&handle)), 0, rdmaPSTCP); err != nil {
+		return nil, err
 	}
-	defer call(ch.lib.destroyID, handle)
-	r, errno = ch.verbs.callErrno(ch.lib.bindAddr, handle, uintptr(unsafe.Pointer(&c)))
-	if int32(r) != 0 {
-		return nil, failed("rdma_bind_addr", errno)
+	defer func() { _ = ch.destroyID(handle) }()
+	if err := ch.call("rdma_bind_addr", ch.lib.bindAddr, handle, uintptr(unsafe.Pointer(&c))); err != nil {
+		return nil, err
 	}
 	v := at[cCMID](handle).verbs
 	if v == 0 {

@@ -54,7 +54,7 @@ func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 	lib := p.ctx.lib
 	in := &cSRQInitAttr{attr: cSRQAttr{maxWR: uint32(attr.MaxWR), maxSGE: uint32(attr.MaxSGE), limit: uint32(attr.SRQLimit)}}
-	r, errno := lib.callErrno(lib.createSRQ, p.handle, uintptr(unsafe.Pointer(in)))
+	r, errno := p.ctx.makes(lib.createSRQ, p.handle, uintptr(unsafe.Pointer(in)))
 	if r == 0 {
 		return nil, fmt.Errorf("SRQ of %d requests: %w", attr.MaxWR, failed("ibv_create_srq", errno))
 	}
@@ -62,7 +62,7 @@ func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 	maxSGE := max(int(in.attr.maxSGE), attr.MaxSGE)
 	mem, err := newArena(lib, recvListSize(maxSGE)+arraySize[uintptr](1))
 	if err != nil {
-		call(lib.destroySRQ, r)
+		p.ctx.ends(lib.destroySRQ, r)
 		return nil, err
 	}
 	s.mem = mem
@@ -103,7 +103,7 @@ func (s *srq) SetLimit(limit int) error {
 		return verbs.ErrClosed
 	}
 	attr := cSRQAttr{limit: uint32(limit)}
-	return returned("ibv_modify_srq", callInt(s.pd.ctx.lib.modifySRQ, s.handle, uintptr(unsafe.Pointer(&attr)), srqMaskLimit))
+	return returned("ibv_modify_srq", s.pd.ctx.changes(s.pd.ctx.lib.modifySRQ, s.handle, uintptr(unsafe.Pointer(&attr)), srqMaskLimit))
 }
 
 func (s *srq) hold() error {
@@ -125,7 +125,7 @@ func (s *srq) release() {
 // destroy destroys the C object and frees the arrays.
 func (s *srq) destroy() error {
 	s.pd.ctx.forgetSRQ(s)
-	err := returned("ibv_destroy_srq", callInt(s.pd.ctx.lib.destroySRQ, s.handle))
+	err := returned("ibv_destroy_srq", s.pd.ctx.ends(s.pd.ctx.lib.destroySRQ, s.handle))
 	s.mem.free()
 	return err
 }

@@ -1,0 +1,51 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+// A goroutine that waits inside a call of a library holds an OS thread, and Go ends the
+// process at ten thousand of them. So calls that may wait are made in a slot, and
+// whoever has none waits as a goroutine does. Calls that end something have slots of
+// their own: a device may take seconds over them, and nobody who begins should wait for
+// those who end. Nobody takes two slots, or waits for anything else while he has one.
+const (
+	deviceSlots    = 16 // of a device: making and changing objects
+	deviceEndSlots = 8  // of a device: destroying them
+	cmSlots        = 12 // of the connection manager
+	cmEndSlots     = 8  // destroying ids
+	routeSlots     = 4  // rdma_resolve_route, which may wait for a daemon
+)
+
+// slots are for so many calls at a time, in the order in which they came. A nil slots
+// has no bound.
+type slots chan struct{}
+
+func newSlots(n int) slots { return make(slots, n) }
+
+// take waits for a slot.
+func (s slots) take() {
+	if s != nil {
+		s <- struct{}{}
+	}
+}
+
+// takeUnless waits for a slot and says whether it got one before done was closed.
+func (s slots) takeUnless(done <-chan struct{}) bool {
+	select {
+	case <-done: // also where both are ready
+		return false
+	default:
+	}
+	select {
+	case s <- struct{}{}:
+		return true
+	case <-done:
+		return false
+	}
+}
+
+// give ends what take began.
+func (s slots) give() {
+	if s != nil {
+		<-s
+	}
+}
