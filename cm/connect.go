@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // DefaultResolveTimeout is how long ResolveAddr and ResolveRoute take at most when
@@ -143,6 +145,23 @@ func (id *ID) Reject(privateData []byte) error {
 	return id.call("reject", StateDisconnected, []State{StateRequest, StateResponded}, func(l *leg) error {
 		return l.id.Reject(privateData)
 	})
+}
+
+// Withdraw gives up an ID that was accepted and is not Established, and reports whether it
+// did; the ID still has to be closed. False says that the peer has confirmed: Established
+// was delivered or is about to be. On the software device the two ends decide that in one
+// place, and a peer that was given up learns it (ErrTryAgain). Elsewhere a confirmation may
+// be on its way, and the peer sees the end of a connection.
+func (id *ID) Withdraw() bool {
+	if id.State() == StateConnected {
+		return false
+	}
+	if l := id.only(); l != nil {
+		if w, ok := l.id.(verbs.Withdrawer); ok {
+			return w.Withdraw()
+		}
+	}
+	return true
 }
 
 // Disconnect ends the connection (rdma_disconnect): the QP goes to ERR, what is

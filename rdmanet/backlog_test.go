@@ -81,3 +81,19 @@ func TestBacklogFullLeave(t *testing.T) {
 		require.Equal(t, uint64(2), l.Stats().Established)
 	})
 }
+
+// TestDefaultBacklog compares with what the system says.
+func TestDefaultBacklog(t *testing.T) {
+	for text, want := range map[string]int{
+		"4096\n": 4096, "1\n": 1, "65536\n": 65536, "0\n": 128, "": 128, "-5\n": 128, "many\n": 128,
+		"99999999999\n": 1<<31 - 1,
+	} {
+		require.Equal(t, want, parseSomaxconn(text), "%q", text)
+	}
+	if b, err := os.ReadFile("/proc/sys/net/core/somaxconn"); err == nil {
+		require.Equal(t, parseSomaxconn(string(b)), DefaultBacklog())
+	}
+	for backlog, want := range map[int]int{0: DefaultBacklog(), -1: DefaultBacklog(), 7: 7, 1 << 30: 1 << 30} {
+		require.Equal(t, want, newListener("rdma", sizes{}, &ListenConfig{Backlog: backlog}).backlog)
+	}
+}

@@ -125,7 +125,7 @@ func Listeners() []ListenerInfo {
 	for i, l := range listeners {
 		all[i] = ListenerInfo{
 			Network: l.network, Addr: unmapped(l.addr.AddrPort()), Device: l.device(),
-			Backlog: cap(l.queue), ListenerStats: l.Stats(),
+			Backlog: l.backlog, ListenerStats: l.Stats(),
 		}
 	}
 	slices.SortFunc(all, func(a, b ListenerInfo) int {

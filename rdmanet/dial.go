@@ -31,8 +31,8 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // used by several goroutines at once while nobody changes it.
 type Dialer struct {
 	// Timeout is how long a dial takes at most, Deadline when it gives up; the
-	// earlier counts. Zero means no bound but the system's own, a minute on the software
-	// device.
+	// earlier counts. Zero means no bound but the system's own, about two minutes on the
+	// software device, as for TCP.
 	Timeout  time.Duration
 	Deadline time.Time
 

@@ -124,7 +124,7 @@ func TestTCPNetworks(t *testing.T) {
 				}
 				require.Equal(t, want, l.Stats())
 				require.Contains(t, Listeners(), ListenerInfo{
-					Network: network, Addr: l.addr.AddrPort(), Device: l.device(), Backlog: DefaultBacklog, ListenerStats: want,
+					Network: network, Addr: l.addr.AddrPort(), Device: l.device(), Backlog: DefaultBacklog(), ListenerStats: want,
 				})
 				_, err = client.Write([]byte("hello"))
 				require.NoError(t, err)

@@ -137,7 +137,7 @@ func TestHalfOpenStay(t *testing.T) {
 	stranger := c.halfOpen()
 	require.NoError(t, c.l.Close())
 	d := Dialer{Device: "soft0", Timeout: patience}
-	for until := time.Now().Add(2 * halfOpenGrace); time.Now().Before(until); {
+	for until := time.Now().Add(2 * patienceOf); time.Now().Before(until); {
 		client, err := d.dial(context.Background(), "rdma", c.at.String())
 		require.NoError(t, err)
 		server, err := l.AcceptConn()

@@ -94,9 +94,9 @@ const (
 	handOverPatience = time.Second
 )
 
-// dialAddr dials one address, and again where a listener was closing: another may have
+// dialThrough dials one address, and again where a listener was closing: another may have
 // its address. The error is that of the first attempt.
-func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
+func (d *Dialer) dialThrough(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
 	conn, first := d.dialOnce(ctx, network, src, dst, s)
 	if first == nil {
 		return conn, nil
@@ -138,7 +138,7 @@ func closing(err error) bool {
 // Accept; in case nobody calls it, they are reset after a while.
 func (l *Listener) drain() {
 	l.serving.Wait()
-	close(l.queue)
+	l.queue.close()
 	if l.tcp != nil {
 		close(l.tcp.left)
 	}
@@ -147,7 +147,7 @@ func (l *Listener) drain() {
 
 // resetWaiting resets the connections that nobody accepted.
 func (l *Listener) resetWaiting() {
-	for c := range l.queue {
+	for c := l.queue.next(); c != nil; c = l.queue.next() {
 		reset(c)
 	}
 	if l.tcp != nil && l.reusePort {
@@ -159,8 +159,8 @@ func (l *Listener) resetWaiting() {
 
 // nextLeft returns the connections that a closed listener is left with.
 func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
-	if c, open := <-l.queue; open {
-		<-l.slots
+	if c := l.queue.next(); c != nil {
+		l.handshakes.release()
 		l.accepted.Add(1)
 		return c, nil, nil
 	}

@@ -7,15 +7,22 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 const (
-	// halfOpenGrace is how long a client may take to confirm its connection while others
-	// wait for its place.
-	halfOpenGrace = 250 * time.Millisecond
-	// lastLook is how long whoever has taken longer still has: where this process stood
-	// still, the confirmation is there and has yet to be read.
-	lastLook = 10 * time.Millisecond
+	// A client that was answered and has not confirmed gives way to one that waits for its
+	// place when it has been silent for so many ticks. A tick in which this process, or the
+	// whole machine, stood still is one tick: what it missed is read before the next.
+	silentTick  = 25 * time.Millisecond
+	silentTicks = 10
+	// networkTicks are those of a client that does not learn that it was given up: on a
+	// network its confirmation may be on its way.
+	networkTicks = 80
+	// maxUnconfirmed bounds the clients that were answered and have not confirmed, where
+	// there are more places than that: each costs memory and descriptors.
+	maxUnconfirmed = 1024
 	// orderGrace is how long a connection that stands waits for one that was answered
 	// before and is about to stand, so that clients that dialled one after the other are
 	// accepted in that order. An honest client's confirmation is there already, and only
@@ -30,39 +37,155 @@ var (
 	errClientLeft = errors.New("client left before it was accepted")
 )
 
-// handshakes are the clients of a listener that were answered and have not confirmed
-// yet, and those that have, but wait for their turn. Each has one of the listener's slots.
+// handshakes are the places of a listener, and who has them. A client has one from the
+// answer to its request until Accept takes its connection: it was answered and has not
+// confirmed, or stands and waits for its turn, or waits for Accept.
 type handshakes struct {
 	mu      sync.Mutex
+	free    int       // places that nobody has
+	asking  int       // clients that have one and no connection yet
+	waiting list.List // *placeWaiter, the first to be served first
+	leaving int       // clients that have to give way and still have their places
+	ticking bool
+
 	pending list.List // *handshake, in the order of the answers
 	timer   *time.Timer
 	hurry   time.Time // until then nobody is waited for
+}
+
+// A placeWaiter is a client that waits for a place.
+type placeWaiter struct {
+	elem *list.Element // in handshakes.waiting; nil when it has got its place
+	got  chan struct{} // closed then
 }
 
 // A handshake is one client's. The zero value is one that has not begun.
 type handshake struct {
 	elem     *list.Element
 	answered time.Time
-	overdue  time.Time // when that was found to be too long ago
+	patience int // for how many ticks it may be silent
+	ticks    int // for how many it has been while others waited
 	evict    context.CancelCauseFunc
+	evicted  bool
 	conn     *Conn // stands, and waits for its turn
 }
 
-// begin is called before the client is answered.
-func (hs *handshakes) begin(h *handshake, evict context.CancelCauseFunc) {
+// take takes a place, if there is one at once.
+func (hs *handshakes) take() bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	h.answered, h.evict = time.Now(), evict
+	return hs.tryTake()
+}
+
+// tryTake is take with mu held.
+func (hs *handshakes) tryTake() bool {
+	if hs.free == 0 || hs.asking >= maxUnconfirmed {
+		return false
+	}
+	hs.free--
+	hs.asking++
+	return true
+}
+
+// wait is for who did not get a place: it gets the next one after those who wait already.
+// Pair with stopWaiting, unless the place was got.
+func (hs *handshakes) wait() *placeWaiter {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	w := &placeWaiter{got: make(chan struct{})}
+	if hs.tryTake() { // there is one meanwhile
+		close(w.got)
+		return w
+	}
+	w.elem = hs.waiting.PushBack(w)
+	if !hs.ticking {
+		hs.ticking = true
+		time.AfterFunc(silentTick, hs.tick)
+	}
+	return w
+}
+
+// stopWaiting is for a client that leaves.
+func (hs *handshakes) stopWaiting(w *placeWaiter) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if w.elem == nil {
+		hs.giveBack() // it came too late
+		hs.serve()
+		return
+	}
+	hs.waiting.Remove(w.elem)
+}
+
+// release gives back the place of a connection that Accept returns.
+func (hs *handshakes) release() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.free++
+	hs.serve()
+}
+
+// giveBack gives back the place of a client without a connection. Called with mu held, as
+// is serve, which follows.
+func (hs *handshakes) giveBack() {
+	hs.free++
+	hs.asking--
+}
+
+// serve gives those who wait the places that there are.
+func (hs *handshakes) serve() {
+	for first := hs.waiting.Front(); first != nil && hs.tryTake(); first = hs.waiting.Front() {
+		w := hs.waiting.Remove(first).(*placeWaiter)
+		w.elem = nil
+		close(w.got)
+	}
+}
+
+// tick counts the time of those who are silent, as long as others wait.
+func (hs *handshakes) tick() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.evictSilent()
+	if hs.ticking = hs.waiting.Len() > 0; hs.ticking {
+		time.AfterFunc(silentTick, hs.tick)
+	}
+}
+
+// evictSilent has clients that were silent for too long give way, the oldest first, as many
+// as others wait for a place and have none coming yet. Called with mu held, once in a tick.
+func (hs *handshakes) evictSilent() {
+	for e := hs.pending.Front(); e != nil; e = e.Next() {
+		h := e.Value.(*handshake)
+		if h.conn != nil || h.evicted {
+			continue
+		}
+		h.ticks++
+		if h.ticks > h.patience && hs.leaving < hs.waiting.Len() {
+			h.evicted = true
+			hs.leaving++
+			h.evict(errEvicted)
+		}
+	}
+}
+
+// begin is called before the client is answered.
+func (hs *handshakes) begin(h *handshake, patience int, evict context.CancelCauseFunc) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.answered, h.patience, h.evict = time.Now(), patience, evict
 	h.elem = hs.pending.PushBack(h)
 }
 
-// fail ends a handshake, which may not have begun, without a connection.
+// fail ends a handshake, which may not have begun, without a connection. Its place is free.
 func (hs *handshakes) fail(h *handshake, deliver func(*Conn)) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if h.elem != nil {
 		hs.pending.Remove(h.elem)
 	}
+	hs.stay(h)
+	hs.giveBack()
+	hs.serve()
 	hs.deliver(deliver)
 }
 
@@ -70,8 +193,19 @@ func (hs *handshakes) fail(h *handshake, deliver func(*Conn)) {
 func (hs *handshakes) succeed(h *handshake, c *Conn, deliver func(*Conn)) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
+	hs.stay(h) // it had confirmed after all
 	h.conn = c
+	hs.asking--
+	hs.serve()
 	hs.deliver(deliver)
+}
+
+// stay says that h is not on its way out any more. Called with mu held.
+func (hs *handshakes) stay(h *handshake) {
+	if h.evicted {
+		h.evicted = false
+		hs.leaving--
+	}
 }
 
 // deliver delivers the connections whose turn it is: nobody was answered before them,
@@ -109,56 +243,38 @@ func (hs *handshakes) waited(h *handshake, deliver func(*Conn)) {
 	hs.deliver(deliver)
 }
 
-// evictOldest ends the handshake that has gone on for longest, if that is longer than
-// halfOpenGrace and was so a while ago, and returns when to look again.
-func (hs *handshakes) evictOldest() time.Duration {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	now, again := time.Now(), halfOpenGrace
-	for e := hs.pending.Front(); e != nil; e = e.Next() {
-		h := e.Value.(*handshake)
-		if h.conn != nil || h.evict == nil {
-			continue
-		}
-		if left := halfOpenGrace - now.Sub(h.answered); left > 0 {
-			return min(again, left)
-		}
-		if h.overdue.IsZero() {
-			h.overdue = now
-		}
-		if left := lastLook - now.Sub(h.overdue); left > 0 {
-			again = min(again, left)
-			continue
-		}
-		h.evict(errEvicted)
-		h.evict = nil
-		break
+// takePlace takes a place for a client that asks. Where there is none it waits, and who
+// has one and does not confirm gives way. A client that waits may leave meanwhile: where
+// the device tells, that ends the wait; elsewhere the accept finds out.
+func (l *Listener) takePlace(events *idEvents) error {
+	if l.handshakes.take() {
+		return nil
 	}
-	return again
+	w := l.handshakes.wait()
+	var err error
+	select {
+	case <-w.got:
+		return nil
+	case ev := <-events.setup:
+		err = fmt.Errorf("%w: %v", errClientLeft, ev)
+	case <-l.ctx.Done():
+		err = l.endError()
+	}
+	l.handshakes.stopWaiting(w)
+	return err
 }
 
-// takeSlot takes a place for a client that asks, in which its connection is made and
-// waits for Accept. Where there is none, who has one and does not confirm gives way. A
-// client that waits may leave meanwhile: where the device tells, that ends the wait;
-// elsewhere the accept finds out.
-func (l *Listener) takeSlot(events *idEvents) error {
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	default:
+// confirmed waits for the client that was answered to confirm. It is given up when ctx
+// ends, or the time of a handshake has gone by, unless it has confirmed by then and that
+// has yet to be read.
+func (l *Listener) confirmed(ctx context.Context, id *cm.ID, events *idEvents) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := afterRunning(l.handshakeTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.stop()
+	_, err := events.established(ctx)
+	if err != nil && ctx.Err() != nil && !id.Withdraw() {
+		_, err = events.established(context.Background()) // which is there, or about to be
 	}
-	look := time.NewTimer(l.handshakes.evictOldest())
-	defer look.Stop()
-	for {
-		select {
-		case l.slots <- struct{}{}:
-			return nil
-		case <-look.C:
-			look.Reset(l.handshakes.evictOldest())
-		case ev := <-events.setup:
-			return fmt.Errorf("%w: %v", errClientLeft, ev)
-		case <-l.ctx.Done():
-			return l.endError()
-		}
-	}
+	return err
 }

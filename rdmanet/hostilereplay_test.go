@@ -199,7 +199,7 @@ func TestHalfOpenTenThousand(t *testing.T) {
 		}, 1500, 4 * 128, 128 * (DefaultReadBuffer + 4096)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := wildListener(t, ListenConfig{HandshakeTimeout: time.Hour})
+			l := wildListener(t, ListenConfig{Backlog: 128, HandshakeTimeout: time.Hour})
 			cap := newCaptor(t, l)
 			r := cap.record()
 			require.NoError(t, cap.l.Close())

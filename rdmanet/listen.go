@@ -13,9 +13,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// DefaultBacklog is how many connections wait for Accept unless ListenConfig says otherwise.
-const DefaultBacklog = 128
-
 // DefaultHandshakeTimeout is how long a client may take to ask for its connection
 // and to confirm it.
 const DefaultHandshakeTimeout = 5 * time.Second
@@ -58,8 +55,9 @@ type ListenConfig struct {
 	// have none.
 	Checksum bool
 
-	// Backlog is how many connections may wait for Accept; 0 means
-	// DefaultBacklog. Further clients wait in their Dial.
+	// Backlog is how many connections may wait for Accept; 0 means DefaultBacklog(), the
+	// system's net.core.somaxconn, which package net takes for TCP. Further clients wait
+	// in their Dial.
 	Backlog int
 
 	// HandshakeTimeout is how long a client may take to ask for its connection and
@@ -156,6 +154,7 @@ func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0,
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
+		OnEvict: func() { l.evictions.note(l.addr) },
 	})
 	if err != nil {
 		return err
@@ -170,7 +169,7 @@ func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 
 // startRDMA begins to listen: events follow.
 func (l *Listener) startRDMA() error {
-	if err := l.id.Listen(cap(l.queue)); err != nil {
+	if err := l.id.Listen(min(l.backlog, maxUnanswered)); err != nil {
 		return bindCause("listen", err)
 	}
 	return nil

@@ -34,11 +34,10 @@ type Listener struct {
 	reusePort        bool
 	onFallback       func(*FallbackError)
 
-	// slots holds a token for each connection between its request and its Accept;
-	// queue therefore never blocks.
-	slots      chan struct{}
-	queue      chan *Conn
-	handshakes handshakes
+	backlog    int
+	handshakes handshakes // the places of clients, from the answer to Accept
+	queue      acceptQueue
+	evictions  evictLog
 
 	ctx      context.Context // ends with Close, or with the device
 	close    context.CancelCauseFunc
@@ -55,7 +54,7 @@ type Listener struct {
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	backlog := lc.Backlog
 	if backlog <= 0 {
-		backlog = DefaultBacklog
+		backlog = DefaultBacklog()
 	}
 	timeout := lc.HandshakeTimeout
 	if timeout <= 0 {
@@ -65,8 +64,10 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 		network: network, sizes: s, logger: loggerOr(lc.Logger), handshakeTimeout: timeout,
 		keepAlive:   dialKeepAlive(lc.KeepAlive, lc.KeepAliveConfig),
 		requireRDMA: lc.RequireRDMA, reusePort: lc.ReusePort, onFallback: lc.OnFallback,
-		slots: make(chan struct{}, backlog), queue: make(chan *Conn, backlog),
+		backlog: backlog, handshakes: handshakes{free: backlog},
 	}
+	l.evictions.logger = l.logger
+	l.queue.init()
 	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
 	return l
@@ -123,11 +124,12 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 		select {
 		case <-l.ctx.Done():
 		case <-expired:
-		case c, open := <-l.queue:
-			if !open {
-				continue // closed since, and this case was as ready as Done
+		case <-l.queue.ready:
+			c, _ := l.queue.take()
+			if c == nil {
+				continue // another was faster, or it was closed since
 			}
-			<-l.slots
+			l.handshakes.release()
 			l.accepted.Add(1)
 			return c, nil, nil
 		case t := <-tcp:
@@ -184,7 +186,7 @@ func (l *Listener) Close() error {
 			l.drain()
 		} else {
 			l.serving.Wait()
-			close(l.queue)
+			l.queue.close()
 			l.resetWaiting()
 		}
 		live.removeListener(l, l.stats(counted))
@@ -218,7 +220,7 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return ListenerStats{
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
-		Pending: len(l.queue), Requests: cs.Requests,
+		Pending: l.queue.len(), Requests: cs.Requests,
 		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }
@@ -285,7 +287,7 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 		}
 		return l.refuse(req.ID, code, err)
 	}
-	if err := l.takeSlot(events); err != nil {
+	if err := l.takePlace(events); err != nil {
 		if errors.Is(err, errClientLeft) {
 			l.failed.Add(1)
 			return err
@@ -295,7 +297,6 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 	var h handshake
 	c, err := l.accept(req.ID, events, peer, &h)
 	if err != nil {
-		<-l.slots
 		l.handshakes.fail(&h, l.enqueue)
 		return err
 	}
@@ -306,7 +307,7 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 // enqueue has a connection wait for Accept.
 func (l *Listener) enqueue(c *Conn) {
 	l.established.Add(1)
-	l.queue <- c
+	l.queue.push(c)
 }
 
 // checkClient checks all that a client says before anything is spent on it.
@@ -337,10 +338,10 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 	if err != nil {
 		return nil, l.refuse(id, cm.RefusedResources, err)
 	}
-	c, err := l.establish(ep, events, peer, h)
+	c, err := l.establish(ep, id, events, peer, h)
 	if err != nil {
 		if errors.Is(err, errEvicted) {
-			l.evicted.Add(1)
+			l.evict()
 		} else {
 			l.failed.Add(1)
 		}
@@ -353,7 +354,13 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 	return c, nil
 }
 
-func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
+// evict counts a client that gave way, and has the log tell of it.
+func (l *Listener) evict() {
+	l.evicted.Add(1)
+	l.evictions.note(l.addr)
+}
+
+func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
 	if err := ep.meet(l.sizes, peer); err != nil {
 		return nil, err
 	}
@@ -375,13 +382,15 @@ func (l *Listener) establish(ep *endpoint, events *idEvents, peer cm.Handshake, 
 	}
 	ctx, evict := context.WithCancelCause(ctx)
 	defer evict(nil)
-	l.handshakes.begin(h, evict)
+	patience := networkTicks
+	if ep.sameHost {
+		patience = silentTicks
+	}
+	l.handshakes.begin(h, patience, evict)
 	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RNRRetryCount: rnrRetryCount}); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.handshakeTimeout)
-	defer cancel()
-	if _, err := events.established(ctx); err != nil {
+	if err := l.confirmed(ctx, id, events); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -16,7 +16,7 @@ import (
 // a connection.
 func TestAcceptOfClosedQueue(t *testing.T) {
 	l := newListener("rdma", sizes{}, &ListenConfig{})
-	close(l.queue)
+	l.queue.close()
 	done := make(chan error, 1)
 	go func() {
 		c, err := l.AcceptConn()

@@ -194,7 +194,7 @@ func TestReadStatsOfListeners(t *testing.T) {
 	require.Len(t, infos, 1)
 	require.Equal(t, l.Addr().String(), infos[0].Addr.String())
 	require.Equal(t, 1, infos[0].Pending)
-	require.Equal(t, DefaultBacklog, infos[0].Backlog)
+	require.Equal(t, DefaultBacklog(), infos[0].Backlog)
 	require.Equal(t, "rdma", infos[0].Network)
 	require.NoError(t, l.Close())
 	require.NoError(t, c.Close())

@@ -105,11 +105,15 @@ type CMOptions struct {
 	// users; by default only the own user and root. Others ignore it.
 	AnyUser bool
 	// HandshakeTimeout bounds how long a listener waits for a stranger's request;
-	// 0 is the default of five seconds.
+	// 0 is the default of five seconds. Time in which the process did not run does not
+	// count, and what was sent but not read yet is not late.
 	HandshakeTimeout time.Duration
 	// MaxHalfOpen bounds the strangers that have connected but sent no request; 0
-	// is the default. Past it the oldest is dropped, never the newest.
+	// is the default. Past it the oldest that is silent is dropped, never the newest.
 	MaxHalfOpen int
+	// OnEvict, if it is not nil, is called for each stranger that is dropped so. It must
+	// not block.
+	OnEvict func()
 }
 
 // CMListenStats count what happened at a listening CMID.
@@ -190,6 +194,16 @@ type Lender interface {
 	// Lend has f run on that goroutine when the sink has returned; f may wait. It may be
 	// called from the sink, once. False: the goroutine is not to be had.
 	Lend(f func()) bool
+}
+
+// A Withdrawer is a CMID of a CONNECT_REQUEST whose two ends decide in one place whether
+// the connection stands.
+type Withdrawer interface {
+	// Withdraw gives up an id that was accepted and is not ESTABLISHED, and reports
+	// whether it did: then the dialer cannot take it for connected any more, and learns
+	// that it may dial again. False: the dialer has confirmed, and ESTABLISHED was
+	// delivered or is about to be.
+	Withdraw() bool
 }
 
 // Route is a driver's answer to how it would reach an address.

@@ -40,6 +40,10 @@ var (
 	// way there does not answer.
 	ErrPeerGone = errors.New("RDMA peer is gone")
 
+	// ErrTryAgain says that a listener had no place for the connection, or took its answer
+	// back before the dialer had confirmed it. Nothing was delivered: dial again.
+	ErrTryAgain = errors.New("the listener has no place for the connection now")
+
 	// ErrProtocol says that the peer broke the protocol of the device or of the
 	// connection manager. The connection is closed; others are not touched.
 	ErrProtocol = errors.New("RDMA peer broke the protocol")

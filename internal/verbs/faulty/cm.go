@@ -119,6 +119,13 @@ func (id *CMID) remove() {
 	}
 }
 
+// Withdraw implements verbs.Withdrawer, as far as the id below does. What it says may be
+// known before the event that tells it.
+func (id *CMID) Withdraw() bool {
+	w, ok := id.CMID.(verbs.Withdrawer)
+	return !ok || w.Withdraw()
+}
+
 // SetSink implements verbs.CMID.
 func (id *CMID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
 

@@ -87,6 +87,17 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		refuse(sock, rejectResources, nil)
 		return err
 	}
+	// What the dialer offers is taken before it can know: then nothing can fail that it
+	// would hear of too late.
+	p, err := openOffer(req.offer, req.fds, sock.line)
+	if err != nil {
+		reason := rejectResources
+		if errors.Is(err, verbs.ErrProtocol) {
+			reason = verbs.RejectNone
+		}
+		refuse(sock, reason, nil)
+		return err
+	}
 	// The dialer may be up, and gone again, as soon as it has REP.
 	sock.line.agree()
 	err = qp.sendOffer(sock, func(offer []byte) []byte {
@@ -94,20 +105,20 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 	})
 	switch {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
-		closeFDs(req.fds)
+		p.unmap()
 		qp.disconnect()
 		sock.close()
 		id.end(verbs.ErrPeerGone)
 		return nil
 	case err != nil:
-		closeFDs(req.fds)
+		p.unmap()
 		refuse(sock, rejectResources, nil)
 		return err
 	}
 	id.mu.Lock()
 	id.answered = again
 	id.mu.Unlock()
-	return qp.attach(sock, req.offer, req.fds, id.onMessage, id.onHangup)
+	return qp.attachPeer(newLink(qp, sock, sock, id.onMessage, id.onHangup), p)
 }
 
 // rtuLate gives up on a dialer that does not confirm.
@@ -115,6 +126,10 @@ func (id *cmID) rtuLate() {
 	id.mu.Lock()
 	qp := id.qp
 	id.mu.Unlock()
+	if qp != nil && !qp.withdraw() {
+		id.stands() // RTU has yet to be read
+		return
+	}
 	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)
 	if id.fail(cmAccepting, &verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}) {
 		qp.disconnect() // before the event, after it is settled which

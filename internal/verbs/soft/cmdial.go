@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultConnectTimeout is about what an InfiniBand CM waits for: 15 tries of 4.3 s.
-const defaultConnectTimeout = 60 * time.Second
+// defaultConnectTimeout is about what TCP waits for: six SYNs more, after 1, 2, 4 ... s.
+const defaultConnectTimeout = 127 * time.Second
 
 // rejectResources is IBA's reason for an end that is short of something.
 const rejectResources verbs.RejectReason = 3
@@ -286,11 +286,24 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	if d.again {
 		return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
 	}
+	if err := d.qp.confirm(); err != nil {
+		d.qp.disconnect()
+		if errors.Is(err, verbs.ErrTryAgain) || errors.Is(err, verbs.ErrProtocol) {
+			return d.failed(verbs.CMConnectError, err)
+		}
+		return d.failed(verbs.CMUnreachable, gone(err))
+	}
 	if err := d.sock.signal(msgRTU, wireVersion); err != nil {
 		d.qp.disconnect()
-		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener is gone: %w: %w: %v", verbs.ErrPeerGone, unix.ECONNRESET, err))
+		return d.failed(verbs.CMUnreachable, gone(err))
 	}
 	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
+}
+
+// gone is the error of a listener that hung up before the connection stood: nothing was
+// delivered to it.
+func gone(err error) error {
+	return fmt.Errorf("the listener is gone: %w: %w: %v", verbs.ErrPeerGone, unix.ECONNRESET, err)
 }
 
 // rejected is the event for a REJ.
@@ -306,6 +319,8 @@ func (d *dial) rejected(b []byte) verbs.CMEvent {
 		err = fmt.Errorf("the listener at %v belongs to another user and does not permit that: %w", d.dst, unix.EACCES)
 	case rejectUnsupported:
 		err = errVersion(version)
+	case rejectAgain:
+		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener at %v had no place for the request: %w", d.dst, verbs.ErrTryAgain))
 	case rejectResources:
 		err = fmt.Errorf("the listener at %v is short of memory or descriptors: %w", d.dst, unix.ECONNREFUSED)
 	default:

@@ -146,7 +146,7 @@ func TestDialListenerDiesAfterREP(t *testing.T) {
 			if ev.Type == verbs.CMEstablished {
 				ev = d.next(verbs.CMDisconnected)
 			} else {
-				require.Equal(t, verbs.CMConnectError, ev.Type)
+				require.Equal(t, verbs.CMUnreachable, ev.Type)
 				require.ErrorIs(t, ev.Err, unix.ECONNRESET, "as from TCP, and no EPIPE")
 				require.NotErrorIs(t, ev.Err, unix.EPIPE)
 			}

@@ -25,7 +25,7 @@ type halfOpen struct {
 	late *timeout      // in listener.strangers
 }
 
-// admit takes in a stranger, in place of the oldest if there are too many.
+// admit takes in a stranger, in place of the oldest silent one if there are too many.
 func (l *listener) admit(fd int, name string) {
 	sock, err := newSocket(fd)
 	if err != nil {
@@ -40,13 +40,15 @@ func (l *listener) admit(fd int, name string) {
 	}
 	h := &halfOpen{sock: sock, name: name, uid: uid}
 	l.mu.Lock()
+	for l.half.Len() >= l.opts.MaxHalfOpen && !l.closed {
+		if !l.evictSilent() {
+			l.room.Wait() // until a request that is there has been read
+		}
+	}
 	if l.closed {
 		l.mu.Unlock()
 		l.turnAway(sock)
 		return
-	}
-	for l.half.Len() >= l.opts.MaxHalfOpen {
-		l.drop(l.half.Front(), &l.stats.Evicted)
 	}
 	h.elem = l.half.PushBack(h)
 	h.late = l.strangers.add(func() { l.tooLate(h) })
@@ -62,29 +64,45 @@ func (l *listener) evictOldest() bool {
 		l.wakeLine(idle).sock.close()
 		return true
 	}
-	oldest := l.half.Front()
-	if oldest != nil {
-		l.drop(oldest, &l.stats.Evicted)
-	}
-	return oldest != nil
+	return l.evictSilent()
 }
 
-// tooLate drops a stranger that sent nothing in time.
+// evictSilent drops the oldest stranger of whom nothing waits to be read, if there is one.
+// It may be a dialer that has not come to ask yet, which is told to dial again. Called with
+// mu held.
+func (l *listener) evictSilent() bool {
+	for e := l.half.Front(); e != nil; e = e.Next() {
+		h := e.Value.(*halfOpen)
+		if !h.sock.silent() {
+			continue
+		}
+		l.forget(h, &l.stats.Evicted)
+		refuse(h.sock, rejectAgain, nil)
+		if l.opts.OnEvict != nil {
+			l.opts.OnEvict()
+		}
+		return true
+	}
+	return false
+}
+
+// tooLate drops a stranger that sent nothing in time. What is there is about to be read.
 func (l *listener) tooLate(h *halfOpen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.elem != nil && !l.closed {
-		l.drop(h.elem, &l.stats.TimedOut)
+	if h.elem != nil && !l.closed && h.sock.silent() {
+		l.forget(h, &l.stats.TimedOut)
+		h.sock.close()
 	}
 }
 
-// drop ends the time of a stranger. Called with mu held.
-func (l *listener) drop(e *list.Element, count *uint64) {
-	h := l.half.Remove(e).(*halfOpen)
+// forget ends the time of a stranger. Called with mu held.
+func (l *listener) forget(h *halfOpen, count *uint64) {
+	l.half.Remove(h.elem)
 	h.elem = nil
 	*count++
 	l.strangers.remove(h.late)
-	h.sock.close()
+	l.room.Broadcast()
 }
 
 // shake waits for the stranger's request.
@@ -175,6 +193,9 @@ func (l *listener) meet(h *halfOpen, err error) bool {
 	l.half.Remove(h.elem)
 	h.elem = nil
 	l.strangers.remove(h.late)
+	if l.half.Len() == l.opts.MaxHalfOpen-1 {
+		l.room.Broadcast()
+	}
 	switch {
 	case err == nil:
 		return true

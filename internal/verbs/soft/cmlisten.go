@@ -18,9 +18,13 @@ const (
 	defaultHandshakeTimeout = 5 * time.Second
 	defaultMaxHalfOpen      = 1024
 	defaultBacklog          = 128
-	// minKernelBacklog lets a burst of dialers wait in the kernel, which wakes
-	// them at once, and not at home, where they have to try again.
-	minKernelBacklog = 128
+	// kernelBacklog lets a burst of dialers wait in the kernel, which wakes them at
+	// once, and not at home, where they have to try again. The kernel bounds it by
+	// net.core.somaxconn.
+	kernelBacklog = 1<<16 - 1
+	// handshakeSteps is in how many steps the time of a handshake goes by, so that a
+	// process that was stopped has lost one of them at the most.
+	handshakeSteps = 16
 )
 
 // A listener accepts the strangers that connect to a listening id and hands the
@@ -34,7 +38,7 @@ type listener struct {
 	backlog int
 
 	mu     sync.Mutex
-	room   sync.Cond // on mu: pending fell, or closed
+	room   sync.Cond // on mu: pending or half fell, or closed
 	closed bool
 	// pending requests have been given to the sink and not been answered;
 	// waiting ones are complete and wait for pending to fall.
@@ -60,7 +64,7 @@ func (id *cmID) Listen(backlog int) error {
 	if err := id.expect("Listen", cmBound); err != nil {
 		return err
 	}
-	if err := unix.Listen(id.claim.fd, max(backlog, minKernelBacklog)); err != nil {
+	if err := unix.Listen(id.claim.fd, kernelBacklog); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
 	sock, err := newSocket(id.claim.take())
@@ -78,6 +82,7 @@ func (id *cmID) Listen(backlog int) error {
 		l.opts.MaxHalfOpen = defaultMaxHalfOpen
 	}
 	l.strangers.after, l.unconfirmed.after, l.unused.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout, listenerLineIdle
+	l.strangers.steps, l.unconfirmed.steps = handshakeSteps, handshakeSteps
 	id.listen, id.state = l, cmListening
 	go l.run()
 	return nil

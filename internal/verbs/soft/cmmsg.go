@@ -34,7 +34,7 @@ const (
 
 	// wireVersion covers these messages, the offers in them, and what a
 	// connection's two ends share in memory.
-	wireVersion = 3
+	wireVersion = 4
 
 	connHeadLen = 16
 	wireAddrLen = 24
@@ -45,6 +45,10 @@ const (
 	flagSRQ         = 1 << 1
 	flagKeep        = 1 << 2 // the socket may carry another connection after this one
 )
+
+// rejectAgain answers a dialer for which there was no place and that was asked nothing: it
+// may dial again. The number is the device's own, as that of verbs.RejectDenied.
+const rejectAgain verbs.RejectReason = 0x8001
 
 // rejectUnsupported answers a request of another wire version (IBA 12.6.7.2: unsupported request).
 const rejectUnsupported verbs.RejectReason = 5

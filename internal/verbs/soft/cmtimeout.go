@@ -11,17 +11,23 @@ import (
 // same for all. It has one timer, which is set for the oldest and left running
 // when that is removed: where connections come one after the other, no timer is
 // touched and the poller not disturbed.
+//
+// The time is that of the clock, or with steps that in which this process ran: it goes by
+// in so many steps, and one in which the process was stopped is one step however long.
 type timeoutList struct {
 	after time.Duration
+	steps int // 0 for the clock's time
 
 	mu          sync.Mutex
 	first, last *timeout // the oldest first
 	timer       *time.Timer
 	running     bool
+	past        time.Duration // that has gone by in steps
 }
 
 type timeout struct {
-	at         time.Time
+	at         time.Time     // without steps
+	due        time.Duration // with steps: when so much has gone by
 	f          func()
 	prev, next *timeout
 	listed     bool
@@ -34,12 +40,18 @@ func (l *timeoutList) add(f func()) *timeout {
 	if !l.running {
 		l.running = true
 		if l.timer == nil {
-			l.timer = time.AfterFunc(l.after, l.fire)
+			l.timer = time.AfterFunc(l.step(), l.fire)
 		} else {
-			l.timer.Reset(l.after)
+			l.timer.Reset(l.step())
 		}
 	}
-	t := &timeout{at: time.Now().Add(l.after), f: f, prev: l.last, listed: true}
+	t := &timeout{f: f, prev: l.last, listed: true}
+	if l.steps == 0 {
+		t.at = time.Now().Add(l.after)
+	} else {
+		// The step that goes on has perhaps just begun, and perhaps is over.
+		t.due = l.past + l.after + l.step()
+	}
 	if l.last == nil {
 		l.first = t
 	} else {
@@ -48,6 +60,9 @@ func (l *timeoutList) add(f func()) *timeout {
 	l.last = t
 	return t
 }
+
+// step is how long the timer is set for.
+func (l *timeoutList) step() time.Duration { return l.after / time.Duration(max(l.steps, 1)) }
 
 // remove may be called more than once, and after the function ran.
 func (l *timeoutList) remove(t *timeout) {
@@ -77,9 +92,10 @@ func (l *timeoutList) unlist(t *timeout) {
 func (l *timeoutList) fire() {
 	l.mu.Lock()
 	now := time.Now()
+	l.past += l.step()
 	var due []func()
 	for t := l.first; t != nil; t = l.first {
-		if left := t.at.Sub(now); left > 0 {
+		if left := l.left(t, now); left > 0 {
 			l.timer.Reset(left)
 			break
 		}
@@ -91,4 +107,15 @@ func (l *timeoutList) fire() {
 	for _, f := range due {
 		f()
 	}
+}
+
+// left is when to look at t again, 0 or less if it is due.
+func (l *timeoutList) left(t *timeout, now time.Time) time.Duration {
+	switch {
+	case l.steps == 0:
+		return t.at.Sub(now)
+	case t.due > l.past:
+		return l.step()
+	}
+	return 0
 }

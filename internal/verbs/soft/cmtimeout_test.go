@@ -48,3 +48,34 @@ func TestTimeoutList(t *testing.T) {
 		require.Equal(t, []time.Duration{again + 5*time.Second}, fired)
 	})
 }
+
+// TestTimeoutListSteps has a list that counts the time in which the process ran: the timer
+// of a process that stood still fires once, however late.
+func TestTimeoutListSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		l := timeoutList{after: 4 * time.Second, steps: 4}
+		var fired []time.Duration
+		f := func() { fired = append(fired, time.Since(start)) }
+		l.add(f)
+		time.Sleep(1500 * time.Millisecond)
+		removed := l.add(f)
+		l.add(f)
+		l.remove(removed)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{5 * time.Second, 6 * time.Second}, fired, "a step is added to what may have gone by already")
+		require.Equal(t, 6*time.Second, l.past, "no timer runs for nothing")
+
+		// A timer that fires late, as after a stop, tells of one step.
+		fired, start = nil, time.Now()
+		l.add(f)
+		l.timer.Stop()
+		time.Sleep(time.Hour)
+		l.fire()
+		require.Empty(t, fired)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{time.Hour + 4*time.Second}, fired)
+	})
+}

@@ -179,7 +179,7 @@ func testLineOffers(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, verbs.ErrProtocol)
-			requireRefusedAfterREP(t, ln.sock)
+			requireRefused(t, ln.sock)
 			e.destroy()
 			honest(t, l)
 		})
@@ -265,14 +265,14 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// requireRefusedAfterREP sees that an acceptor that answered has hung up.
-func requireRefusedAfterREP(t *testing.T, s *socket) {
+// requireRefused sees that an acceptor has refused and hung up.
+func requireRefused(t *testing.T, s *socket) {
 	t.Helper()
 	buf := make([]byte, maxMessage)
 	n, fds, err := s.recv(buf)
 	closeFDs(fds)
 	require.NoError(t, err)
-	require.Equal(t, byte(msgREP), buf[0], "%x", buf[:n])
+	require.Equal(t, byte(msgREJ), buf[0], "%x", buf[:n])
 	_, _, err = s.recv(buf)
 	require.Error(t, err)
 }

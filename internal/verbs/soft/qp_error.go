@@ -62,6 +62,7 @@ func (q *qp) toError() {
 	if q.in == nil {
 		return // it was in RESET
 	}
+	q.in.withdraw()
 	q.setStatus()
 	q.flushReceives()
 	if q.srq != nil {

@@ -39,6 +39,11 @@ func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) err
 		l.abandon()
 		return err
 	}
+	return q.attachPeer(l, p)
+}
+
+// attachPeer is attach for a peer whose offer was taken. It owns p, also on error.
+func (q *qp) attachPeer(l *link, p *peer) error {
 	p.findLocal(q.ctx, l.rx)
 	q.mu.Lock()
 	if st := q.State(); q.closed || q.link != nil || st == verbs.QPReset || st == verbs.QPErr {

@@ -305,6 +305,7 @@ func (q *qp) reset() {
 	if q.in == nil {
 		return
 	}
+	q.in.withdraw()
 	// The peer may have the memory mapped for longer than we have.
 	atomic.StoreUint32(q.in.status, uint32(statusError))
 	if q.srq == nil {

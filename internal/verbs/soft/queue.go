@@ -22,6 +22,7 @@ import (
 //	128  armed    u32  whether the receiver sleeps; the producer clears   both
 //	132  status   u32  state, access flags and RNR timer          receiver
 //	256  filled   u64  bounce bytes produced in total             producer
+//	264  decision u32  whether the connection stands              both, once: decision.go
 //	384  lens     u32 x capacity  bytes each posted receive takes receiver
 //	...  entries  16 B x capacity, those of later pages backed    producer
 //	              when they are first needed
@@ -50,6 +51,7 @@ const (
 	offArmed    = 128
 	offStatus   = 132
 	offFilled   = 256
+	offDecision = 264
 	offLens     = 384
 	lineSize    = 128
 	entrySize   = 16
@@ -207,13 +209,14 @@ func (g geometry) check() error {
 // shared is one mapping of an inbox, at either end.
 type shared struct {
 	geometry
-	mask    uint64
-	entries unsafe.Pointer
-	posted  *uint32
-	armed   *uint32
-	status  *uint32
-	data    []byte
-	noLens  bool // the lens are not backed yet, and all 0
+	mask     uint64
+	entries  unsafe.Pointer
+	posted   *uint32
+	armed    *uint32
+	status   *uint32
+	decision *uint32
+	data     []byte
+	noLens   bool // the lens are not backed yet, and all 0
 }
 
 func (s *shared) init(data []byte, g geometry) {
@@ -224,6 +227,7 @@ func (s *shared) init(data []byte, g geometry) {
 	s.posted = s.word(offPosted)
 	s.armed = s.word(offArmed)
 	s.status = s.word(offStatus)
+	s.decision = s.word(offDecision)
 	s.noLens = g.joint
 }
 

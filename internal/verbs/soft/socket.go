@@ -259,6 +259,22 @@ func (in *incoming) check(flags int) {
 	}
 }
 
+// silent says whether there is nothing to read, not even a hang-up.
+func (s *socket) silent() bool {
+	silent := false
+	_ = s.rc.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for {
+			n, err := unix.Poll(fds, 0)
+			if err != unix.EINTR {
+				silent = err == nil && n == 0
+				return
+			}
+		}
+	})
+	return silent
+}
+
 // pollError is err of a RawConn as the os package would give it: its poller's
 // own word for a closed file is not exported.
 func pollError(err error) error {

@@ -1,0 +1,236 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func (id *testID) withdraw() bool { return id.CMID.(verbs.Withdrawer).Withdraw() }
+
+// decisionOf is the word of an accepted id.
+func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.decision }
+
+// TestWithdraw has a listener give a dialer up that has not confirmed.
+func TestWithdraw(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	require.True(t, l.withdraw(), "it was never accepted")
+	a := newActor(t)
+	d := dialTo(t, a.addr)
+	s, _, _ := a.accept()
+	b, fds := offerOf(t, verbs.ConnParam{})
+	// The answer lies in the dialer's socket, of which it knows nothing yet.
+	in := mapInbox(t, fds[0], b)
+	require.True(t, in.withdraw())
+	require.True(t, in.withdraw(), "that is decided")
+	require.NoError(t, s.send(b, fds))
+	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+	require.Equal(t, verbs.QPErr, d.qp.State())
+	buf := make([]byte, maxMessage)
+	_, _, err := s.recv(buf)
+	require.NoError(t, err)
+	require.EqualValues(t, msgBye, buf[0], "and no RTU")
+	_, _, err = s.recv(buf)
+	require.Error(t, err)
+
+	p := play(t, l)
+	c, _ := l.request()
+	c.createQP()
+	require.True(t, c.withdraw(), "it has not been answered")
+	require.NoError(t, c.Accept(nil))
+	p.rep()
+	require.True(t, c.withdraw())
+	require.Equal(t, decisionWithdrawn, atomic.LoadUint32(decisionOf(c)))
+	c.nothing()
+	honest(t, l)
+}
+
+// mapInbox maps the inbox of a REP as its owner has it.
+func mapInbox(t *testing.T, fd int, rep []byte) *inbox {
+	t.Helper()
+	m, err := parseREP(rep)
+	require.NoError(t, err)
+	fd, err = unix.Dup(fd)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	o, err := openOutbox(fd, offeredGeometry(m.offer), 0)
+	require.NoError(t, err)
+	t.Cleanup(o.unmap)
+	return &inbox{shared: o.shared}
+}
+
+// TestConfirmedUnread has a dialer confirm whose RTU lies unread: whatever makes the
+// listener give it up finds that it stands.
+func TestConfirmedUnread(t *testing.T) {
+	for name, giveUp := range map[string]func(id *testID){
+		"withdrawn": func(id *testID) { require.False(id.t, id.withdraw()) },
+		"too late":  func(id *testID) { id.CMID.(*cmID).rtuLate() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+			p := play(t, l)
+			a, _ := l.request()
+			a.createQP()
+			require.NoError(t, a.Accept(nil))
+			p.rep()
+			require.True(t, atomic.CompareAndSwapUint32(decisionOf(a), decisionOpen, decisionConfirmed))
+			giveUp(a)
+			a.next(verbs.CMEstablished)
+			require.False(t, a.withdraw())
+			a.nothing()
+		})
+	}
+}
+
+// TestDecisionLies has dialers that do with the word what they like: each hurts itself.
+func TestDecisionLies(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+	rtu := []byte{msgRTU, wireVersion}
+	begin := func() (*player, *testID) {
+		p := play(t, l)
+		a, _ := l.request()
+		a.createQP()
+		require.NoError(t, a.Accept(nil))
+		p.rep()
+		return p, a
+	}
+	t.Run("garbage", func(t *testing.T) {
+		_, a := begin()
+		atomic.StoreUint32(decisionOf(a), 77)
+		require.True(t, a.withdraw())
+	})
+	t.Run("confirmed without a word", func(t *testing.T) {
+		_, a := begin()
+		atomic.StoreUint32(decisionOf(a), decisionConfirmed)
+		a.nothing() // nobody looks at the word without a reason
+		require.False(t, a.withdraw())
+		a.next(verbs.CMEstablished)
+	})
+	t.Run("RTU without the word", func(t *testing.T) {
+		p, a := begin()
+		require.NoError(t, p.send(rtu, nil))
+		a.next(verbs.CMEstablished)
+		require.False(t, a.withdraw())
+	})
+	t.Run("taken back", func(t *testing.T) {
+		p, a := begin()
+		atomic.StoreUint32(decisionOf(a), decisionConfirmed)
+		require.NoError(t, p.send(rtu, nil))
+		a.next(verbs.CMEstablished)
+		atomic.StoreUint32(decisionOf(a), decisionOpen)
+		require.False(t, a.withdraw(), "what stands stands")
+		a.CMID.(*cmID).rtuLate()
+		a.nothing()
+	})
+	t.Run("a listener that has confirmed itself", func(t *testing.T) {
+		a := newActor(t)
+		d := dialTo(t, a.addr)
+		s, _, _ := a.accept()
+		b, fds := offerOf(t, verbs.ConnParam{})
+		atomic.StoreUint32(mapInbox(t, fds[0], b).decision, decisionConfirmed)
+		require.NoError(t, s.send(b, fds))
+		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrProtocol)
+	})
+	honest(t, l)
+}
+
+// TestDecisionIsOne has both ends decide at the same moment, many times: they agree.
+func TestDecisionIsOne(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+	stood := 0
+	const rounds = 300
+	for i := range rounds {
+		d := dialTo(t, l.LocalAddr())
+		a, _ := l.request()
+		a.createQP()
+		require.NoError(t, a.Accept(nil))
+		time.Sleep(time.Duration(i) * 500 * time.Nanosecond)
+		if a.withdraw() {
+			require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+		} else {
+			stood++
+			a.next(verbs.CMEstablished)
+			d.next(verbs.CMEstablished)
+		}
+		a.close()
+		d.close()
+	}
+	t.Logf("%d of %d stood", stood, rounds)
+
+	// And without the rest of the exchange.
+	in, out := openBoth(t, 4)
+	for range 2000 {
+		atomic.StoreUint32(in.decision, decisionOpen)
+		var both sync.WaitGroup
+		var err error
+		var withdrawn bool
+		both.Go(func() { err = out.confirm() })
+		both.Go(func() { withdrawn = in.withdraw() })
+		both.Wait()
+		require.Equal(t, withdrawn, err != nil)
+	}
+}
+
+// TestSilentStrangersGiveWay has strangers whose requests lie unread: they stay, and one
+// that says nothing goes in their place.
+func TestSilentStrangersGiveWay(t *testing.T) {
+	noLeaks(t)
+	evicted := make(chan struct{}, 16)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted <- struct{}{} }})
+	ln := listenerOf(l)
+	silent := stranger(t, l.LocalAddr())
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	ln.mu.Lock() // nobody is read
+	var speak []*socket
+	for range 3 {
+		s := stranger(t, l.LocalAddr())
+		require.NoError(t, s.send([]byte{0}, nil))
+		speak = append(speak, s)
+	}
+	ln.mu.Unlock()
+	for _, s := range speak {
+		buf := make([]byte, maxMessage)
+		n, _, err := s.recv(buf)
+		require.NoError(t, err)
+		_, reason, _, err := parseREJ(buf[:n])
+		require.NoError(t, err)
+		require.Equal(t, verbs.RejectNone, reason, "it was read: it is malformed")
+	}
+	s := l.ListenStats()
+	require.EqualValues(t, 3, s.Malformed)
+	for range s.Evicted {
+		<-evicted
+	}
+	if s.Evicted > 0 { // where all three had come before one was read
+		buf := make([]byte, maxMessage)
+		n, _, err := silent.recv(buf)
+		require.NoError(t, err)
+		_, reason, _, err := parseREJ(buf[:n])
+		require.NoError(t, err)
+		require.Equal(t, rejectAgain, reason)
+	}
+	require.LessOrEqual(t, s.Evicted, uint64(1))
+	honest(t, l)
+}
+
+// TestDialOfNoPlace has a listener without a place for the request.
+func TestDialOfNoPlace(t *testing.T) {
+	noLeaks(t)
+	a := newActor(t)
+	d := dialTo(t, a.addr)
+	s, _, fds := a.accept()
+	closeFDs(fds)
+	refuse(s, rejectAgain, nil)
+	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+}
