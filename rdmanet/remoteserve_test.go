@@ -23,6 +23,7 @@ type Remote struct {
 	l       *Listener
 	conns   []*Conn
 	unlimit func() // ends what Limit did, if it is not nil
+	storm   *stormServer
 }
 
 func serveRemote() int {
