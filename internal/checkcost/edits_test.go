@@ -1,6 +1,9 @@
 package main
 
 import (
+	"flag"
+	"go/parser"
+	"go/token"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -8,9 +11,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOverlay sees that the checks are still where they are looked for, that all builds
-// without them, and that they are gone then: the tests of package ring miss them.
+var compile = flag.Bool("compile", false, "compile what has no checks, and see that the tests of package ring miss them")
+
+// TestOverlay sees that the checks are still where they are looked for, and that what is
+// left without them is Go.
 func TestOverlay(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	_, err = writeOverlay(root, dir)
+	require.NoError(t, err)
+	edited, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, edited)
+	for _, name := range edited {
+		_, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+	}
+}
+
+// TestWithoutChecks sees that all builds without the checks, and that they are gone then:
+// the tests of package ring miss them.
+func TestWithoutChecks(t *testing.T) {
+	if !*compile {
+		t.Skip("compiles a part of the module once more: go test ./internal/checkcost -compile")
+	}
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	overlay, err := writeOverlay(root, t.TempDir())

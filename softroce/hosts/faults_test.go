@@ -40,6 +40,9 @@ func TestOneHost(t *testing.T) {
 		t.Skip("the software device has been tested where the program was built")
 	}
 	t.Setenv(deviceVar, "soft0")
+	// How soon is measured where nothing else goes on.
+	defer func(l limit) { atOnce = l }(atOnce)
+	atOnce.slack = prompt
 	runCases(t, newOneHost(t), []faultCase{
 		{"ProcessKilled", testProcessKilled},
 		{"ListenerKilled", testListenerKilled},
