@@ -5,6 +5,7 @@ package ibv
 import (
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,8 +71,15 @@ func TestConformance(t *testing.T) {
 			cmd.Env = append(cmd.Env, testDevice+"="+d.name)
 			return cmd
 		},
+		Slow:       slow(),
 		Deviations: deviations(d),
 	})
+}
+
+// slow is how many times slower the device is than a common one.
+func slow() int {
+	n, _ := strconv.Atoi(os.Getenv("RDMANET_TEST_SLOW"))
+	return n
 }
 
 // deviations are those that the suite describes.

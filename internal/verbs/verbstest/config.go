@@ -34,6 +34,10 @@ type Config struct {
 	// is thirty milliseconds.
 	Quiet time.Duration
 
+	// Slow says how many times slower the device is than a common one: long runs of
+	// messages are so many times shorter. 0 is 1.
+	Slow int
+
 	// Deviations are what the device is known to do otherwise than the
 	// specification says.
 	Deviations Deviation

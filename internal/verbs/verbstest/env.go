@@ -48,6 +48,9 @@ func (s *suite) open(t *testing.T) *env {
 	return &env{t: t, cfg: &s.cfg, ctx: ctx, attr: attr, at: at}
 }
 
+// rounds is how many of n rounds the device does in the time that a common one needs for n.
+func (e *env) rounds(n int) int { return n / max(e.cfg.Slow, 1) }
+
 func (e *env) can(caps verbs.DeviceCaps) bool { return e.attr.Caps&caps == caps }
 
 func (e *env) require(caps verbs.DeviceCaps) {

@@ -18,7 +18,7 @@ func testWakeups(t *testing.T, s *suite) {
 	for _, d := range directions {
 		s.run(t, "PingPong-"+d.name, func(e *env) {
 			// Both sides sleep between any two messages.
-			const rounds = 2000
+			rounds := e.rounds(2000)
 			ca, cb := e.channel(), e.channel()
 			p := e.pair(PairConfig{A: EndConfig{Channel: ca}, B: EndConfig{Channel: cb}})
 			limit := time.Now().Add(4 * e.cfg.Timeout)
@@ -32,7 +32,8 @@ func testWakeups(t *testing.T, s *suite) {
 
 		s.run(t, "Producers-"+d.name, func(e *env) {
 			// Many producers into one CQ, each with pauses of its own.
-			const producers, each = 4, 1500
+			const producers = 4
+			each := e.rounds(1500)
 			ch := e.channel()
 			cq := e.cq(producers*64*2, ch)
 			pd := e.pd()
@@ -85,7 +86,7 @@ func testWakeups(t *testing.T, s *suite) {
 		s.run(t, "LateSends-"+d.name, func(e *env) {
 			// Sends that complete late, since the receiver is late: what wakes
 			// here is a completion of this side.
-			const messages = 300
+			messages := e.rounds(300)
 			ch := e.channel()
 			p := e.pair(PairConfig{A: EndConfig{Channel: ch}})
 			require.NoError(e.t, d.deadline(ch, time.Now().Add(4*e.cfg.Timeout)))
@@ -129,7 +130,7 @@ func testWakeups(t *testing.T, s *suite) {
 	s.run(t, "BothDirections", func(e *env) {
 		// One channel, a reader that sleeps for receives and a writer that sleeps
 		// for send completions, as a connection has them. Every event wakes both.
-		const messages = 1500
+		messages := e.rounds(1500)
 		ch := e.channel()
 		p := e.pair(PairConfig{A: EndConfig{Channel: ch}})
 		limit := time.Now().Add(4 * e.cfg.Timeout)
