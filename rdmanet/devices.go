@@ -18,7 +18,9 @@ type Device struct {
 	NodeGUID  GUID
 	Firmware  string
 	Caps      cm.DeviceCaps
-	MaxQP     int // a connection takes one QP at each end
+	MaxQP     int // a connection takes one QP at each end,
+	MaxCQ     int // two CQs,
+	MaxMR     int // and two to six memory regions
 
 	// Addrs are the addresses of this host that Listen takes on the device, and
 	// that connections over it come from.
@@ -180,7 +182,7 @@ func (d *Device) query(device verbs.Device) (err error) {
 	if err != nil {
 		return err
 	}
-	d.Firmware, d.Caps, d.MaxQP = attr.FWVer, attr.Caps, attr.MaxQP
+	d.Firmware, d.Caps, d.MaxQP, d.MaxCQ, d.MaxMR = attr.FWVer, attr.Caps, attr.MaxQP, attr.MaxCQ, attr.MaxMR
 	if attr.NodeGUID != 0 {
 		d.NodeGUID = GUID(attr.NodeGUID)
 	}

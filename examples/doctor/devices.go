@@ -73,7 +73,10 @@ func (h *host) checkPort(d rdmanet.Device, p rdmanet.Port, anotherUp bool) check
 	text := fmt.Sprintf("%s, %s, MTU %d of %d", p.State, p.LinkLayer, p.ActiveMTU, p.MaxMTU)
 	switch {
 	case active(p) && p.LinkLayer == cm.LinkLayerEthernet && p.ActiveMTU < p.MaxMTU && nic != "":
-		return t.note(fmt.Sprintf("ip link set dev %s mtu %d", nic, p.MaxMTU+headers), "%s: larger packets are faster, if all of the network carries them", text)
+		if mtu := h.read(path.Join(sysNet, nic, "mtu")); mtu != "" {
+			text += fmt.Sprintf(", as %s has %s", nic, mtu)
+		}
+		return t.note(fmt.Sprintf("ip link set dev %s mtu %d", nic, p.MaxMTU+headers), "%s: larger packets are faster, if the switches and the other hosts carry them too", text)
 	case active(p):
 		return t.ok("%s", text)
 	case anotherUp:

@@ -189,3 +189,20 @@ func TestDeviceWithoutRC(t *testing.T) {
 	r := all(t, h)
 	assert.True(t, r.OK, "%v", r.Checks)
 }
+
+func TestSmallPackets(t *testing.T) {
+	d := roce()
+	d.Ports[0].ActiveMTU = 1024
+	h := fakeHost(withRoCE.with(files{"sys/class/net/eth0/mtu": "1500"}), d)
+	c := h.checkPort(d, d.Ports[0], true)
+	assert.Equal(t, statusNote, c.Status)
+	assert.Contains(t, c.Detail, "MTU 1024 of 4096, as eth0 has 1500: larger packets are faster")
+	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Mend)
+}
+
+// A note about the kernel's age does not hide its devices.
+func TestVerdictOnAnOldKernel(t *testing.T) {
+	r := all(t, fakeHost(withRoCE.with(files{"proc/sys/kernel/osrelease": "4.19.0"}), roce()))
+	assert.True(t, r.OK)
+	assert.Equal(t, "RDMA works here, on rxe0.", r.verdict())
+}

@@ -27,6 +27,7 @@ func (r *report) examine(ctx context.Context, h *host, opt options) {
 	}
 	r.add(h.checkLibraries()...)
 	r.add(h.checkKernel()...)
+	r.add(h.checkKernelVersion()...)
 	r.add(h.checkDeviceFiles(opt.device)...)
 	r.add(h.checkNamespace()...)
 	r.add(h.checkMemory(opt.connections)...)
@@ -35,7 +36,10 @@ func (r *report) examine(ctx context.Context, h *host, opt options) {
 	for _, d := range h.devices {
 		r.Devices = append(r.Devices, newDevice(d))
 		checks := h.checkDevice(d)
+		checks = append(checks, checkCapacity(d, opt.connections)...)
 		r.add(checks...)
+		r.add(h.checkClass(d)...)
+		r.add(h.checkInterrupts(d)...)
 		if len(d.Addrs) == 0 || slices.ContainsFunc(checks, failed) {
 			continue // nothing can be sent
 		}
@@ -44,7 +48,9 @@ func (r *report) examine(ctx context.Context, h *host, opt options) {
 		need = need.atLeast(took)
 	}
 	r.add(h.checkChosen(ctx, opt.device, all)...)
-	r.add(h.checkMemlock(need, opt.connections), h.checkDescriptors(need, opt.connections))
+	r.add(h.checkDaemons()...)
+	r.add(h.checkRPFilter()...)
+	r.add(h.checkMemlock(need, opt.connections), h.checkDescriptors(need, opt.connections), h.checkThreads())
 }
 
 func (r *report) add(checks ...check) { r.Checks = append(r.Checks, checks...) }

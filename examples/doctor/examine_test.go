@@ -26,8 +26,8 @@ func TestHostOnWhichEverythingIsRight(t *testing.T) {
 	assert.Equal(t, []string{
 		"libraries", "libraries", "kernel", "device files", "device files", "namespace", "shared memory",
 		"device", "port", "address", "self-test", // soft0
-		"device", "port", "address", "self-test", // rxe0
-		"memlock", "descriptors",
+		"device", "port", "address", "capacity", "self-test", // rxe0
+		"memlock", "descriptors", "threads",
 	}, names)
 	assert.Len(t, r.Devices, 2)
 }
@@ -126,6 +126,6 @@ func TestLimitsAreComparedWithWhatWasMeasured(t *testing.T) {
 	}
 	r := examine(t.Context(), h, options{connections: 64})
 	n := len(r.Checks)
-	assert.Equal(t, check{"memlock", "", statusOK, "4 KiB; 64 connections lock 4 KiB, 64 B at each end", ""}, r.Checks[n-2])
-	assert.Equal(t, check{"descriptors", "", statusOK, "400; 64 connections take 192, 3 at each end", ""}, r.Checks[n-1])
+	assert.Equal(t, check{"memlock", "", statusOK, "4 KiB; 64 connections lock 4 KiB, 64 B at each end", ""}, r.Checks[n-3])
+	assert.Equal(t, check{"descriptors", "", statusOK, "400; 64 connections take 192, 3 at each end", ""}, r.Checks[n-2])
 }

@@ -101,7 +101,7 @@ func roce() rdmanet.Device {
 		return rdmanet.GID{Index: index, GID: a.As16(), Type: cm.GIDTypeRoCEv2, NetDev: "eth0", Addr: a}
 	}
 	return rdmanet.Device{
-		Name: "rxe0", Driver: "ibv", Transport: cm.TransportRoCE, NodeGUID: 0x0200_00ff_fe00_0001, Firmware: "0.0.0", Caps: cm.CapWriteImm | cm.CapSRQ, MaxQP: 1024,
+		Name: "rxe0", Driver: "ibv", Transport: cm.TransportRoCE, NodeGUID: 0x0200_00ff_fe00_0001, Firmware: "0.0.0", Caps: cm.CapWriteImm | cm.CapSRQ, MaxQP: 1024, MaxCQ: 1 << 16, MaxMR: 1 << 16,
 		Addrs: []netip.Addr{netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("192.0.2.1")},
 		Ports: []rdmanet.Port{{
 			Number: 1, State: cm.PortActive, LinkLayer: cm.LinkLayerEthernet, ActiveMTU: 4096, MaxMTU: 4096,

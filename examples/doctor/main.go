@@ -24,8 +24,10 @@
 //	system       operating system and architecture, as "linux/amd64"
 //	ok           whether no check failed
 //	checks       in the order they were made, each with
-//	  name       libraries, kernel, device files, namespace, shared memory, device, port,
-//	             address, self-test, memlock or descriptors; system where there is no RDMA
+//	  name       libraries, kernel, kernel version, device files, namespace, shared
+//	             memory, device, port, address, capacity, class, interrupts, self-test,
+//	             daemons, rp_filter, memlock, descriptors or threads; system where there
+//	             is no RDMA
 //	  subject    what of that kind was checked, as "rxe0 port 1"; may be missing
 //	  status     ok, note (worth knowing, nothing failed) or fail
 //	  detail     what was found, for people
@@ -34,6 +36,8 @@
 //	  name, driver, transport, node_guid, firmware
 //	  capabilities  names of what it is able to
 //	  max_qp        how many queue pairs it has, one for each end of a connection
+//	  max_cq        how many completion queues, two for each end
+//	  max_mr        how many memory regions, two to six for each end
 //	  addresses     the addresses of this host that lead to it
 //	  error         what could not be found out; missing if nothing
 //	  ports         each with number, state, link_layer, active_mtu, max_mtu (in bytes),

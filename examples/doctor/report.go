@@ -62,6 +62,8 @@ type device struct {
 	Firmware     string   `json:"firmware"`
 	Capabilities []string `json:"capabilities"`
 	MaxQP        int      `json:"max_qp"`
+	MaxCQ        int      `json:"max_cq"`
+	MaxMR        int      `json:"max_mr"`
 	Addresses    []string `json:"addresses"`
 	Error        string   `json:"error,omitempty"`
 	Ports        []port   `json:"ports"`
@@ -89,7 +91,7 @@ type gid struct {
 func newDevice(d rdmanet.Device) device {
 	out := device{
 		Name: d.Name, Driver: d.Driver, Transport: d.Transport.String(), NodeGUID: d.NodeGUID.String(), Firmware: d.Firmware,
-		Capabilities: append([]string{}, d.Caps.Names()...), MaxQP: d.MaxQP, Addresses: []string{}, Ports: []port{},
+		Capabilities: append([]string{}, d.Caps.Names()...), MaxQP: d.MaxQP, MaxCQ: d.MaxCQ, MaxMR: d.MaxMR, Addresses: []string{}, Ports: []port{},
 	}
 	for _, a := range d.Addrs {
 		out.Addresses = append(out.Addresses, a.String())

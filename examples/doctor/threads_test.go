@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// processes is a host that allows its user so many.
+func processes(n string) files {
+	return withRoCE.with(files{"proc/self/limits": withRoCE["proc/self/limits"] + "\nMax processes             " + n + "     " + n + "     processes"})
+}
+
+func TestThreads(t *testing.T) {
+	slice := func(pids, used string) files {
+		return withRoCE.with(files{"sys/fs/cgroup/user.slice/pids.max": pids, "sys/fs/cgroup/user.slice/pids.current": used})
+	}
+	for name, tt := range map[string]struct {
+		files  files
+		want   status
+		detail string
+		mend   string
+	}{
+		"nothing is known":      {withRoCE, statusOK, "no limit", ""},
+		"user":                  {processes("31000"), statusOK, "the user may have 31000 processes and threads together", ""},
+		"user, unlimited":       {processes("unlimited"), statusOK, "no limit", ""},
+		"user, too few":         {processes("127"), statusFail, "may have 127", "sudo prlimit --pid $$ --nproc=65536"},
+		"user, just enough":     {processes("128"), statusOK, "may have 128", ""},
+		"root":                  {processes("64").with(files{"proc/self/status": asRoot}), statusOK, "no limit", ""},
+		"cgroup":                {slice("2000", "100"), statusOK, "room for 1900 more threads (/sys/fs/cgroup/user.slice/pids.max)", ""},
+		"cgroup, max":           {slice("max", "100"), statusOK, "no limit", ""},
+		"cgroup, full":          {slice("100", "120"), statusFail, "room for 0 more threads", "echo max | sudo tee /sys/fs/cgroup/user.slice/pids.max"},
+		"container, nearly":     {slice("200", "100").with(files{".dockerenv": ""}), statusFail, "room for 100 more", "docker update --pids-limit -1 CONTAINER"},
+		"cgroup above":          {slice("2000", "100").with(files{"sys/fs/cgroup/pids.max": "90"}), statusFail, "(/sys/fs/cgroup/pids.max)", "echo max | sudo tee /sys/fs/cgroup/pids.max"},
+		"system":                {withRoCE.with(files{"proc/sys/kernel/threads-max": "1000", "proc/loadavg": "0.1 0.2 0.3 2/400 4711"}), statusOK, "room for 600 more threads (kernel.threads-max)", ""},
+		"system, full":          {withRoCE.with(files{"proc/sys/kernel/threads-max": "1000", "proc/loadavg": "0.1 0.2 0.3 2/950 4711"}), statusFail, "room for 50 more", "sudo sysctl -w kernel.threads-max=65536"},
+		"the nearest is told":   {processes("500").with(files{"proc/sys/kernel/threads-max": "400"}), statusOK, "kernel.threads-max", ""},
+		"files that say nought": {withRoCE.with(files{"proc/sys/kernel/threads-max": "many", "proc/loadavg": "0"}), statusOK, "no limit", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := fakeHost(tt.files, roce())
+			c := h.checkThreads()
+			assert.Equal(t, tt.want, c.Status, c.Detail)
+			assert.Contains(t, c.Detail, tt.detail)
+			assert.Equal(t, tt.mend, c.Mend)
+		})
+	}
+}
