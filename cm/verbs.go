@@ -44,6 +44,10 @@ type (
 	MR = verbs.MR
 	// AccessFlags say what may be done to an MR.
 	AccessFlags = verbs.AccessFlags
+	// MW is a memory window.
+	MW = verbs.MW
+	// MWBind is what a memory window is bound to.
+	MWBind = verbs.MWBind
 	// AH is an address handle.
 	AH = verbs.AH
 	// AHAttr is an address vector.
@@ -116,6 +120,7 @@ const (
 	CapSynchronous = verbs.CapSynchronous
 	CapODP         = verbs.CapODP
 	CapUC          = verbs.CapUC
+	CapMemWindow   = verbs.CapMemWindow
 
 	TransportUnknown  = verbs.TransportUnknown
 	TransportIB       = verbs.TransportIB
@@ -168,6 +173,7 @@ const (
 	AccessRemoteWrite  = verbs.AccessRemoteWrite
 	AccessRemoteRead   = verbs.AccessRemoteRead
 	AccessRemoteAtomic = verbs.AccessRemoteAtomic
+	AccessMWBind       = verbs.AccessMWBind
 	AccessRemote       = verbs.AccessRemote // every remote right
 
 	QPTypeRC = verbs.QPTypeRC
@@ -219,6 +225,7 @@ const (
 	WRLocalInv          = verbs.WRLocalInv
 	WRSendWithInv       = verbs.WRSendWithInv
 	WRAtomicWrite       = verbs.WRAtomicWrite
+	WRBindMW            = verbs.WRBindMW
 
 	SendFence     = verbs.SendFence
 	SendSignaled  = verbs.SendSignaled
@@ -236,6 +243,7 @@ const (
 	WCFetchAdd        = verbs.WCFetchAdd
 	WCAtomicWrite     = verbs.WCAtomicWrite
 	WCLocalInv        = verbs.WCLocalInv
+	WCBindMW          = verbs.WCBindMW
 	WCRecv            = verbs.WCRecv
 	WCRecvRDMAWithImm = verbs.WCRecvRDMAWithImm
 

@@ -88,6 +88,7 @@ const (
 	WCFetchAdd                        // FETCH_ADD
 	WCAtomicWrite                     // ATOMIC_WRITE
 	WCLocalInv                        // LOCAL_INV
+	WCBindMW                          // BIND_MW
 	WCRecv                            // RECV
 	WCRecvRDMAWithImm                 // RECV_RDMA_WITH_IMM
 )

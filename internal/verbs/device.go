@@ -113,10 +113,12 @@ const (
 	CapODP
 	// CapUC: QPs of type UC. iWARP has neither these nor those of type UD.
 	CapUC
+	// CapMemWindow: memory windows of type 2B.
+	CapMemWindow
 )
 
 // capNames are the names of the DeviceCaps, lowest bit first.
-var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging", "UC"}
+var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging", "UC", "memory windows"}
 
 // Names are the names of the abilities that are there.
 func (c DeviceCaps) Names() []string {
@@ -153,6 +155,7 @@ type DeviceAttr struct {
 	MaxSRQWR        int
 	MaxSRQSGE       int
 	MaxAH           int
+	MaxMW           int
 	MaxInlineData   int // the most QPCap.MaxInlineData may ask for
 	PhysPortCnt     int
 }

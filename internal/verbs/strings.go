@@ -136,13 +136,14 @@ func _() {
 	_ = x[WCFetchAdd-4]
 	_ = x[WCAtomicWrite-5]
 	_ = x[WCLocalInv-6]
-	_ = x[WCRecv-7]
-	_ = x[WCRecvRDMAWithImm-8]
+	_ = x[WCBindMW-7]
+	_ = x[WCRecv-8]
+	_ = x[WCRecvRDMAWithImm-9]
 }
 
-const _WCOpcode_name = "SENDRDMA_WRITERDMA_READCOMP_SWAPFETCH_ADDATOMIC_WRITELOCAL_INVRECVRECV_RDMA_WITH_IMM"
+const _WCOpcode_name = "SENDRDMA_WRITERDMA_READCOMP_SWAPFETCH_ADDATOMIC_WRITELOCAL_INVBIND_MWRECVRECV_RDMA_WITH_IMM"
 
-var _WCOpcode_index = [...]uint8{0, 4, 14, 23, 32, 41, 53, 62, 66, 84}
+var _WCOpcode_index = [...]uint8{0, 4, 14, 23, 32, 41, 53, 62, 69, 73, 91}
 
 func (i WCOpcode) String() string {
 	idx := int(i) - 0
@@ -206,11 +207,12 @@ func _() {
 	_ = x[WRLocalInv-7]
 	_ = x[WRSendWithInv-8]
 	_ = x[WRAtomicWrite-9]
+	_ = x[WRBindMW-10]
 }
 
-const _WROpcode_name = "RDMA_WRITERDMA_WRITE_WITH_IMMSENDSEND_WITH_IMMRDMA_READATOMIC_CMP_AND_SWPATOMIC_FETCH_AND_ADDLOCAL_INVSEND_WITH_INVATOMIC_WRITE"
+const _WROpcode_name = "RDMA_WRITERDMA_WRITE_WITH_IMMSENDSEND_WITH_IMMRDMA_READATOMIC_CMP_AND_SWPATOMIC_FETCH_AND_ADDLOCAL_INVSEND_WITH_INVATOMIC_WRITEBIND_MW"
 
-var _WROpcode_index = [...]uint8{0, 10, 29, 33, 46, 55, 73, 93, 102, 115, 127}
+var _WROpcode_index = [...]uint8{0, 10, 29, 33, 46, 55, 73, 93, 102, 115, 127, 134}
 
 func (i WROpcode) String() string {
 	idx := int(i) - 0

@@ -22,15 +22,16 @@ const (
 	WRLocalInv                          // LOCAL_INV
 	WRSendWithInv                       // SEND_WITH_INV
 	WRAtomicWrite                       // ATOMIC_WRITE
+	WRBindMW                            // BIND_MW
 )
 
 // HasOpcode says whether QPs of a type have an operation (IBA table 34).
 func HasOpcode(typ QPType, op WROpcode) bool {
 	switch typ {
 	case QPTypeRC:
-		return op <= WRAtomicWrite
+		return op <= WRBindMW
 	case QPTypeUC:
-		return op <= WRSendWithImm || op == WRLocalInv
+		return op <= WRSendWithImm || op == WRLocalInv || op == WRBindMW
 	case QPTypeUD:
 		return op == WRSend || op == WRSendWithImm
 	}
@@ -69,6 +70,9 @@ type SendWR struct {
 	// For atomics: the value to add, or to compare with and to swap in. For ATOMIC_WRITE Swap is the value.
 	CompareAdd uint64
 	Swap       uint64
+
+	// Bind is for BIND_MW. It fails with MW_BIND_ERR. Not kept after PostSend.
+	Bind *MWBind
 
 	// For UD.
 	AH         AH

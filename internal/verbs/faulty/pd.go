@@ -6,7 +6,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// pd is a verbs.PD over another. Its address handles are those of the device below.
+// pd is a verbs.PD over another. Its address handles and memory windows are those of the device below.
 type pd struct {
 	verbs.PD
 	ctx *Context

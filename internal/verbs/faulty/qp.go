@@ -2,6 +2,7 @@ package faulty
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -77,6 +78,7 @@ func (q *QP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 
 // PostSend implements verbs.QP.
 func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
+	wrs = below(wrs)
 	q.posting.Lock()
 	defer q.posting.Unlock()
 	n, short := len(wrs), error(nil)
@@ -94,6 +96,24 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 	}
 	took, err := q.post(wrs[:n])
 	return took, firstOf(err, short)
+}
+
+// below is the requests as the device below knows the MRs of binds.
+func below(wrs []verbs.SendWR) []verbs.SendWR {
+	if !slices.ContainsFunc(wrs, func(wr verbs.SendWR) bool { return wr.Bind != nil }) {
+		return wrs
+	}
+	wrs = slices.Clone(wrs)
+	for i := range wrs {
+		if b := wrs[i].Bind; b != nil {
+			if m, ok := b.MR.(*mr); ok {
+				bind := *b
+				bind.MR = m.MR
+				wrs[i].Bind = &bind
+			}
+		}
+	}
+	return wrs
 }
 
 func firstOf(a, b error) error {

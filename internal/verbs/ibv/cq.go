@@ -107,7 +107,7 @@ func (c *cq) Poll(wc []verbs.WC) (int, error) {
 		}
 		for i := range got {
 			w := &wc[n+i]
-			c.wcs[i].into(w, c.flags)
+			c.wcs[i].into(w, c.flags, c.ctx.limits.withInv)
 			if w.Status != verbs.WCSuccess {
 				c.noteFailure(w.QPN)
 			}

@@ -19,7 +19,11 @@ type cDevice struct {
 
 // cContextOps is struct ibv_context_ops, with what the header's inline functions call.
 type cContextOps struct {
-	_           [11]uintptr
+	_           [7]uintptr
+	allocMW     uintptr
+	_           uintptr
+	deallocMW   uintptr
+	_           uintptr
 	pollCQ      uintptr
 	reqNotifyCQ uintptr
 	_           [7]uintptr
@@ -81,7 +85,9 @@ type cDeviceAttr struct {
 	maxQPInitRdAtom int32
 	maxEEInitRdAtom int32
 	atomicCap       int32
-	_               [8]int32
+	_               [2]int32
+	maxMW           int32
+	_               [5]int32
 	maxAH           int32
 	_               [2]int32
 	maxSRQ          int32
@@ -145,6 +151,15 @@ type cMR struct {
 	handle uint32
 	lkey   uint32
 	rkey   uint32
+}
+
+// cMW is struct ibv_mw.
+type cMW struct {
+	context uintptr
+	pd      uintptr
+	rkey    uint32
+	handle  uint32
+	mwType  uint32
 }
 
 // cCompChannel is struct ibv_comp_channel.
@@ -297,8 +312,8 @@ type cSGE struct {
 	lkey   uint32
 }
 
-// cSendWR is struct ibv_send_wr. wr is a union, of cRDMA, cAtomic and cUD; what
-// follows it serves XRC, memory windows and segmentation.
+// cSendWR is struct ibv_send_wr. wr is a union, of cRDMA, cAtomic and cUD, and bindMW is
+// in one with what serves segmentation. Between them is what serves XRC.
 type cSendWR struct {
 	wrID    uint64
 	next    uintptr
@@ -308,7 +323,18 @@ type cSendWR struct {
 	flags   uint32
 	immData uint32 // big endian, or a key in host order
 	wr      [4]uint64
-	_       [7]uint64
+	_       uint64
+	bindMW  cBindMW
+}
+
+// cBindMW is bind_mw of struct ibv_send_wr, with its struct ibv_mw_bind_info.
+type cBindMW struct {
+	mw     uintptr
+	rkey   uint32
+	mr     uintptr
+	addr   uint64
+	length uint64
+	access uint32
 }
 
 type cRDMA struct {
@@ -424,6 +450,8 @@ const (
 
 	atomicNone        = 0       // IBV_ATOMIC_NONE
 	deviceMemMgtExt   = 1 << 21 // IBV_DEVICE_MEM_MGT_EXTENSIONS
+	deviceMemWindow2B = 1 << 24 // IBV_DEVICE_MEM_WINDOW_TYPE_2B
+	mwType2           = 2       // IBV_MW_TYPE_2
 	deviceAtomicWrite = 1 << 40 // IB_UVERBS_DEVICE_ATOMIC_WRITE, in the kernel's header only
 	qpInitAttrPD      = 1 << 0  // IBV_QP_INIT_ATTR_PD
 	qpInitAttrSendOps = 1 << 6  // IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -437,6 +465,7 @@ const (
 	qpExWithAtomicCmpAndSwp   = 1 << 5  // IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
 	qpExWithAtomicFetchAndAdd = 1 << 6  // IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 	qpExWithLocalInv          = 1 << 7  // IBV_QP_EX_WITH_LOCAL_INV
+	qpExWithBindMW            = 1 << 8  // IBV_QP_EX_WITH_BIND_MW
 	qpExWithSendWithInv       = 1 << 9  // IBV_QP_EX_WITH_SEND_WITH_INV
 	qpExWithAtomicWrite       = 1 << 12 // IBV_QP_EX_WITH_ATOMIC_WRITE
 	srqMaskLimit              = 1 << 1  // IBV_SRQ_LIMIT
@@ -458,6 +487,7 @@ const (
 
 // The opcodes of send work requests, where they differ from verbs.WROpcode.
 const (
+	wrBindMW      = 8 // IBV_WR_BIND_MW
 	wrSendWithInv = 9 // IBV_WR_SEND_WITH_INV
 )
 
@@ -468,6 +498,7 @@ const (
 	wcRDMARead        = 2
 	wcCompSwap        = 3
 	wcFetchAdd        = 4
+	wcBindMW          = 5
 	wcLocalInv        = 6
 	wcAtomicWrite     = 9
 	wcRecv            = 128
@@ -479,4 +510,6 @@ const (
 	wcGRH     = 1 << 0
 	wcWithImm = 1 << 1
 	wcWithInv = 1 << 3
+
+	wcKernelWithInv = 1 << 2 // IB_WC_WITH_INVALIDATE, in the kernel only
 )

@@ -115,6 +115,7 @@ func deviceFacts() (all []fact) {
 
 	var o cContextOps
 	add(size("struct ibv_context_ops", unsafe.Sizeof(o)),
+		offset("struct ibv_context_ops", "alloc_mw", unsafe.Offsetof(o.allocMW)), offset("struct ibv_context_ops", "dealloc_mw", unsafe.Offsetof(o.deallocMW)),
 		offset("struct ibv_context_ops", "poll_cq", unsafe.Offsetof(o.pollCQ)),
 		offset("struct ibv_context_ops", "req_notify_cq", unsafe.Offsetof(o.reqNotifyCQ)),
 		offset("struct ibv_context_ops", "post_srq_recv", unsafe.Offsetof(o.postSRQRecv)),
@@ -147,7 +148,7 @@ func deviceFacts() (all []fact) {
 		"max_qp": unsafe.Offsetof(a.maxQP), "max_qp_wr": unsafe.Offsetof(a.maxQPWR), "max_sge": unsafe.Offsetof(a.maxSGE),
 		"max_cq": unsafe.Offsetof(a.maxCQ), "max_cqe": unsafe.Offsetof(a.maxCQE), "max_mr": unsafe.Offsetof(a.maxMR), "max_pd": unsafe.Offsetof(a.maxPD),
 		"max_qp_rd_atom": unsafe.Offsetof(a.maxQPRdAtom), "max_qp_init_rd_atom": unsafe.Offsetof(a.maxQPInitRdAtom),
-		"atomic_cap": unsafe.Offsetof(a.atomicCap), "max_ah": unsafe.Offsetof(a.maxAH),
+		"atomic_cap": unsafe.Offsetof(a.atomicCap), "max_ah": unsafe.Offsetof(a.maxAH), "max_mw": unsafe.Offsetof(a.maxMW),
 		"max_srq": unsafe.Offsetof(a.maxSRQ), "max_srq_wr": unsafe.Offsetof(a.maxSRQWR), "max_srq_sge": unsafe.Offsetof(a.maxSRQSGE),
 	} {
 		add(member(s, field, off, 4)...)
@@ -328,6 +329,18 @@ func requestFacts() (all []fact) {
 	add(member(s, "wr.ud.remote_qpn", wr+unsafe.Offsetof(u.remoteQPN), 4)...)
 	add(member(s, "wr.ud.remote_qkey", wr+unsafe.Offsetof(u.remoteQKey), 4)...)
 
+	var b cBindMW
+	bind := unsafe.Offsetof(w.bindMW)
+	add(member(s, "bind_mw.mw", bind+unsafe.Offsetof(b.mw), 8)...)
+	add(member(s, "bind_mw.rkey", bind+unsafe.Offsetof(b.rkey), 4)...)
+	add(member(s, "bind_mw.bind_info.mr", bind+unsafe.Offsetof(b.mr), 8)...)
+	add(member(s, "bind_mw.bind_info.addr", bind+unsafe.Offsetof(b.addr), 8)...)
+	add(member(s, "bind_mw.bind_info.length", bind+unsafe.Offsetof(b.length), 8)...)
+	add(member(s, "bind_mw.bind_info.mw_access_flags", bind+unsafe.Offsetof(b.access), 4)...)
+	var win cMW
+	add(member("struct ibv_mw", "rkey", unsafe.Offsetof(win.rkey), 4)...)
+	add(member("struct ibv_mw", "type", unsafe.Offsetof(win.mwType), 4)...)
+
 	var v cRecvWR
 	s = "struct ibv_recv_wr"
 	add(size(s, unsafe.Sizeof(v)))
@@ -416,7 +429,7 @@ func constantFacts() []fact {
 		value("IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD", qpExWithAtomicFetchAndAdd),
 		value("IBV_QP_EX_WITH_LOCAL_INV", qpExWithLocalInv),
 		value("IBV_QP_EX_WITH_SEND_WITH_INV", qpExWithSendWithInv),
-		value("IBV_QP_EX_WITH_ATOMIC_WRITE", qpExWithAtomicWrite),
+		value("IBV_QP_EX_WITH_ATOMIC_WRITE", qpExWithAtomicWrite), value("IBV_QP_EX_WITH_BIND_MW", qpExWithBindMW),
 		value("IBV_SRQ_LIMIT", srqMaskLimit),
 		value("IBV_QP_EN_SQD_ASYNC_NOTIFY", qpMaskEnSQDNotify),
 		value("IBV_GID_TYPE_IB", gidTypeIB), value("IBV_GID_TYPE_ROCE_V1", gidTypeRoCEv1), value("IBV_GID_TYPE_ROCE_V2", gidTypeRoCEv2),
@@ -431,6 +444,8 @@ func constantFacts() []fact {
 		value("IBV_WR_SEND", verbs.WRSend), value("IBV_WR_SEND_WITH_IMM", verbs.WRSendWithImm), value("IBV_WR_RDMA_READ", verbs.WRRDMARead),
 		value("IBV_WR_ATOMIC_CMP_AND_SWP", verbs.WRAtomicCmpAndSwp), value("IBV_WR_ATOMIC_FETCH_AND_ADD", verbs.WRAtomicFetchAndAdd),
 		value("IBV_WR_LOCAL_INV", verbs.WRLocalInv), value("IBV_WR_SEND_WITH_INV", wrSendWithInv),
+		value("IBV_WR_BIND_MW", wrBindMW), value("IBV_WC_BIND_MW", wcBindMW), value("IBV_ACCESS_MW_BIND", verbs.AccessMWBind),
+		value("IBV_MW_TYPE_2", mwType2), value("IBV_DEVICE_MEM_WINDOW_TYPE_2B", deviceMemWindow2B),
 
 		value("IBV_WC_SEND", wcSend), value("IBV_WC_RDMA_WRITE", wcRDMAWrite), value("IBV_WC_RDMA_READ", wcRDMARead),
 		value("IBV_WC_COMP_SWAP", wcCompSwap), value("IBV_WC_FETCH_ADD", wcFetchAdd), value("IBV_WC_LOCAL_INV", wcLocalInv),

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
@@ -67,7 +68,7 @@ type mr struct {
 }
 
 func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
-	const all = verbs.AccessLocalWrite | verbs.AccessRemote
+	const all = verbs.AccessLocalWrite | verbs.AccessRemote | verbs.AccessMWBind
 	switch {
 	case len(buf) == 0:
 		return nil, fmt.Errorf("%w: registration of no memory", verbs.ErrInvalid)
@@ -102,6 +103,9 @@ func (m *mr) Close() error {
 		return verbs.ErrClosed
 	}
 	if err := returned("ibv_dereg_mr", m.pd.ctx.ends(m.pd.ctx.lib.deregMR, m.handle)); err != nil {
+		if errors.Is(err, verbs.ErrInvalid) {
+			err = fmt.Errorf("%w: memory windows are bound to the MR: %w", verbs.ErrBusy, err) // what the kernel means
+		}
 		return err
 	}
 	m.handle = 0

@@ -22,6 +22,7 @@ var sendOpFlags = [...]uint64{
 	verbs.WRLocalInv:          qpExWithLocalInv,
 	verbs.WRSendWithInv:       qpExWithSendWithInv,
 	verbs.WRAtomicWrite:       qpExWithAtomicWrite,
+	verbs.WRBindMW:            qpExWithBindMW,
 }
 
 // sendOps is what a QP is made for by the extended verbs, 0 if it is not to be made by

@@ -29,8 +29,8 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	l := &q.sends
 	n := 0
 	for n < len(wrs) {
-		if q.writer != nil && wrs[n].Opcode == verbs.WRAtomicWrite {
-			if err := q.writer.post(l, &wrs[n]); err != nil {
+		if q.alone(&wrs[n]) {
+			if err := q.postAlone(&wrs[n]); err != nil {
 				return n, err
 			}
 			n++
@@ -38,7 +38,7 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 		}
 		l.reset()
 		var bad error
-		for i := n; i < len(wrs) && (q.writer == nil || wrs[i].Opcode != verbs.WRAtomicWrite); i++ {
+		for i := n; i < len(wrs) && !q.alone(&wrs[i]); i++ {
 			ok, err := l.add(&wrs[i])
 			if !ok {
 				bad = err

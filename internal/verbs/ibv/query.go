@@ -22,6 +22,9 @@ type limits struct {
 	// sevenIsForever: seven transport retries never end, as otherwise only RNR
 	// retries do. soft-RoCE does so, against IBA 9.9.2.1.1.
 	sevenIsForever bool
+	// withInv are the flags of a completion that say that a key was invalidated. soft-RoCE
+	// gives the kernel's IB_WC_WITH_INVALIDATE to applications, where libibverbs has another.
+	withInv uint32
 }
 
 // softRoCEVendor is the vendor id that rdma_rxe gives its devices.
@@ -60,9 +63,14 @@ func (c *devContext) queryLimits() (limits, error) {
 		MaxSRQWR:        int(a.maxSRQWR),
 		MaxSRQSGE:       int(a.maxSRQSGE),
 		MaxAH:           int(a.maxAH),
+		MaxMW:           int(a.maxMW),
 		PhysPortCnt:     int(a.physPortCnt),
 	}}
-	l.sevenIsForever = a.vendorID == softRoCEVendor && c.dev.transport == verbs.TransportRoCE
+	l.withInv = wcWithInv
+	if a.vendorID == softRoCEVendor && c.dev.transport == verbs.TransportRoCE {
+		l.sevenIsForever = true
+		l.withInv |= wcKernelWithInv
+	}
 	caps := &l.attr.Caps
 	if c.dev.transport != verbs.TransportIWARP {
 		*caps |= verbs.CapWriteImm
@@ -75,6 +83,9 @@ func (c *devContext) queryLimits() (limits, error) {
 	}
 	if a.maxSRQ > 0 {
 		*caps |= verbs.CapSRQ
+	}
+	if a.deviceCapFlags&deviceMemWindow2B != 0 && c.ops().allocMW != 0 {
+		*caps |= verbs.CapMemWindow
 	}
 	if a.deviceCapFlags&deviceMemMgtExt != 0 {
 		*caps |= verbs.CapSendInv

@@ -15,13 +15,14 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	wcRDMARead:    verbs.WCRDMARead,
 	wcCompSwap:    verbs.WCCompSwap,
 	wcFetchAdd:    verbs.WCFetchAdd,
+	wcBindMW:      verbs.WCBindMW,
 	wcLocalInv:    verbs.WCLocalInv,
 	wcAtomicWrite: verbs.WCAtomicWrite,
 }
 
 // into writes the completion as verbs.WC. mask takes away flags that mean nothing
-// for the QPs of the CQ: soft-RoCE says WCGRH of every receive.
-func (c *cWC) into(wc *verbs.WC, mask verbs.WCFlags) {
+// for the QPs of the CQ: soft-RoCE says WCGRH of every receive. inv is limits.withInv.
+func (c *cWC) into(wc *verbs.WC, mask verbs.WCFlags, inv uint32) {
 	wc.WRID = c.wrID
 	wc.Status = verbs.WCStatus(c.status)
 	wc.Opcode = 0
@@ -45,7 +46,7 @@ func (c *cWC) into(wc *verbs.WC, mask verbs.WCFlags) {
 		wc.Flags |= verbs.WCWithImm
 		wc.ImmData = bits.ReverseBytes32(c.immData)
 	}
-	if c.flags&wcWithInv != 0 {
+	if c.flags&inv != 0 {
 		wc.Flags |= verbs.WCWithInv
 		wc.InvRKey = c.immData
 	}

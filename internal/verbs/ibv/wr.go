@@ -29,6 +29,7 @@ var wrOpcodes = [...]uint32{
 	verbs.WRAtomicFetchAndAdd: uint32(verbs.WRAtomicFetchAndAdd),
 	verbs.WRLocalInv:          uint32(verbs.WRLocalInv),
 	verbs.WRSendWithInv:       wrSendWithInv,
+	verbs.WRBindMW:            wrBindMW,
 }
 
 // needs are the capabilities that operations depend on.
@@ -40,6 +41,7 @@ var needs = [...]verbs.DeviceCaps{
 	verbs.WRLocalInv:          verbs.CapSendInv,
 	verbs.WRSendWithInv:       verbs.CapSendInv,
 	verbs.WRAtomicWrite:       verbs.CapAtomicWrite,
+	verbs.WRBindMW:            verbs.CapMemWindow,
 }
 
 // A sendList builds chains of struct ibv_send_wr in C memory.

@@ -65,7 +65,7 @@ type devContext struct {
 func (c *devContext) Device() verbs.Device { return c.dev }
 
 func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
-	caps := verbs.CapAtomics | verbs.CapAtomicWrite | verbs.CapSRQ | verbs.CapSendInv | verbs.CapSameHost | verbs.CapSynchronous
+	caps := verbs.CapAtomics | verbs.CapAtomicWrite | verbs.CapSRQ | verbs.CapSendInv | verbs.CapSameHost | verbs.CapSynchronous | verbs.CapMemWindow
 	if c.dev.writeImm() {
 		caps |= verbs.CapWriteImm | verbs.CapUC
 	}
@@ -84,6 +84,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxCQ:           1 << 20,
 		MaxCQE:          maxCQE,
 		MaxMR:           maxMRs,
+		MaxMW:           maxMRs,
 		MaxPD:           1 << 20,
 		MaxQPRdAtom:     255,
 		MaxQPInitRdAtom: 255,

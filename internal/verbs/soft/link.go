@@ -364,10 +364,11 @@ func (l *link) handle(msg []byte, fds []int) error {
 }
 
 // lookup answers a peer that asks for an MR: it gets those of the QP's PD that
-// have a remote right.
+// have a remote right. What it sent before may have invalidated the key.
 func (l *link) lookup(key uint32) {
+	l.q.progressInbox()
 	m := l.q.ctx.keys.lookup(key)
-	if m == nil || m.pd != l.q.pd || m.access&verbs.AccessRemote == 0 || !m.mem.segment.mayShow(l.q) || !l.give(m) {
+	if m == nil || m.pd != l.q.pd || !m.usableBy(l.q) || m.access&verbs.AccessRemote == 0 || !m.mem.segment.mayShow(l.q) || !l.give(m) {
 		l.tellKey(msgMR, key)
 	}
 }

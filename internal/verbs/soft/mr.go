@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	keyIndexBits = 20
-	keyIndexMask = 1<<keyIndexBits - 1
-	maxMRs       = 1 << keyIndexBits
+	// keyTagBits are the lowest of a key, of which the lowest eight are the application's
+	// in the key of a window.
+	keyTagBits = 12
+	maxMRs     = 1 << (32 - keyTagBits) // and windows
 	// maxMRSize is what a peer can map of one; see peer.add.
 	maxMRSize = maxPeerMapped
 )
 
-// mr is verbs.MR. Its lkey and rkey are one number: the place in the context's
+// mr is verbs.MR, or what a window is bound to. Its lkey and rkey are one number: the place in the context's
 // key table and a random tag, so that a key of yesterday does not open what is
 // registered today.
 type mr struct {
@@ -32,14 +33,16 @@ type mr struct {
 	access verbs.AccessFlags
 	mem    *memory // nil: not memory that a peer can map
 	memOff int     // in the file of mem
+	window *window // nil for an MR
 
 	mu      sync.Mutex
 	exports []*link // who was given the memory
+	windows int     // bound to the MR
 	closed  bool
 }
 
 func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
-	const all = verbs.AccessLocalWrite | verbs.AccessRemote
+	const all = verbs.AccessLocalWrite | verbs.AccessRemote | verbs.AccessMWBind
 	switch {
 	case len(buf) == 0:
 		return nil, fmt.Errorf("%w: registration of no memory", verbs.ErrInvalid)
@@ -52,7 +55,7 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 	}
 	m := &mr{pd: p, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), buf: buf, access: access}
 	m.mem, m.memOff = p.ctx.mems.find(buf)
-	if m.mem == nil && access&verbs.AccessRemote != 0 {
+	if m.mem == nil && access&(verbs.AccessRemote|verbs.AccessMWBind) != 0 {
 		return nil, fmt.Errorf("%w: remote access needs memory from Context.AllocMemory", verbs.ErrInvalid)
 	}
 	if m.mem != nil {
@@ -85,6 +88,10 @@ func (m *mr) Close() error {
 		m.mu.Unlock()
 		return verbs.ErrClosed
 	}
+	if n := m.windows; n > 0 {
+		m.mu.Unlock()
+		return fmt.Errorf("%w: %d memory windows are bound to the MR", verbs.ErrBusy, n)
+	}
 	m.closed = true
 	exports := m.exports
 	m.exports = nil
@@ -101,14 +108,25 @@ func (m *mr) Close() error {
 }
 
 // invalidate takes the key out of use at the wish of a work request; the MR itself
-// stays until Close. It returns the links that still have the memory mapped.
+// stays until Close, and a window can be bound again. It returns the links that still have
+// the memory mapped.
 func (m *mr) invalidate() []*link {
 	m.pd.ctx.keys.remove(m)
+	if m.window != nil {
+		m.window.unbind(m)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	exports := m.exports
 	m.exports = nil
 	return exports
+}
+
+// busy says whether windows are bound to the MR.
+func (m *mr) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.windows > 0
 }
 
 // show notes that the memory is given to somebody who is not met on a line.
@@ -176,7 +194,7 @@ func (t *keyTable) lookup(key uint32) *mr {
 	if s == nil {
 		return nil
 	}
-	i := key & keyIndexMask
+	i := key >> keyTagBits
 	if int(i) >= len(*s) {
 		return nil
 	}
@@ -187,23 +205,43 @@ func (t *keyTable) lookup(key uint32) *mr {
 	return m
 }
 
-func (t *keyTable) add(m *mr) error {
+// add gives m a key, and takes it in.
+func (t *keyTable) add(m *mr) (err error) {
+	if m.key, err = t.take(); err == nil {
+		t.put(m)
+	}
+	return err
+}
+
+// take gives a key to nobody yet.
+func (t *keyTable) take() (uint32, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.free) == 0 {
 		if err := t.grow(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	i := t.free[0]
 	t.free = t.free[1:]
 	t.used++
-	// Key 0 means no key to some callers.
-	for m.key = 0; m.key == 0; {
-		m.key = rand.Uint32()<<keyIndexBits | i
-	}
-	(*t.slots.Load())[i].Store(m)
-	return nil
+	// Key 0 means no key to some callers. A window's is not, whatever its lowest byte is.
+	return i<<keyTagBits | (1+rand.Uint32N(1<<(keyTagBits-8)-1))<<8 | rand.Uint32N(1<<8), nil
+}
+
+// put takes in m, whose key is its own.
+func (t *keyTable) put(m *mr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	(*t.slots.Load())[m.key>>keyTagBits].Store(m)
+}
+
+// give takes a key back of which nothing is in the table.
+func (t *keyTable) give(key uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, key>>keyTagBits)
+	t.used--
 }
 
 // grow doubles the table. Readers may go on with the old one: a key that is
@@ -228,13 +266,16 @@ func (t *keyTable) grow() error {
 	return nil
 }
 
-// remove takes m's key out; a second removal does nothing.
+// remove takes m out; a second removal does nothing. The key of a window stays the window's.
 func (t *keyTable) remove(m *mr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := m.key & keyIndexMask
+	i := m.key >> keyTagBits
 	if slot := &(*t.slots.Load())[i]; slot.Load() == m {
 		slot.Store(nil)
+		if m.window != nil {
+			return
+		}
 		t.free = append(t.free, i)
 		t.used--
 	}

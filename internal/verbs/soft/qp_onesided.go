@@ -262,7 +262,7 @@ func (q *qp) localInv(wr *verbs.SendWR) outcome {
 		return succeeded
 	}
 	m := q.ctx.keys.lookup(wr.ImmData)
-	if m == nil || m.pd != q.pd {
+	if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
 		return failed(verbs.WCLocQPOpErr)
 	}
 	links := m.invalidate()

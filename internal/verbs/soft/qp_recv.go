@@ -121,7 +121,7 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 	case entrySendInv:
 		wc.InvRKey, wc.Flags = uint32(w0), verbs.WCWithInv
 		if m := q.ctx.keys.lookup(uint32(w0)); wc.Status == verbs.WCSuccess {
-			if m == nil || m.pd != q.pd {
+			if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
 				q.refuse(wc, verbs.WCRemInvReqErr, nakInvalid)
 			} else if links := m.invalidate(); len(links) > 0 {
 				// The sender has let go of its mapping itself.

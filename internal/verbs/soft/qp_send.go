@@ -46,6 +46,10 @@ func (s *sendQueue) keep(wr *verbs.SendWR) {
 	k.sges = append(k.sges[:0], wr.SGList...)
 	k.inline = append(k.inline[:0], wr.Inline...)
 	k.wr.SGList, k.wr.Inline = k.sges, k.inline
+	if wr.Bind != nil {
+		bind := *wr.Bind
+		k.wr.Bind = &bind
+	}
 }
 
 // grow doubles the slots: requests of few QPs ever wait, and most of those few at a time.
@@ -106,7 +110,7 @@ func (q *qp) post(wr *verbs.SendWR) error {
 	if int(s.posted-s.freed.Load()) >= s.max {
 		return q.fullError()
 	}
-	if len(wr.SGList) > s.maxSGE || len(wr.Inline) > s.maxInline || wr.Opcode > verbs.WRAtomicWrite || !q.ops.Has(wr.Opcode) {
+	if len(wr.SGList) > s.maxSGE || len(wr.Inline) > s.maxInline || wr.Opcode > verbs.WRBindMW || !q.ops.Has(wr.Opcode) {
 		return q.requestError(wr)
 	}
 	if inline := wr.Flags&verbs.SendInline != 0; inline && len(wr.SGList) > 0 || !inline && len(wr.Inline) > 0 {
@@ -134,6 +138,16 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 	if err := q.checkSend(wr); err != nil {
 		return err
 	}
+	err := q.take(wr)
+	if err == nil && wr.Opcode == verbs.WRBindMW {
+		w := wr.Bind.MW.(*window)
+		w.key.Store(w.base | uint32(wr.Bind.Key))
+	}
+	return err
+}
+
+// take executes a request, or keeps it for later, as the state of the QP has it.
+func (q *qp) take(wr *verbs.SendWR) error {
 	s := &q.sq
 	switch st := q.State(); st {
 	case verbs.QPRTS:
@@ -208,6 +222,7 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRLocalInv:          verbs.WCLocalInv,
 	verbs.WRSendWithInv:       verbs.WCSend,
 	verbs.WRAtomicWrite:       verbs.WCAtomicWrite,
+	verbs.WRBindMW:            verbs.WCBindMW,
 }
 
 // completeSend adds the completion of wr, whose polling frees the slots up to upto.
@@ -237,7 +252,7 @@ func (q *qp) fullError() error {
 }
 
 func (q *qp) requestError(wr *verbs.SendWR) error {
-	if wr.Opcode <= verbs.WRAtomicWrite && !q.ops.Has(wr.Opcode) {
+	if wr.Opcode <= verbs.WRBindMW && !q.ops.Has(wr.Opcode) {
 		return q.ops.Refuse(wr.Opcode)
 	}
 	return fmt.Errorf("%w: %v with %d SGEs, %d bytes inline and flags %#x, where a request may have %d SGEs or, with SendInline, %d bytes",
@@ -256,6 +271,8 @@ func (q *qp) checkSend(wr *verbs.SendWR) error {
 		if !q.ctx.dev.writeImm() {
 			return errNoImm
 		}
+	case verbs.WRBindMW:
+		return q.checkBind(wr.Bind)
 	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 		if wr.Flags&verbs.SendInline != 0 {
 			return fmt.Errorf("%w: %v brings data back and cannot be inline", verbs.ErrInvalid, wr.Opcode)
@@ -275,6 +292,8 @@ func (q *qp) execute(wr *verbs.SendWR) outcome {
 		return q.atomic(wr)
 	case verbs.WRLocalInv:
 		return q.localInv(wr)
+	case verbs.WRBindMW:
+		return q.bind(wr.Bind)
 	default:
 		return q.sendTwoSided(wr)
 	}

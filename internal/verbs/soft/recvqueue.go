@@ -172,10 +172,10 @@ func (r *recvQueue) sgesOf(w *recvWR) []verbs.SGE {
 func (r *recvQueue) release() { r.head.Store(r.next) }
 
 // local returns the memory that an SGE names, nil if the key is unknown, of
-// another PD, without the right, or does not cover it.
+// another PD or of a window, without the right, or does not cover it.
 func (p *pd) local(s *verbs.SGE, need verbs.AccessFlags) []byte {
 	m := p.ctx.keys.lookup(s.LKey)
-	if m == nil || m.pd != p || m.access&need != need {
+	if m == nil || m.pd != p || m.access&need != need || m.window != nil {
 		return nil
 	}
 	return m.slice(s.Addr, s.Length)

@@ -50,7 +50,7 @@ type Deviation uint32
 
 const (
 	// DeviatesLocalStatus: local errors carry another code, as on the kernel's
-	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR, and in a receive that is
+	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR and MW_BIND_ERR, and in a receive that is
 	// too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
 	// sender is told by REM_OP_ERR. On UC, too, where such a message should be lost and
 	// the receive stay.
@@ -64,12 +64,15 @@ const (
 	// DeviatesQuietFlush: flushed requests do not count as errors for a CQ that is
 	// armed for solicited completions (rxe).
 	DeviatesQuietFlush
-	// DeviatesInvalidate: SEND_WITH_INV and LOCAL_INV work on memory windows, which
-	// this API does not have, and fail on MRs (every device of rdma-core).
+	// DeviatesInvalidate: SEND_WITH_INV and LOCAL_INV work on memory windows and fail on
+	// MRs (every device of rdma-core).
 	DeviatesInvalidate
 	// DeviatesSQE: a UC or UD QP goes to ERR by a failed send of its own, as one of RC
 	// does, and never to SQE (rxe).
 	DeviatesSQE
+	// DeviatesWindows: what may be reached through a memory window is all of its MR, and
+	// the peers of other QPs of the PD may invalidate it (rxe).
+	DeviatesWindows
 )
 
 func (c *Config) has(d Deviation) bool { return c.Deviations&d != 0 }
@@ -139,6 +142,7 @@ var subjects = []struct {
 	{"Flush", testFlush},
 	{"SQD", testSQD},
 	{"SRQ", testSRQ},
+	{"MW", testMW},
 	{"UC", testUC},
 	{"Destroy", testDestroy},
 	{"Death", testDeath},

@@ -129,7 +129,7 @@ func testOpcodes(t *testing.T, s *suite) {
 
 	s.run(t, "Unknown", func(e *env) {
 		p := e.pair(PairConfig{})
-		for _, op := range []verbs.WROpcode{verbs.WRAtomicWrite + 1, 255} {
+		for _, op := range []verbs.WROpcode{verbs.WRBindMW + 1, 255} {
 			n, err := p.A.QP.PostSend([]verbs.SendWR{oneSided(op, 1, p.A.SGL(0, 8), p.B, 0)})
 			require.Error(e.t, err)
 			require.Zero(e.t, n)
