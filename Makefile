@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -15,6 +15,11 @@ model: export MODEL_STEPS = $(STEPS)
 model:
 	go test -count=1 -timeout 0 -run '^TestModel' ./ring
 	go test -count=1 -timeout 0 -v -run '^TestModel' ./rdmanet
+
+# The tests of connections that look for what is rare, at full length: go test runs a slice.
+# Wake-ups that are lost, ends that are abrupt, processes that are killed.
+test-long:
+	RDMANET_TEST_LONG=1 go test -count=1 -timeout 30m -v -run 'LostWakeup|Stress|KillRounds|FewDescriptors' ./rdmanet
 
 # Tests of the standard library over rdmanet; internal/stdtest/tests.txt says which.
 test-std:

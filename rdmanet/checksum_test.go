@@ -65,11 +65,9 @@ func TestChecksumDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			for _, fl := range checkedFlavours() {
-				t.Run(fl.name, func(t *testing.T) {
-					compare(t, s, want, s.run(t, overRDMA{fl}))
-				})
-			}
+			eachWay(t, s, checkedFlavours(), flavourName, func(t *testing.T, fl flavour) {
+				compare(t, s, want, s.run(t, overRDMA{fl}))
+			})
 		})
 	}
 }

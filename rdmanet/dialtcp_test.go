@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,25 +146,23 @@ func TestTCPNetworksDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			for _, b := range tcpKinds()[:2] {
-				t.Run(b.kind, func(t *testing.T) {
-					got := s.run(t, b)
-					plain := s
-					plain.steps = append([]step(nil), s.steps...)
-					for i := range s.steps {
-						// A dial that is given up before it begins fails with TCP's error, and a
-						// connection that is one of TCP's has none of the differences.
-						difference := s.steps[i].difference
-						if difference == "dial-timeout" || !b.overRDMA() && difference != "listener-deadline-error" {
-							plain.steps[i].difference = ""
-						}
-						if difference == "dial-timeout" {
-							got[i], want[i] = outcome{err: errorFacts{class: timeoutClass(got[i])}}, outcome{err: errorFacts{class: timeoutClass(want[i])}}
-						}
+			eachWay(t, s, tcpKinds()[:2], func(b overBoth) string { return b.kind }, func(t *testing.T, b overBoth) {
+				want, got := slices.Clone(want), s.run(t, b)
+				plain := s
+				plain.steps = slices.Clone(s.steps)
+				for i := range s.steps {
+					// A dial that is given up before it begins fails with TCP's error, and a
+					// connection that is one of TCP's has none of the differences.
+					difference := s.steps[i].difference
+					if difference == "dial-timeout" || !b.overRDMA() && difference != "listener-deadline-error" {
+						plain.steps[i].difference = ""
 					}
-					compare(t, plain, want, got)
-				})
-			}
+					if difference == "dial-timeout" {
+						got[i], want[i] = outcome{err: errorFacts{class: timeoutClass(got[i])}}, outcome{err: errorFacts{class: timeoutClass(want[i])}}
+					}
+				}
+				compare(t, plain, want, got)
+			})
 		})
 	}
 }

@@ -52,11 +52,9 @@ func TestDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			for _, fl := range flavours() {
-				t.Run(fl.name, func(t *testing.T) {
-					compare(t, s, want, s.run(t, overRDMA{fl}))
-				})
-			}
+			eachWay(t, s, flavours(), flavourName, func(t *testing.T, fl flavour) {
+				compare(t, s, want, s.run(t, overRDMA{fl}))
+			})
 		})
 	}
 	for name := range differences {

@@ -46,11 +46,12 @@ func TestHostileListenerAnswers(t *testing.T) {
 		require.NoError(t, err)
 		return b
 	}
-	rejections := []struct {
+	type rejection struct {
 		name    string
 		private []byte
 		want    error
-	}{
+	}
+	rejections := []rejection{
 		{"nothing", nil, syscall.ECONNREFUSED},
 		{"garbage", []byte("\xff\xfe\x00garbage"), syscall.ECONNREFUSED},
 		{"a handshake", []byte("RDMN\x01\x01\x30\x00"), syscall.ECONNREFUSED},
@@ -65,15 +66,13 @@ func TestHostileListenerAnswers(t *testing.T) {
 		{"a code of the future", refusal(999, "?"), cm.ErrRefused},
 	}
 	eachDevice(t, func(t *testing.T, fl flavour) {
-		for _, r := range rejections {
-			t.Run("rejects with "+r.name, func(t *testing.T) {
-				p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
-				done := fl.dialBehind(p.listen())
-				p.request()
-				require.NoError(t, p.id.Reject(r.private))
-				requireDialError(t, <-done, r.want)
-			})
-		}
+		atOnce(t, rejections, func(r rejection) string { return "rejects with " + r.name }, func(t *testing.T, r rejection) {
+			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
+			done := fl.dialBehind(p.listen())
+			p.request()
+			require.NoError(t, p.id.Reject(r.private))
+			requireDialError(t, <-done, r.want)
+		})
 		t.Run("hangs up", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
 			done := fl.dialBehind(p.listen())

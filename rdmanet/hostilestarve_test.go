@@ -84,7 +84,7 @@ func TestHostileNoSlots(t *testing.T) {
 
 // TestHostileNoReceives has a peer that posts none of the receives it announced.
 func TestHostileNoReceives(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	allFlavours(t, func(t *testing.T, fl flavour) {
 		t.Run("and lets us retry for ever", func(t *testing.T) {
 			_, victim := acceptedVictim(t, fl, wireConfig{recvs: -1})
 			fill(t, victim)

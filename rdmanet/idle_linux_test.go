@@ -90,7 +90,7 @@ func requireNoWakeups(t *testing.T, parks func() uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		before := parks()
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		return parks() == before
 	}, patience, time.Millisecond, "somebody wakes up all the time")
 }

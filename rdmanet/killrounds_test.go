@@ -55,12 +55,12 @@ func goneWithin() time.Duration {
 // they are closed. The other process lives on. What it got is what had been said, its
 // calls end for that reason, and it serves the next process.
 func TestKillRounds(t *testing.T) {
-	rounds := 200
+	rounds := slice(300)
 	switch {
 	case testing.Short():
 		rounds = 10
 	case raceEnabled:
-		rounds = 30
+		rounds = min(rounds, 30)
 	}
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

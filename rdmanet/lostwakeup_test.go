@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,17 @@ func scale(n int) int {
 	return n
 }
 
+// longVar has tests that look for what is rare do so for longer, as make test-long does.
+const longVar = "RDMANET_TEST_LONG"
+
+// slice is a part of a long test.
+func slice(n int) int {
+	if os.Getenv(longVar) != "" {
+		return n
+	}
+	return min(n/5, scale(n))
+}
+
 // requireParked sees that both ends have slept and that nobody had to rescue them.
 func requireParked(t *testing.T, least int, conns ...*Conn) {
 	t.Helper()
@@ -57,7 +69,7 @@ func requireParked(t *testing.T, least int, conns ...*Conn) {
 // TestLostWakeupPingPong exchanges single bytes between ends that sleep between any
 // two of them. A wake-up that is lost leaves both asleep for ever.
 func TestLostWakeupPingPong(t *testing.T) {
-	rounds := scale(20_000)
+	rounds := slice(20_000)
 	for _, balls := range []int{1, 2, 3} {
 		t.Run(fmt.Sprintf("%d in flight", balls), func(t *testing.T) {
 			eachFlavour(t, func(t *testing.T, fl flavour) {
@@ -107,7 +119,7 @@ func play(c io.ReadWriter, serves, rounds int, seed uint64) error {
 // TestLostWakeupFull streams both ways at once through rings that are mostly full
 // or empty, so that Writes sleep as Reads do.
 func TestLostWakeupFull(t *testing.T) {
-	size := scale(8 << 20)
+	size := slice(8 << 20)
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)
 		within(t, lasting, "a stream", func() {

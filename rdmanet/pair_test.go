@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +72,8 @@ type flavour struct {
 	listen ListenConfig
 }
 
+func flavourName(fl flavour) string { return fl.name }
+
 // faulty says that the connections are late: what takes many of them takes long.
 func (fl flavour) faulty() bool { return deviceOr(fl.dialer.Device) == faulty0.Name() }
 
@@ -96,6 +99,21 @@ func eachFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
 	for _, fl := range flavours() {
 		t.Run(fl.name, func(t *testing.T) { f(t, fl) })
 	}
+}
+
+// atOnce runs f for each way of doing something, as subtests at the same time: most of what
+// they do is to wait. What f looks at must be its own.
+func atOnce[W any](t *testing.T, ways []W, name func(W) string, f func(t *testing.T, way W)) {
+	var all sync.WaitGroup
+	for _, way := range ways {
+		all.Go(func() { t.Run(name(way), func(t *testing.T) { f(t, way) }) })
+	}
+	all.Wait()
+}
+
+// allFlavours is eachFlavour at once.
+func allFlavours(t *testing.T, f func(t *testing.T, fl flavour)) {
+	atOnce(t, flavours(), flavourName, f)
 }
 
 // dialPair makes the two ends of a connection.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,18 @@ func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {
 	return outcomes
 }
 
+// eachWay runs f for each of some ways to run the script, as a subtest; at the same time if
+// no address is left that another might take.
+func eachWay[W any](t *testing.T, s script, ways []W, name func(W) string, f func(t *testing.T, way W)) {
+	if !slices.ContainsFunc(s.steps, func(st step) bool { return st.words[0] == "listen" }) {
+		atOnce(t, ways, name, f)
+		return
+	}
+	for _, way := range ways {
+		t.Run(name(way), func(t *testing.T) { f(t, way) })
+	}
+}
+
 // runOnce returns nil if the machine was too busy for the script.
 func (s script) runOnce(t *testing.T, tr transport) (outcomes []outcome) {
 	t.Helper()
@@ -103,9 +116,9 @@ func (s script) runOnce(t *testing.T, tr transport) (outcomes []outcome) {
 		step step
 		done chan outcome
 	}
-	start := func(st step) pending {
+	start := func(st step, do func(step) outcome) pending {
 		p := pending{st, make(chan outcome, 1)}
-		go func() { p.done <- w.do(st) }()
+		go func() { p.done <- do(st) }()
 		return p
 	}
 	finish := func(p pending) outcome {
@@ -122,14 +135,17 @@ func (s script) runOnce(t *testing.T, tr transport) (outcomes []outcome) {
 		o := outcome{value: "started", err: errorFacts{none: true, class: "ok"}}
 		switch st.words[0] {
 		case "go":
-			background[st.words[1]] = start(step{line: st.line, words: st.words[2:]})
+			w.mu.Lock()
+			w.starting++
+			w.mu.Unlock()
+			background[st.words[1]] = start(step{line: st.line, words: st.words[2:]}, w.inBackground)
 		case "join":
 			p, ok := background[st.words[1]]
 			require.True(t, ok, "line %d: nothing runs as %s", st.line, st.words[1])
 			o = finish(p)
 			delete(background, st.words[1])
 		default:
-			o = finish(start(st))
+			o = finish(start(st, w.do))
 		}
 		if w.late {
 			return nil

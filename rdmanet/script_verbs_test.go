@@ -218,7 +218,7 @@ func (c *Conn) heardOf(n uint64) bool {
 func scriptPause(w *world, a []string) (string, error) {
 	time.Sleep(slowly(duration(a[0])))
 	for still := 0; still < 3; { // a Write waits several times before it does for good
-		if !callsWait() {
+		if !w.callsWait() {
 			still = -1
 		}
 		still++
@@ -227,20 +227,40 @@ func scriptPause(w *world, a []string) (string, error) {
 	return "", nil
 }
 
-// callsWait reports whether all steps but the caller's wait for something.
-func callsWait() bool {
+// callsWait reports whether all steps in the background wait for something.
+func (w *world) callsWait() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	buf := make([]byte, 1<<20)
-	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-	for _, stack := range stacks[1:] { // the first is the caller's
-		if !strings.Contains(stack, ".(*world).do(") {
+	waiting := 0
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		id, state, _ := strings.Cut(stack, " [")
+		if !w.background[id] {
 			continue
 		}
-		_, state, _ := strings.Cut(stack, "[")
-		if !strings.HasPrefix(state, "IO wait") && !strings.HasPrefix(state, "select") && !strings.HasPrefix(state, "chan receive") {
-			return false
+		for _, s := range []string{"IO wait", "select", "chan receive"} {
+			if strings.HasPrefix(state, s) {
+				waiting++
+			}
 		}
 	}
-	return true
+	return w.starting == 0 && waiting == len(w.background)
+}
+
+// inBackground runs a step that callsWait looks at.
+func (w *world) inBackground(st step) outcome {
+	buf := make([]byte, 64)
+	id, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), " [")
+	w.mu.Lock()
+	w.starting--
+	w.background[id] = true
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.background, id)
+		w.mu.Unlock()
+	}()
+	return w.do(st)
 }
 
 // scriptOnTime is where a script must have come so soon after it has set a deadline in the

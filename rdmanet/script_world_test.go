@@ -89,6 +89,9 @@ type world struct {
 	addrs     map[string]string // of listeners, also of closed ones
 	counts    map[string]int64
 
+	starting   int             // steps that will be in the background
+	background map[string]bool // and those that are, by their goroutines
+
 	timed time.Time // when a deadline in the future was set last
 	late  bool      // see scriptOnTime; of the step that runs
 }
@@ -97,7 +100,7 @@ func newWorld(t *testing.T, tr transport) *world {
 	return &world{
 		t: t, tr: tr, place: testPlace(t),
 		conns: map[string]net.Conn{}, listeners: map[string]net.Listener{},
-		addrs: map[string]string{}, counts: map[string]int64{},
+		addrs: map[string]string{}, counts: map[string]int64{}, background: map[string]bool{},
 	}
 }
 

@@ -16,10 +16,7 @@ import (
 // What arrives has to be what was sent.
 func TestStress(t *testing.T) {
 	const conns = 16
-	limit := time.Second
-	if testing.Short() {
-		limit /= 10
-	}
+	limit := time.Duration(slice(int(2 * time.Second)))
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		l := fl.newListener(t)
 		until := time.Now().Add(limit)

@@ -17,10 +17,7 @@ import (
 // TestStressAbrupt has connections end in the middle of things, by every way there
 // is: only the errors that such an end may have are seen.
 func TestStressAbrupt(t *testing.T) {
-	limit := time.Second / 2
-	if testing.Short() {
-		limit /= 10
-	}
+	limit := time.Duration(slice(int(time.Second)))
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		fl.dialer.Logger = slog.New(slog.DiscardHandler)
 		fl.listen.Logger = fl.dialer.Logger

@@ -16,12 +16,17 @@ import (
 // twoProcessFlavours take different paths between processes; the others are told
 // apart in one process.
 func twoProcessFlavours(t *testing.T, f func(t *testing.T, fl flavour)) {
-	for _, fl := range flavours() {
-		if testing.Short() && fl.name != "default" {
-			continue
-		}
+	for _, fl := range flavours()[:ofTwoProcesses()] {
 		t.Run(fl.name, func(t *testing.T) { f(t, fl) })
 	}
+}
+
+// ofTwoProcesses is how many flavours that are: with -short the first.
+func ofTwoProcesses() int {
+	if testing.Short() {
+		return 1
+	}
+	return len(flavours())
 }
 
 // bothWays runs f on connections that the other process accepted, and on those it dialled.
@@ -40,7 +45,7 @@ func bothWays(t *testing.T, fl flavour, f func(t *testing.T, r *remote, c *Conn,
 
 // TestTwoProcessNetConn is nettest's suite with the two ends in two processes.
 func TestTwoProcessNetConn(t *testing.T) {
-	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+	atOnce(t, flavours()[:ofTwoProcesses()], flavourName, func(t *testing.T, fl flavour) {
 		for _, way := range []struct {
 			name string
 			pipe func(r *remote, fl flavour) (*Conn, *remoteConn)
@@ -112,7 +117,7 @@ func TestTwoProcessEcho(t *testing.T) {
 // TestTwoProcessLostWakeup is TestLostWakeupPingPong and TestLostWakeupFull between
 // two processes, where the two ends really run at the same time.
 func TestTwoProcessLostWakeup(t *testing.T) {
-	rounds, size := scale(20_000), scale(4<<20)
+	rounds, size := slice(20_000), slice(4<<20)
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
 		r := startRemote(t)
 		c, end := r.dial(fl)
