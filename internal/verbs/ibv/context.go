@@ -28,6 +28,9 @@ type devContext struct {
 	plainQPs atomic.Bool   // the provider has refused the extended verbs
 	vector   atomic.Uint32 // of the completion channel that was made last
 
+	vectorsOnce sync.Once
+	vectors     []uint32 // to choose from
+
 	mu     sync.Mutex
 	users  int // objects made from the context
 	closed bool
@@ -79,12 +82,6 @@ func (c *devContext) ends(fn, handle uintptr) int32 {
 	c.end.take()
 	defer c.end.give()
 	return callInt(fn, handle)
-}
-
-// nextVector spreads completion channels over the device's interrupts, and with them over
-// processors.
-func (c *devContext) nextVector() uint32 {
-	return c.vector.Add(1) % uint32(max(at[cContext](c.handle).numCompVectors, 1))
 }
 
 // hold counts one more object; it fails when the context is closed.
