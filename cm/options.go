@@ -26,7 +26,7 @@ type Options struct {
 	// AFOnly keeps an IPv6 wildcard from taking IPv4.
 	AFOnly bool
 	// TOS is the type of service, 0 for the default. It becomes the traffic class of
-	// the QPs at both ends; the dialer's counts.
+	// the QP; accepted IDs have their listener's or, if that has none, the dialer's.
 	TOS uint8
 	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for the
 	// default; accepted IDs have their listener's. The default is DefaultAckTimeout on

@@ -36,6 +36,8 @@ func testOptions(t *testing.T, device string, local netip.Addr) {
 	})
 	t.Run("type of service", func(t *testing.T) {
 		client, server := connectedAttrs(t, local, Options{Device: device, TOS: 0x20}, Options{Device: device, TOS: 0x48})
+		require.EqualValues(t, []uint8{0x20, 0x48}, []uint8{client.AH.TrafficClass, server.AH.TrafficClass})
+		client, server = connectedAttrs(t, local, Options{Device: device, TOS: 0x20}, Options{Device: device})
 		require.EqualValues(t, []uint8{0x20, 0x20}, []uint8{client.AH.TrafficClass, server.AH.TrafficClass})
 		client, server = connectedAttrs(t, local, Options{Device: device}, Options{Device: device})
 		require.Zero(t, client.AH.TrafficClass+server.AH.TrafficClass)

@@ -67,17 +67,17 @@ type Dialer struct {
 	// TOS is the type of service of the connection's packets: 0 to 255, the DSCP in the
 	// upper six bits (104 is DSCP 26), ECN in the lower two, which TCP ignores; 0 leaves
 	// it to the system. Networks put traffic into classes by it, and lossless RoCE has
-	// one of its own. On RDMA the dialer's is that of both ends: the traffic class of
-	// RoCE v2 and of InfiniBand's GRH, whose service level the subnet manager chooses by
-	// it. On TCP it is IP_TOS or IPV6_TCLASS of the dialer's socket. On the software
-	// device it changes nothing.
+	// one of its own. On RDMA it is the traffic class of RoCE v2 and of InfiniBand's GRH,
+	// whose service level the subnet manager chooses by it; the listener's end has the
+	// same unless ListenConfig.TOS says otherwise. On TCP it is IP_TOS or IPV6_TCLASS of
+	// the dialer's socket. On the software device it changes nothing.
 	TOS uint8
 
 	// AckTimeout is how long this end's device waits for the peer's to acknowledge what
 	// it sent, before it sends that again: 4.096 us times a power of two, 2 to 2^31,
 	// rounded up; 0 means DefaultAckTimeout. Retries is how often it is sent again, 1 to
-	// 7, and below 0 not at all; 0 means DefaultRetries. The dialer's Retries are those
-	// of both ends.
+	// 7, and below 0 not at all; 0 means DefaultRetries. The listener's end does it as
+	// often unless ListenConfig.Retries says otherwise.
 	//
 	// AckTimeout x (Retries + 1) after it sent something a device gives a silent peer up
 	// and calls fail with ErrPeerGone: 268 ms x 8 = 2.1 s by default. A device may wait
@@ -185,7 +185,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth); err != nil {
 		return nil, err
 	}
-	if p.sizes.path, err = newPathOptions(d.TOS, d.AckTimeout, d.Retries); err != nil {
+	if p.sizes.path, err = d.pathOptions(); err != nil {
 		return nil, err
 	}
 	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum

@@ -42,13 +42,12 @@ type ListenConfig struct {
 	// shares memory with them. By default only one's own user and root.
 	AnyUser bool
 
-	// TOS is the type of service of accepted TCP connections, as that of Dialer. RDMA
-	// connections have their dialer's.
-	TOS uint8
-
-	// AckTimeout is that of Dialer, for what accepted RDMA connections send. How often
-	// they send again the dialer says.
+	// TOS, AckTimeout and Retries are those of Dialer, for what accepted connections
+	// send. Where TOS or Retries is 0, RDMA connections have their dialer's; the sockets
+	// of TCP have the system's TOS.
+	TOS        uint8
 	AckTimeout time.Duration
+	Retries    int
 
 	// Checksum has all RDMA connections have the checksums of Dialer.Checksum, also those
 	// of dialers that do not ask; one that is too old for them is refused. TCP clients
@@ -106,7 +105,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err != nil {
 		return nil, fail(nil, err)
 	}
-	if s.path, err = newPathOptions(lc.TOS, lc.AckTimeout, 0); err != nil {
+	if s.path, err = lc.pathOptions(); err != nil {
 		return nil, fail(nil, err)
 	}
 	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum

@@ -387,7 +387,7 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 		patience = silentTicks
 	}
 	l.handshakes.begin(h, patience, evict)
-	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RNRRetryCount: rnrRetryCount}); err != nil {
+	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount}); err != nil {
 		return nil, err
 	}
 	if err := l.confirmed(ctx, id, events); err != nil {

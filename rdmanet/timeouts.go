@@ -43,23 +43,44 @@ type pathOptions struct {
 	retries    uint8
 }
 
-// newPathOptions applies the defaults for zeros and checks the rest.
-func newPathOptions(tos uint8, ackTimeout time.Duration, retries int) (pathOptions, error) {
-	if ackTimeout == 0 {
-		ackTimeout = DefaultAckTimeout
-	}
-	if ackTimeout < 0 || ackTimeout > maxAckTimeout {
-		return pathOptions{}, fmt.Errorf("AckTimeout %v is out of bounds: choose up to %v", ackTimeout, maxAckTimeout)
-	}
+// pathOptions are the settings of a dialer.
+func (d *Dialer) pathOptions() (p pathOptions, err error) {
 	switch {
-	case retries == 0:
-		retries = DefaultRetries
-	case retries < 0:
-		retries = 0
-	case retries > maxRetries:
-		return pathOptions{}, fmt.Errorf("the count of Retries, %d, is out of bounds: choose 1 to %d, or below 0 for none", retries, maxRetries)
+	case d.Retries == 0:
+		p.retries = DefaultRetries
+	case d.Retries > maxRetries:
+		return p, retriesError(d.Retries, "or below 0 for none")
+	default:
+		p.retries = uint8(max(d.Retries, 0))
 	}
-	return pathOptions{tos, ackTimeoutPower(ackTimeout), uint8(retries)}, nil
+	p.tos = d.TOS
+	p.ackTimeout, err = checkAckTimeout(d.AckTimeout)
+	return p, err
+}
+
+// pathOptions are the settings of a listener; no retries stand for the dialer's.
+func (lc *ListenConfig) pathOptions() (p pathOptions, err error) {
+	if lc.Retries < 0 || lc.Retries > maxRetries {
+		return p, retriesError(lc.Retries, "or 0 for the dialer's")
+	}
+	p.tos, p.retries = lc.TOS, uint8(lc.Retries)
+	p.ackTimeout, err = checkAckTimeout(lc.AckTimeout)
+	return p, err
+}
+
+func retriesError(n int, or string) error {
+	return fmt.Errorf("the count of Retries, %d, is out of bounds: choose 1 to %d, %s", n, maxRetries, or)
+}
+
+// checkAckTimeout is the exponent of a timeout that was set, or of the default.
+func checkAckTimeout(d time.Duration) (uint8, error) {
+	if d == 0 {
+		d = DefaultAckTimeout
+	}
+	if d < 0 || d > maxAckTimeout {
+		return 0, fmt.Errorf("AckTimeout %v is out of bounds: choose up to %v", d, maxAckTimeout)
+	}
+	return ackTimeoutPower(d), nil
 }
 
 // ackTimeoutPower is the smallest exponent with which a device waits for at least d.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestDefaultTimeouts(t *testing.T) {
-	got, err := newPathOptions(0, 0, 0)
+	got, err := (&Dialer{}).pathOptions()
 	require.NoError(t, err)
 	assert.Equal(t, pathOptions{0, verbs.DefaultAckTimeout, 7}, got)
 	assert.Equal(t, 268435456*time.Nanosecond, DefaultAckTimeout)
@@ -28,7 +28,7 @@ func TestAckTimeoutIsRoundedUp(t *testing.T) {
 		{1, 1}, {unit, 1}, {2 * unit, 1}, {2*unit + 1, 2}, {4 * unit, 2}, {100 * time.Millisecond, 15}, {time.Second, 18},
 		{unit<<30 + 1, 31}, {unit << 31, 31},
 	} {
-		got, err := newPathOptions(0, c.timeout, 0)
+		got, err := (&Dialer{AckTimeout: c.timeout}).pathOptions()
 		require.NoError(t, err)
 		assert.Equal(t, c.power, got.ackTimeout, "%v", c.timeout)
 	}
@@ -36,7 +36,12 @@ func TestAckTimeoutIsRoundedUp(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	for retries, want := range map[int]uint8{-5: 0, -1: 0, 0: 7, 1: 1, 7: 7} {
-		got, err := newPathOptions(0, 0, retries)
+		got, err := (&Dialer{Retries: retries}).pathOptions()
+		require.NoError(t, err)
+		assert.Equal(t, want, got.retries, "%d", retries)
+	}
+	for retries, want := range map[int]uint8{0: 0, 1: 1, 7: 7} {
+		got, err := (&ListenConfig{Retries: retries}).pathOptions()
 		require.NoError(t, err)
 		assert.Equal(t, want, got.retries, "%d", retries)
 	}
@@ -51,11 +56,11 @@ func TestBadTimeouts(t *testing.T) {
 		} {
 			_, err := d.Dial(network, "127.0.0.1:1")
 			requireOpError(t, err, "dial", []string{network, says})
-			if d.AckTimeout != 0 {
-				_, err = (&ListenConfig{AckTimeout: d.AckTimeout}).Listen(context.Background(), network, testAddr())
-				requireOpError(t, err, "listen", []string{network, says})
-			}
+			_, err = (&ListenConfig{AckTimeout: d.AckTimeout, Retries: d.Retries}).Listen(context.Background(), network, testAddr())
+			requireOpError(t, err, "listen", []string{network, says})
 		}
+		_, err := (&ListenConfig{Retries: -1}).Listen(context.Background(), network, testAddr())
+		requireOpError(t, err, "listen", []string{network, "or 0 for the dialer's"})
 	}
 }
 
@@ -65,13 +70,18 @@ func TestPathOptionsReachTheQPs(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		set := fl
 		set.dialer.TOS, set.dialer.AckTimeout, set.dialer.Retries = 104, 100*time.Millisecond, 3
-		set.listen.TOS, set.listen.AckTimeout = 72, time.Second
+		set.listen.AckTimeout = time.Second
 		client, server := set.pair(t)
 		if transport := client.ep.id.Verbs().Device().Transport(); transport == cm.TransportIWARP {
 			return // its QPs have none of these; TCP is below them
 		}
 		requirePath(t, client, 104, 15, 3)
-		requirePath(t, server, 104, 18, 3)
+		requirePath(t, server, 104, 18, 3) // what it does not say the dialer does
+
+		set.listen.TOS, set.listen.Retries = 72, 5
+		client, server = set.pair(t)
+		requirePath(t, client, 104, 15, 3)
+		requirePath(t, server, 72, 18, 5)
 
 		client, server = fl.pair(t)
 		retries := uint8(DefaultRetries)

@@ -76,7 +76,7 @@ type ConnParam struct {
 	ResponderResources uint8 // READs and atomics taken from the peer at once
 	InitiatorDepth     uint8 // READs and atomics outstanding towards the peer
 	FlowControl        bool
-	RetryCount         uint8 // 0..7; ignored by Accept
+	RetryCount         uint8 // 0..7; for Accept 0 is the dialer's
 	RNRRetryCount      uint8 // 0..7; 7 is for ever
 	SRQ                bool  // ignored if the QP was made by CMID.CreateQP
 	QPNum              uint32
@@ -94,8 +94,8 @@ type CMOptions struct {
 	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
 	AFOnly bool
-	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). The dialer's
-	// is that of both ends.
+	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). Ids of
+	// requests have their listener's or, if that has none, the dialer's.
 	TOS uint8
 	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for
 	// the default (RDMA_OPTION_ID_ACK_TIMEOUT). Ids of requests have their

@@ -180,7 +180,7 @@ func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *verbs.ConnParam)
 		if initiator == rdmaMaxInitDepth {
 			initiator = uint8(min(int(asked.InitiatorDepth), limits.MaxQPInitRdAtom))
 		}
-		if err := q.bringUp(id, handle, responder, initiator, false); err != nil {
+		if err := q.bringUp(id, handle, responder, initiator, c.c.retryCount, false); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *verbs.ConnParam)
 // peer (rdma_establish). The id is in use.
 func (id *cmID) confirm(q *qp, handle uintptr) error {
 	if q != nil {
-		if err := q.bringUp(id, handle, rdmaMaxRespRes, rdmaMaxInitDepth, true); err != nil {
+		if err := q.bringUp(id, handle, rdmaMaxRespRes, rdmaMaxInitDepth, 0, true); err != nil {
 			q.fail()
 			return err
 		}

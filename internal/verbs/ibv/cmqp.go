@@ -115,9 +115,10 @@ const kernelRoCEBits = 0xe00000
 
 // bringUp takes the QP to RTS once the connection manager knows the peer's. The depths are
 // those of READs and atomics; 0xff stands for what was negotiated.
-// answered says that this is the dialer, who has the answer. iWARP's is moved by the
+// answered says that this is the dialer, who has the answer. The listener's end takes the
+// type of service and the retries from the request unless it has its own. iWARP's is moved by the
 // kernel, which names no attributes for RTS.
-func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator uint8, answered bool) error {
+func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uint8, answered bool) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	if q.closed {
@@ -147,9 +148,15 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator uint8, answe
 			}
 			// How long the peer waits before it tries again when no receive is posted.
 			c.minRNRTimer = verbs.DefaultMinRNRTimer
+			if tos := id.typeOfService(); tos != 0 && !answered && c.ah.isGlobal != 0 {
+				c.ah.grh.trafficClass = tos
+			}
 		case verbs.QPRTS:
 			if initiator != rdmaMaxInitDepth {
 				c.maxRdAtomic = initiator
+			}
+			if retries != 0 && !answered {
+				c.retryCnt = retries
 			}
 			c.retryCnt = q.ctx.limits.finiteRetries(c.retryCnt)
 		}
@@ -162,6 +169,13 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator uint8, answe
 	}
 	q.established()
 	return nil
+}
+
+// typeOfService is what was set on the id or, if it is a request's, on its listener.
+func (id *cmID) typeOfService() uint8 {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.opts.TOS
 }
 
 // disconnect takes the QP out of the connection before the peer is told: to ERR, or

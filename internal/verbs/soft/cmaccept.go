@@ -36,7 +36,11 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	}
 	qp, sock := id.qp, id.sock
 	own.QPNum = qp.QPN()
-	attr := id.rtsAttr(own, req.param, req.param.RetryCount)
+	retries := own.RetryCount
+	if retries == 0 {
+		retries = req.param.RetryCount
+	}
+	attr := id.rtsAttr(own, req.param, retries)
 	id.state, id.request = cmAccepting, nil
 	again := sock.line.use() > 0
 	if !again {

@@ -215,7 +215,9 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
 	id.opts = l.opts
-	id.opts.TOS = req.tos // the dialer's is the connection's
+	if id.opts.TOS == 0 {
+		id.opts.TOS = req.tos
+	}
 	id.local, id.remote = req.dst, req.src
 	id.sock, id.request, id.listen = sock, req, l
 	return id

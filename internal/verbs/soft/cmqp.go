@@ -81,8 +81,8 @@ func accessFor(own verbs.ConnParam) verbs.AccessFlags {
 	return verbs.AccessRemoteWrite
 }
 
-// rtsAttr is how a QP is brought up by what the two ends agreed on. retry is the
-// dialer's count, which holds for both; RNR retries are what the peer asked for.
+// rtsAttr is how a QP is brought up by what the two ends agreed on. retry is this
+// end's count; RNR retries are what the peer asked for.
 func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
 	timeout := id.opts.AckTimeout
 	if timeout == 0 {
