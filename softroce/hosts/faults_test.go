@@ -17,6 +17,7 @@ func TestFaults(t *testing.T) {
 		t.Skip("two hosts with RDMA are needed: softroce/faults makes them and runs this")
 	}
 	runCases(t, newWorld(t), []faultCase{
+		{"Class", testClass},
 		{"Loss", testLoss},
 		{"Disorder", testDisorder},
 		{"Neighbour", testNeighbour},

@@ -84,12 +84,13 @@ type Settings struct {
 	KeepAliveConfig net.KeepAliveConfig
 	ReadBuffer      int
 	Backlog         int
+	TOS             uint8
 	Wildcard        bool // listen on all addresses
 }
 
 // Listen begins to listen and returns the address to dial.
 func (w *Worker) Listen(s Settings, dial *string) error {
-	lc := rdmanet.ListenConfig{KeepAlive: s.KeepAlive, KeepAliveConfig: s.KeepAliveConfig, ReadBuffer: s.ReadBuffer, Backlog: s.Backlog}
+	lc := rdmanet.ListenConfig{KeepAlive: s.KeepAlive, KeepAliveConfig: s.KeepAliveConfig, ReadBuffer: s.ReadBuffer, Backlog: s.Backlog, TOS: s.TOS}
 	at, err := netip.ParseAddrPort(w.addr)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ type Dial struct {
 // Dial connects.
 func (w *Worker) Dial(a Dial, made *Made) error {
 	d := rdmanet.Dialer{
-		Timeout: a.Timeout, ReadBuffer: a.Settings.ReadBuffer,
+		Timeout: a.Timeout, ReadBuffer: a.Settings.ReadBuffer, TOS: a.Settings.TOS,
 		KeepAlive: a.Settings.KeepAlive, KeepAliveConfig: a.Settings.KeepAliveConfig,
 	}
 	began := time.Now()
