@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-fence test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -63,6 +63,12 @@ DIALS ?= 4000
 storm:
 	RDMANET_STORM=$(STORMS) RDMANET_STORM_DIALS=$(DIALS) \
 		go test -count=1 -timeout 2h -v -run '^TestStorm' ./rdmanet
+
+# A wake-up that a missing fence loses, looked for as long as FENCE_TIME says. It wants two
+# processors to itself.
+FENCE_TIME ?= 10m
+test-fence:
+	RDMANET_FENCE_TIME=$(FENCE_TIME) go test -count=1 -timeout 0 -v -run '^TestUnfencedPublication$$' ./internal/verbs/soft
 
 race:
 	.ci/run race race-repeated

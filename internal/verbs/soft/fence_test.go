@@ -38,8 +38,8 @@ func makeHot(s *side) {
 	s.cq.warm(s.qp.in, calmEntries)
 }
 
-// fenceTime is how long TestUnfencedPublication looks for a lost message. make test-long
-// has it look for longer.
+// fenceTime is how long TestUnfencedPublication looks for a lost message. make test-fence
+// has it look for longer, where it has two processors to itself.
 const fenceTime, fenceVar = 2 * time.Second, "RDMANET_FENCE_TIME"
 
 // spin waits until at holds want. It does not sleep, since who sleeps comes too late to meet
