@@ -164,6 +164,31 @@ func (id *ID) Withdraw() bool {
 	return true
 }
 
+// Notify says that data has arrived on the QP of an ID that has answered a request. The
+// message with which the peer confirms the connection may have been lost: data proves as
+// much, and Established follows (rdma_notify). It may be called at any time after Accept,
+// and does nothing where the ID is connected, or its messages cannot be lost.
+func (id *ID) Notify() error {
+	id.mu.Lock()
+	switch id.state {
+	case StateAccepted:
+	case StateConnected:
+		id.mu.Unlock()
+		return nil
+	default:
+		defer id.mu.Unlock()
+		return id.stateError("notify")
+	}
+	l := id.legs[0]
+	id.mu.Unlock()
+	if n, ok := l.id.(verbs.Notifier); ok {
+		if err := n.Notify(); err != nil {
+			return &DriverError{Driver: l.driver, Err: err}
+		}
+	}
+	return nil
+}
+
 // Disconnect ends the connection (rdma_disconnect): the QP goes to ERR, what is
 // queued is flushed, and both ends see Disconnected. On an ID that is disconnected
 // already it does nothing.

@@ -206,6 +206,14 @@ type Withdrawer interface {
 	Withdraw() bool
 }
 
+// A Notifier is a CMID of a connection manager whose messages may be lost.
+type Notifier interface {
+	// Notify says that data has arrived on the QP of a CMID that has called Accept.
+	// Where the peer's confirmation is missing that takes its place, and ESTABLISHED
+	// follows (rdma_notify). On one that is connected it does nothing.
+	Notify() error
+}
+
 // Route is a driver's answer to how it would reach an address.
 type Route struct {
 	Device   string

@@ -114,6 +114,8 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 	switch {
 	case ev.Type == verbs.EventDeviceFatal:
 		return true
+	case ev.Type == verbs.EventCommEst && ev.QP != nil:
+		ev.QP.(*qp).heard()
 	case isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil:
 		return false // being destroyed
 	}

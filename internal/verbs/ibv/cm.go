@@ -29,6 +29,7 @@ type cmChannel struct {
 	handle uintptr // struct rdma_event_channel
 
 	calls   slots // of calls for ids
+	ready   slots // of calls that complete connections
 	ends    slots // of calls that destroy ids
 	routes  slots // of rdma_resolve_route
 	workers workers
@@ -78,7 +79,7 @@ const cmWorkers = 32
 func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 	return &cmChannel{
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
-		calls: newSlots(cmSlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots), workers: workers{most: cmWorkers},
+		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots), workers: workers{most: cmWorkers},
 	}
 }
 
@@ -86,8 +87,15 @@ func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 //
 //go:uintptrescapes
 func (ch *cmChannel) call(name string, fn uintptr, args ...uintptr) error {
-	ch.calls.take()
-	defer ch.calls.give()
+	return ch.callIn(ch.calls, name, fn, args...)
+}
+
+// callIn is call in a slot of s.
+//
+//go:uintptrescapes
+func (ch *cmChannel) callIn(s slots, name string, fn uintptr, args ...uintptr) error {
+	s.take()
+	defer s.give()
 	r, errno := ch.verbs.callErrno(fn, args...)
 	if int32(r) != 0 {
 		return failed(name, errno)

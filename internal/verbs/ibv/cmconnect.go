@@ -70,7 +70,7 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	c.c.retryCount = id.ctx.limits.finiteRetries(c.c.retryCount)
 	// The events of the exchange may come before rdma_connect returns.
 	id.state = cmConnecting
-	if err := id.withPrivateData(c, "rdma_connect", id.ch.lib.connect, id.handle); err != nil {
+	if err := id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle); err != nil {
 		id.state = cmRouteResolved
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *cParam) ofQP(q *qp) {
 }
 
 // withPrivateData calls rdma_connect or rdma_accept. mu is held, or the id is in use.
-func (id *cmID) withPrivateData(c *cParam, name string, fn, handle uintptr) error {
+func (id *cmID) withPrivateData(s slots, c *cParam, name string, fn, handle uintptr) error {
 	mem, err := newArena(id.ch.verbs, arraySize[cParam](1))
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (id *cmID) withPrivateData(c *cParam, name string, fn, handle uintptr) erro
 	if p.c.privateDataLen > 0 {
 		p.c.privateData = uintptr(unsafe.Pointer(&p.private))
 	}
-	return id.call(name, fn, handle, uintptr(unsafe.Pointer(&p.c)))
+	return id.ch.callIn(s, name, fn, handle, uintptr(unsafe.Pointer(&p.c)))
 }
 
 // timedOut ends a Connect that took too long. Whatever comes of it later is undone.
@@ -184,7 +184,7 @@ func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *verbs.ConnParam)
 			return err
 		}
 	}
-	return id.withPrivateData(c, "rdma_accept", id.ch.lib.accept, handle)
+	return id.withPrivateData(id.ch.ready, c, "rdma_accept", id.ch.lib.accept, handle)
 }
 
 // confirm brings the QP up, if there is one, with the answer to Connect, and tells the
@@ -196,7 +196,7 @@ func (id *cmID) confirm(q *qp, handle uintptr) error {
 			return err
 		}
 	}
-	if err := id.call("rdma_establish", id.ch.lib.establish, handle); err != nil {
+	if err := id.complete("rdma_establish", id.ch.lib.establish, handle); err != nil {
 		q.fail()
 		return err
 	}
@@ -258,6 +258,36 @@ func (id *cmID) Disconnect() error {
 	id.mu.Unlock()
 	defer func() { _ = id.unuse() }()
 	return id.disconnect(q, handle)
+}
+
+// Notify says that data has arrived on the QP of an answered request. Where the peer's
+// confirmation was lost, the kernel takes that for it, and ESTABLISHED follows.
+func (id *cmID) Notify() error {
+	id.mu.Lock()
+	if id.state == cmConnected {
+		id.mu.Unlock()
+		return nil
+	}
+	if err := id.expect("Notify", cmAccepting); err != nil {
+		id.mu.Unlock()
+		return err
+	}
+	handle := id.useLocked()
+	id.mu.Unlock()
+	defer func() { _ = id.unuse() }()
+	err := id.complete("rdma_notify", id.ch.lib.notify, handle, uintptr(verbs.EventCommEst))
+	if errors.Is(err, syscall.EISCONN) {
+		return nil // the confirmation came meanwhile
+	}
+	return err
+}
+
+// heard is called when the device says that a packet has come before the connection was
+// confirmed (COMM_EST).
+func (q *qp) heard() {
+	if id := q.id; id != nil {
+		id.order.run(&id.ch.workers, func() { _ = id.Notify() })
+	}
 }
 
 // disconnect is rdma_disconnect of an id that is in use.

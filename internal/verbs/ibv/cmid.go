@@ -113,6 +113,13 @@ func (id *cmID) call(name string, fn uintptr, args ...uintptr) error {
 	return id.ch.call(name, fn, args...)
 }
 
+// complete is call of what completes a connection.
+//
+//go:uintptrescapes
+func (id *cmID) complete(name string, fn uintptr, args ...uintptr) error {
+	return id.ch.callIn(id.ch.ready, name, fn, args...)
+}
+
 // useLocked keeps the C struct alive until unuse, and returns it. mu is held, and the id
 // is not closed.
 func (id *cmID) useLocked() uintptr {

@@ -87,7 +87,7 @@ func (id *cmID) initQP(q *qp, handle uintptr) error {
 	if err := id.offerECE(q, handle); err != nil {
 		return err
 	}
-	c, mask, err := id.qpAttr(handle, verbs.QPInit)
+	c, mask, err := id.qpAttr(id.ch.calls, handle, verbs.QPInit)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func (id *cmID) initQP(q *qp, handle uintptr) error {
 
 // qpAttr asks the kernel for the attributes with which a QP goes to a state
 // (rdma_init_qp_attr).
-func (id *cmID) qpAttr(handle uintptr, st verbs.QPState) (*cQPAttr, verbs.QPAttrMask, error) {
+func (id *cmID) qpAttr(s slots, handle uintptr, st verbs.QPState) (*cQPAttr, verbs.QPAttrMask, error) {
 	c := &cQPAttr{qpState: uint32(st)}
 	var mask int32
-	err := id.call("rdma_init_qp_attr", id.ch.lib.initQPAttr, handle, uintptr(unsafe.Pointer(c)), uintptr(unsafe.Pointer(&mask)))
+	err := id.ch.callIn(s, "rdma_init_qp_attr", id.ch.lib.initQPAttr, handle, uintptr(unsafe.Pointer(c)), uintptr(unsafe.Pointer(&mask)))
 	c.qpState = uint32(st)
 	return c, verbs.QPAttrMask(mask), err
 }
@@ -130,7 +130,7 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uin
 		}
 	}
 	for _, st := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
-		c, mask, err := id.qpAttr(handle, st)
+		c, mask, err := id.qpAttr(id.ch.ready, handle, st)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uin
 		if mask == 0 {
 			continue
 		}
-		if err := q.modify(c, mask); err != nil {
+		if err := q.modifyIn(q.ctx.ready, c, mask); err != nil {
 			return fmt.Errorf("QP %#x to %v: %w", q.QPN(), st, err)
 		}
 	}

@@ -22,7 +22,8 @@ type devContext struct {
 	limits limits
 	async  *asyncEvents
 	begin  slots // of calls that make or change objects
-	end    slots // of calls that destroy them
+	ready  slots // of calls that take QPs of connections to RTS
+	end    slots // of calls that destroy objects
 
 	retired  sync.Once
 	plainQPs atomic.Bool   // the provider has refused the extended verbs
@@ -42,7 +43,7 @@ type devContext struct {
 func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*devContext, error) {
 	c := &devContext{
 		lib: lib, dev: dev, handle: handle, cm: cm,
-		begin: newSlots(deviceSlots), end: newSlots(deviceEndSlots),
+		begin: newSlots(deviceSlots), ready: newSlots(deviceReadySlots), end: newSlots(deviceEndSlots),
 		qps: map[uintptr]*qp{}, cqs: map[uintptr]*cq{}, srqs: map[uintptr]*srq{},
 	}
 	var err error

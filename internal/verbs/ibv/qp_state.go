@@ -97,6 +97,11 @@ func (q *qp) modify(c *cQPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPMaskState != 0 && (c.qpState == uint32(verbs.QPErr) || c.qpState == uint32(verbs.QPReset)) {
 		s = q.ctx.end
 	}
+	return q.modifyIn(s, c, mask)
+}
+
+// modifyIn is modify in a slot of s.
+func (q *qp) modifyIn(s slots, c *cQPAttr, mask verbs.QPAttrMask) error {
 	s.take()
 	defer s.give()
 	return returned("ibv_modify_qp", callInt(q.ctx.lib.modifyQP, q.handle, uintptr(unsafe.Pointer(c)), uintptr(mask)))

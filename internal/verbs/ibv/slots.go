@@ -4,15 +4,18 @@ package ibv
 
 // A goroutine that waits inside a call of a library holds an OS thread, and Go ends the
 // process at ten thousand of them. So calls that may wait are made in a slot, and
-// whoever has none waits as a goroutine does. Calls that end something have slots of
-// their own: a device may take seconds over them, and nobody who begins should wait for
-// those who end. Nobody takes two slots, or waits for anything else while he has one.
+// whoever has none waits as a goroutine does. Calls that complete a connection have slots
+// of their own, since its peer waits for them and may lose patience behind a crowd that
+// only begins; and so have those that end something, for a device may take seconds over
+// them. Nobody takes two slots, or waits for anything else while he has one.
 const (
-	deviceSlots    = 16 // of a device: making and changing objects
-	deviceEndSlots = 8  // of a device: destroying them
-	cmSlots        = 12 // of the connection manager
-	cmEndSlots     = 8  // destroying ids
-	routeSlots     = 4  // rdma_resolve_route, which may wait for a daemon
+	deviceSlots      = 12 // of a device: making and changing objects
+	deviceReadySlots = 6  // of a device: taking the QPs of connections to RTS
+	deviceEndSlots   = 6  // of a device: destroying objects
+	cmSlots          = 6  // of the connection manager
+	cmReadySlots     = 6  // answering and confirming
+	cmEndSlots       = 6  // destroying ids
+	routeSlots       = 4  // rdma_resolve_route, which may wait for a daemon
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots

@@ -1,0 +1,194 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(3)
+		var in atOnce
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				s.take()
+				defer s.give()
+				in.enter()
+				time.Sleep(time.Millisecond)
+				in.leave()
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 3, in.most.Load())
+
+		for range 3 {
+			s.take()
+		}
+		done := make(chan struct{})
+		got := make(chan bool)
+		go func() { got <- s.takeUnless(done) }()
+		synctest.Wait()
+		close(done)
+		assert.False(t, <-got)
+		s.give()
+		assert.False(t, s.takeUnless(done), "although there is one")
+		s.give()
+		s.give()
+	})
+}
+
+// threads is how many OS threads the process has.
+func threads(t *testing.T) int {
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(status), "\nThreads:")
+	require.True(t, ok)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	return n
+}
+
+// libc is functions of the C library, which wait as a device may.
+func libc(t *testing.T, name string) uintptr {
+	t.Helper()
+	if _, err := loadVerbs(); err != nil {
+		t.Skipf("the dynamic loader is used as by the driver: %v", err)
+	}
+	fn, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
+	require.NoError(t, err)
+	return fn
+}
+
+const crowdOfCalls = "IBV_TEST_CROWD_OF_CALLS"
+
+// Ten thousand connections that end at once, on a device whose every call waits, take a
+// few dozen OS threads. Go ends a process that has more than the limit set here.
+func TestCrowdTakesFewThreads(t *testing.T) {
+	usleep := libc(t, "usleep")
+	if os.Getenv(crowdOfCalls) == "" {
+		child := exec.Command(os.Args[0], "-test.run=^TestCrowdTakesFewThreads$", "-test.count=1")
+		child.Env = append(os.Environ(), crowdOfCalls+"=1")
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	const most = 100
+	debug.SetMaxThreads(most)
+	lib, err := loadVerbs()
+	require.NoError(t, err)
+	const wait = 100 // microseconds, which are the calls' handles here
+	ch := newCMChannel(lib, &librdmacm{destroyID: usleep, disconnect: usleep})
+	ctx := &devContext{
+		lib: lib, dev: &device{name: "none0"},
+		begin: newSlots(deviceSlots), ready: newSlots(deviceReadySlots), end: newSlots(deviceEndSlots),
+	}
+	var all sync.WaitGroup
+	for range 10000 {
+		all.Go(func() {
+			ctx.changes(usleep, wait)
+			_ = ch.call("rdma_disconnect", usleep, wait) // a signal may cut it short
+			ctx.ends(usleep, wait)
+			_ = ch.destroyID(wait)
+		})
+	}
+	peak := 0
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for over := false; !over; {
+		select {
+		case <-done:
+			over = true
+		case <-time.After(10 * time.Millisecond):
+			peak = max(peak, threads(t))
+		}
+	}
+	t.Logf("%d threads at most", peak)
+	assert.Less(t, peak, most)
+}
+
+// blockedRoute is an id whose rdma_resolve_route waits for a semaphore until answer is
+// called, as librdmacm waits for a daemon that does not answer.
+func blockedRoute(t *testing.T) (id *cmID, told chan verbs.CMEvent, answer func()) {
+	t.Helper()
+	wait, post, nothing := libc(t, "sem_wait"), libc(t, "sem_post"), libc(t, "isatty")
+	lib, err := loadVerbs()
+	require.NoError(t, err)
+	semaphore, err := newArena(lib, 64) // zeros are a semaphore of 0
+	require.NoError(t, err)
+	told = make(chan verbs.CMEvent, 4)
+	id = &cmID{ch: newCMChannel(lib, &librdmacm{destroyID: nothing, resolveRoute: wait}), handle: semaphore.base, state: cmAddrResolved}
+	id.events.Init(func(ev verbs.CMEvent) { told <- ev })
+	id.ch.register(id)
+	answer = func() { call(post, semaphore.base) }
+	t.Cleanup(func() {
+		for range 2 * routeSlots {
+			answer()
+		}
+		for range routeSlots { // nobody waits any more
+			id.ch.routes.take()
+		}
+		semaphore.free()
+	})
+	return id, told, answer
+}
+
+// A route that is not resolved in time is given up, however long the library takes, and
+// the id can be closed; what it used is destroyed when the library returns.
+func TestResolveRouteTimeout(t *testing.T) {
+	id, told, answer := blockedRoute(t)
+	require.NoError(t, id.ResolveRoute(20*time.Millisecond))
+	ev := <-told
+	require.Equal(t, verbs.CMRouteError, ev.Type)
+	require.ErrorContains(t, ev.Err, "not resolved within 20ms")
+	require.NoError(t, id.Close())
+	id.mu.Lock()
+	assert.NotZero(t, id.doomed, "the library still uses it")
+	id.mu.Unlock()
+	answer()
+	require.Eventually(t, func() bool {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		return id.doomed == 0 && id.users == 0
+	}, 30*time.Second, time.Millisecond)
+	require.Empty(t, told)
+}
+
+// Close does not wait for the library, and neither does anybody else whose turn has not
+// come: those who wait behind calls that hang take no threads.
+func TestCloseWhileRouteIsResolved(t *testing.T) {
+	id, told, _ := blockedRoute(t)
+	before := threads(t)
+	ids := []*cmID{id}
+	for range 1000 {
+		other := &cmID{ch: id.ch, handle: id.handle, state: cmAddrResolved}
+		other.events.Init(func(ev verbs.CMEvent) { told <- ev })
+		id.ch.register(other)
+		ids = append(ids, other)
+	}
+	for _, x := range ids {
+		require.NoError(t, x.ResolveRoute(time.Hour))
+	}
+	require.Eventually(t, func() bool { return len(id.ch.routes) == cap(id.ch.routes) }, 30*time.Second, time.Millisecond)
+	assert.Less(t, threads(t)-before, 50)
+	for _, x := range ids {
+		require.NoError(t, x.Close())
+	}
+	require.Empty(t, told)
+}
