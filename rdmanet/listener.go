@@ -390,7 +390,10 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount}); err != nil {
 		return nil, err
 	}
-	if err := l.confirmed(ctx, id, events); err != nil {
+	stop := c.awaitFirstData(func() { _ = id.Notify() }) // who is connected by now needs it not
+	err = l.confirmed(ctx, id, events)
+	stop()
+	if err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -210,6 +210,22 @@ func TestCMWithoutQP(t *testing.T) {
 	s.next(verbs.CMDisconnected)
 }
 
+// Where the dialer's confirmation does not come, the first data is as good.
+func TestCMNotify(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	c := newTestID(t, verbs.CMOptions{})
+	c.resolve(l.listen(4))
+	require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
+	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	s.qp()
+	require.ErrorIs(t, s.CMID.(verbs.Notifier).Notify(), verbs.ErrState, "not answered yet")
+	require.NoError(t, s.Accept(nil))
+	c.next(verbs.CMConnectResponse) // and is not confirmed
+	require.NoError(t, s.CMID.(verbs.Notifier).Notify())
+	s.next(verbs.CMEstablished)
+	require.NoError(t, s.CMID.(verbs.Notifier).Notify(), "again")
+}
+
 func TestCMReuseAddr(t *testing.T) {
 	l := newTestID(t, verbs.CMOptions{ReuseAddr: true})
 	require.NoError(t, l.BindAddr(netip.AddrPortFrom(deviceAddr(t), 0)))

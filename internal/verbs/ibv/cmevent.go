@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -65,8 +66,15 @@ func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent)
 		return
 	}
 	id.state = cmFailed
-	failed := &cmEvent{typ: verbs.CMConnectError, status: -int32(errnoOf(err))}
-	*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
+	*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: id.notUp(err)}
+}
+
+// notUp is why the answer of a peer did not lead to a connection.
+func (id *cmID) notUp(err error) error {
+	if errors.Is(err, errNotReady) {
+		return fmt.Errorf("connection with %v: %w", id.remote, err)
+	}
+	return causeFor(&cmEvent{typ: verbs.CMConnectError, status: -int32(errnoOf(err))}, id.remote)
 }
 
 // tooLate answers a peer that took longer than the application was ready to wait.
@@ -154,6 +162,16 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 	return true
 }
 
+// Reasons for which a peer's kernel refuses and that pass (IBA 12.6.7.2): it still knows
+// a former connection by our QP number, or an exchange by its id, or has no room.
+const (
+	rejectNoQP         verbs.RejectReason = 1
+	rejectNoResources  verbs.RejectReason = 3
+	rejectCommID       verbs.RejectReason = 6
+	rejectCommInstance verbs.RejectReason = 7
+	rejectStale        verbs.RejectReason = 10
+)
+
 // rejectReason is the status of a REJECTED event: IBA's reason, or an errno where
 // the transport has none (iWARP).
 func rejectReason(status int32) verbs.RejectReason {
@@ -184,7 +202,7 @@ func causeFor(ev *cmEvent, peer netip.AddrPort) error {
 	case verbs.CMConnectError:
 		if ev.status == -int32(syscall.EINVAL) {
 			// The kernel has no connection that could be brought up any more.
-			return fmt.Errorf("%v gave the connection up before its answer was read here: %w: %w", peer, verbs.ErrPeerGone, syscall.ECONNRESET)
+			return fmt.Errorf("%v gave the connection up before its answer was read here: %w: %w: %w", peer, verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
 		}
 		return fmt.Errorf("connection with %v: %w", peer, statusError(ev, syscall.ECONNRESET))
 	case verbs.CMMulticastError:
@@ -218,6 +236,9 @@ func rejection(ev *cmEvent, peer netip.AddrPort) error {
 		return fmt.Errorf("nobody listens at %v: %w", peer, syscall.ECONNREFUSED)
 	case verbs.RejectTimeout:
 		return fmt.Errorf("refused by %v: %w", peer, syscall.ETIMEDOUT)
+	case rejectNoQP, rejectNoResources, rejectCommID, rejectCommInstance, rejectStale:
+		// Another QP has another number, and a peer that has no room may have it soon.
+		return fmt.Errorf("refused by %v, reason %v: %w: %w", peer, reason, verbs.ErrTryAgain, syscall.ECONNREFUSED)
 	default:
 		return fmt.Errorf("refused by %v, reason %v: %w", peer, reason, syscall.ECONNREFUSED)
 	}

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,10 @@ func TestEventCause(t *testing.T) {
 		{cmEvent{typ: verbs.CMRejected, status: 8}, syscall.ECONNREFUSED},
 		{cmEvent{typ: verbs.CMRejected, status: 28}, syscall.ECONNREFUSED},
 		{cmEvent{typ: verbs.CMRejected, status: 4}, syscall.ETIMEDOUT},
+		{cmEvent{typ: verbs.CMRejected, status: 10}, verbs.ErrTryAgain},
+		{cmEvent{typ: verbs.CMRejected, status: 3}, verbs.ErrTryAgain},
+		{cmEvent{typ: verbs.CMRejected, status: 10}, syscall.ECONNREFUSED},
+		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrTryAgain},
 		{cmEvent{typ: verbs.CMDeviceRemoval}, verbs.ErrNoDevice},
 	} {
 		assert.ErrorIs(t, id.cause(&c.ev), c.want, "%v %d", c.ev.typ, c.ev.status)
@@ -50,6 +55,18 @@ func TestEventCause(t *testing.T) {
 	for _, typ := range []verbs.CMEventType{verbs.CMAddrResolved, verbs.CMEstablished, verbs.CMDisconnected} {
 		assert.NoError(t, id.cause(&cmEvent{typ: typ}))
 	}
+}
+
+// Only what another attempt may mend is tried again.
+func TestNotTriedAgain(t *testing.T) {
+	id := new(cmID)
+	for _, status := range []int32{8, 28, 4, 33} {
+		assert.NotErrorIs(t, id.cause(&cmEvent{typ: verbs.CMRejected, status: status}), verbs.ErrTryAgain, "status %d", status)
+	}
+	err := id.notUp(fmt.Errorf("%w: QP 0x11 to RTR: %w", errNotReady, failed("ibv_modify_qp", syscall.EINVAL)))
+	assert.NotErrorIs(t, err, verbs.ErrTryAgain, "the device's own fault")
+	assert.ErrorIs(t, err, verbs.ErrInvalid)
+	assert.ErrorIs(t, id.notUp(failed("rdma_init_qp_attr", syscall.EINVAL)), verbs.ErrTryAgain)
 }
 
 func TestMilliseconds(t *testing.T) {

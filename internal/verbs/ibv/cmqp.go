@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -109,6 +110,9 @@ func (id *cmID) qpAttr(s slots, handle uintptr, st verbs.QPState) (*cQPAttr, ver
 	return c, verbs.QPAttrMask(mask), err
 }
 
+// errNotReady says that the device, not the peer, is why a connection was not brought up.
+var errNotReady = errors.New("the device refuses")
+
 // kernelRoCEBits are bits of a mask that the kernel means for RoCE alone and sets for
 // InfiniBand, too, whose devices refuse them.
 const kernelRoCEBits = 0xe00000
@@ -164,7 +168,7 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uin
 			continue
 		}
 		if err := q.modifyIn(q.ctx.ready, c, mask); err != nil {
-			return fmt.Errorf("QP %#x to %v: %w", q.QPN(), st, err)
+			return fmt.Errorf("%w: QP %#x to %v: %w", errNotReady, q.QPN(), st, err)
 		}
 	}
 	q.established()
