@@ -25,21 +25,25 @@ const (
 
 // dialAddr dials one address until the listener has a place, or the time is up.
 func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
-	var end time.Time // of a dial without a deadline; set when it matters
+	return redial(ctx, func() (*Conn, error) { return d.dialThrough(ctx, network, src, dst, s) })
+}
+
+// redial dials until that succeeds, or fails for another reason than that there is no place.
+func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
+	var none C
+	began := time.Now()
 	for pause := firstRedial; ; pause = min(2*pause, lastRedial) {
-		conn, err := d.dialThrough(ctx, network, src, dst, s)
+		conn, err := dial()
 		if err == nil || !errors.Is(err, cm.ErrTryAgain) {
 			return conn, err
 		}
-		if end.IsZero() {
-			end = time.Now().Add(dialPatience)
-		} else if _, bounded := ctx.Deadline(); !bounded && time.Now().After(end) {
-			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
+		if _, bounded := ctx.Deadline(); !bounded && time.Since(began) > dialPatience {
+			return none, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // not all of a crowd at once
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return none, ctx.Err()
 		}
 	}
 }

@@ -114,10 +114,18 @@ func (l *listener) shake(h *halfOpen) {
 
 // hear is shake up to where the request has an id.
 func (l *listener) hear(h *halfOpen) *cmID {
+	// It has to be no stranger any more before its message is taken from the socket, which
+	// is where others look whether it is silent.
+	h.sock.await()
+	if !l.meet(h) {
+		h.sock.close()
+		return nil
+	}
 	buf := pool.Get(maxMessage)
 	defer pool.Put(buf)
 	n, fds, err := h.sock.recv(buf)
-	if !l.meet(h, err) {
+	if err != nil {
+		l.left(err)
 		closeFDs(fds)
 		h.sock.close()
 		return nil
@@ -182,9 +190,8 @@ func (l *listener) holds(src netip.AddrPort) bool {
 	return taken || err != nil // without descriptors nobody can tell
 }
 
-// meet ends the time as a stranger, with the error of its first message, and
-// says whether to go on.
-func (l *listener) meet(h *halfOpen, err error) bool {
+// meet ends the time as a stranger, and says whether to go on.
+func (l *listener) meet(h *halfOpen) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || h.elem == nil {
@@ -196,9 +203,15 @@ func (l *listener) meet(h *halfOpen, err error) bool {
 	if l.half.Len() == l.opts.MaxHalfOpen-1 {
 		l.room.Broadcast()
 	}
+	return true
+}
+
+// left counts a stranger by the error that its first message came to.
+func (l *listener) left(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
-	case err == nil:
-		return true
+	case l.closed:
 	case err == io.EOF:
 		l.stats.Hangup++
 	case errors.Is(err, unix.EMFILE):
@@ -206,7 +219,6 @@ func (l *listener) meet(h *halfOpen, err error) bool {
 	default:
 		l.stats.Malformed++
 	}
-	return false
 }
 
 // requested is the id of a request.

@@ -182,45 +182,63 @@ func TestDecisionIsOne(t *testing.T) {
 	}
 }
 
-// TestSilentStrangersGiveWay has strangers whose requests lie unread: they stay, and one
-// that says nothing goes in their place.
+// TestSilentStrangersGiveWay has a stranger whose request lies unread: one that says
+// nothing gives way, although it came later, and is told that it may dial again.
 func TestSilentStrangersGiveWay(t *testing.T) {
 	noLeaks(t)
-	evicted := make(chan struct{}, 16)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted <- struct{}{} }})
+	evicted := 0
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted++ }})
 	ln := listenerOf(l)
-	silent := stranger(t, l.LocalAddr())
+	speaks := stranger(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	silent := stranger(t, l.LocalAddr())
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 2 })
 	ln.mu.Lock() // nobody is read
-	var speak []*socket
-	for range 3 {
-		s := stranger(t, l.LocalAddr())
-		require.NoError(t, s.send([]byte{0}, nil))
-		speak = append(speak, s)
+	require.NoError(t, speaks.send([]byte{0}, nil))
+	require.True(t, ln.evictSilent())
+	require.False(t, ln.evictSilent(), "who has spoken stays")
+	for e := ln.half.Front(); e != nil; e = e.Next() {
+		h := e.Value.(*halfOpen)
+		ln.mu.Unlock()
+		ln.tooLate(h)
+		ln.mu.Lock()
 	}
+	require.Equal(t, 1, ln.half.Len(), "and is not too late")
+	require.EqualValues(t, 1, ln.stats.Evicted)
+	require.Equal(t, 1, evicted)
 	ln.mu.Unlock()
-	for _, s := range speak {
+	for s, want := range map[*socket]verbs.RejectReason{silent: rejectAgain, speaks: verbs.RejectNone} {
 		buf := make([]byte, maxMessage)
 		n, _, err := s.recv(buf)
 		require.NoError(t, err)
 		_, reason, _, err := parseREJ(buf[:n])
 		require.NoError(t, err)
-		require.Equal(t, verbs.RejectNone, reason, "it was read: it is malformed")
+		require.Equal(t, want, reason)
 	}
-	s := l.ListenStats()
-	require.EqualValues(t, 3, s.Malformed)
-	for range s.Evicted {
-		<-evicted
+	require.EqualValues(t, 1, l.ListenStats().Malformed)
+	honest(t, l)
+}
+
+// TestStrangersWait has more strangers than there may be, who have all spoken: the next
+// is taken in when one was read, and none gives way.
+func TestStrangersWait(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 2})
+	var all []*socket
+	ln := listenerOf(l)
+	ln.mu.Lock()
+	for range 10 {
+		s := stranger(t, l.LocalAddr())
+		require.NoError(t, s.send([]byte{0}, nil))
+		all = append(all, s)
 	}
-	if s.Evicted > 0 { // where all three had come before one was read
-		buf := make([]byte, maxMessage)
-		n, _, err := silent.recv(buf)
+	ln.mu.Unlock()
+	for _, s := range all {
+		_, _, err := s.recv(make([]byte, maxMessage))
 		require.NoError(t, err)
-		_, reason, _, err := parseREJ(buf[:n])
-		require.NoError(t, err)
-		require.Equal(t, rejectAgain, reason)
 	}
-	require.LessOrEqual(t, s.Evicted, uint64(1))
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 10 })
+	require.Zero(t, l.ListenStats().Evicted)
 	honest(t, l)
 }
 

@@ -260,19 +260,23 @@ func (in *incoming) check(flags int) {
 }
 
 // silent says whether there is nothing to read, not even a hang-up.
-func (s *socket) silent() bool {
-	silent := false
-	_ = s.rc.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		for {
-			n, err := unix.Poll(fds, 0)
-			if err != unix.EINTR {
-				silent = err == nil && n == 0
-				return
-			}
-		}
-	})
+func (s *socket) silent() (silent bool) {
+	_ = s.rc.Control(func(fd uintptr) { silent = !readable(fd) })
 	return silent
+}
+
+// await waits until there is something to read, and leaves it there.
+func (s *socket) await() { _ = s.rc.Read(readable) }
+
+// readable says whether a call of recv would not wait.
+func readable(fd uintptr) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if err != unix.EINTR {
+			return err != nil || n > 0
+		}
+	}
 }
 
 // pollError is err of a RawConn as the os package would give it: its poller's
