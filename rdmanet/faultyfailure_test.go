@@ -465,7 +465,18 @@ func TestFaultyEvents(t *testing.T) {
 		testFaultyEvent(t, false, func(ev *verbs.CMEvent) bool { return ev.Type != verbs.CMConnectRequest }, nil)
 	})
 	t.Run("ESTABLISHED/lost at the listener", func(t *testing.T) {
-		testFaultyEvent(t, false, func(ev *verbs.CMEvent) bool { return ev.Type != verbs.CMEstablished }, nil)
+		// It asks when the time is up, and finds that the client has confirmed.
+		lc := ListenConfig{HandshakeTimeout: soon / 5, Device: failing0.Name()}
+		l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
+		require.NoError(t, err)
+		failing0.OnEvent(func(ev *verbs.CMEvent) bool { return ev.Type != verbs.CMEstablished })
+		defer failing0.OnEvent(nil)
+		within(t, lasting, "serving a client whose confirmation was lost", func() {
+			serveOne(t, l, &Dialer{Device: "soft0"})
+		})
+		require.Zero(t, l.Stats().Failed)
+		require.NoError(t, l.Close())
+		requireNothingLives(t, failing0)
 	})
 }
 

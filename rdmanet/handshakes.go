@@ -274,7 +274,7 @@ func (l *Listener) confirmed(ctx context.Context, id *cm.ID, events *idEvents) e
 	defer late.stop()
 	_, err := events.established(ctx)
 	if err != nil && ctx.Err() != nil && !id.Withdraw() {
-		_, err = events.established(context.Background()) // which is there, or about to be
+		return nil // the event that tells is there, or about to be
 	}
 	return err
 }
