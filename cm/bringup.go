@@ -26,6 +26,8 @@ type BringUpParam struct {
 	TOS uint8
 	// SL is the service level, 0 to 15.
 	SL uint8
+	// QKey is what a datagram must have for a UD QP to receive it.
+	QKey uint32
 }
 
 // DefaultBringUpParam lets the peer write, and gives up a dead one after 2.1 s
@@ -57,7 +59,7 @@ func (e *BringUpError) Error() string {
 // ports that cannot reach each other, and otherwise what the device said.
 func (e *BringUpError) Unwrap() error { return e.Err }
 
-// InitQP takes a QP of type RC or UC from RESET to INIT, where it takes receives. A program that
+// InitQP takes a QP from RESET to INIT, where it takes receives. A program that
 // cannot have its peer wait for receives posts them now, before it tells the peer the
 // QP's address. A nil param stands for DefaultBringUpParam.
 func InitQP(qp QP, at *Port, param *BringUpParam) error {
@@ -74,7 +76,7 @@ func InitQP(qp QP, at *Port, param *BringUpParam) error {
 	return nil
 }
 
-// BringUp takes a QP of type RC or UC from RESET, or from INIT, to RTS without the connection
+// BringUp takes a QP from RESET, or from INIT, to RTS without the connection
 // manager: it connects the QP at a port to the peer's, which the peer does likewise.
 // local is what the peer was told of it. The path MTU is the smaller of the two ends'.
 // A nil param stands for DefaultBringUpParam.
@@ -82,11 +84,15 @@ func InitQP(qp QP, at *Port, param *BringUpParam) error {
 // The two ends need not have the same GID index, but GIDs of one type, and on RoCE v2
 // of one IP version, as packets are of one. When BringUp returns, the peer may not have
 // come that far; what is sent meanwhile waits for it, as long as the retries last. On UC,
-// where nothing is sent twice, it may be lost.
+// where nothing is sent twice, it may be lost. A QP of type UD has no peer: it takes the
+// datagrams of whoever knows its address and the QKey of param, and remote is not looked at.
 //
 // It fails with a *BringUpError. The QP may have got as far as RTR then; RESET takes it
 // back to the beginning.
 func BringUp(qp QP, at *Port, local, remote QPAddr, param *BringUpParam) error {
+	if qp.Type() == QPTypeUD {
+		remote = local
+	}
 	attr := param.attr(at)
 	attr.DestQPN, attr.RQPSN, attr.SQPSN = remote.QPN, remote.PSN, local.PSN
 	attr.PathMTU = min(local.MTU, remote.MTU)
@@ -116,7 +122,7 @@ func (p *BringUpParam) attr(at *Port) QPAttr {
 	return QPAttr{
 		PortNum: at.Port, AccessFlags: p.Access, AH: av,
 		Timeout: p.AckTimeout, RetryCnt: p.RetryCount,
-		MinRNRTimer: p.MinRNRTimer, RNRRetry: p.RNRRetryCount,
+		MinRNRTimer: p.MinRNRTimer, RNRRetry: p.RNRRetryCount, QKey: p.QKey,
 	}
 }
 

@@ -96,6 +96,19 @@ func TestBringUpUC(t *testing.T) {
 	require.Equal(t, []QPAttrMask{verbs.UCMaskInit, verbs.UCMaskRTR, verbs.UCMaskRTS}, qp.masks)
 }
 
+// A UD QP needs no peer.
+func TestBringUpUD(t *testing.T) {
+	qp, at := qpAt(t, "10.0.5.1")
+	qp.typ = QPTypeUD
+	local, err := LocalQPAddr(qp, at)
+	require.NoError(t, err)
+	param := DefaultBringUpParam()
+	param.QKey = 0x1234
+	require.NoError(t, BringUp(qp, at, local, QPAddr{}, &param))
+	require.Equal(t, []QPAttrMask{verbs.UDMaskInit, verbs.UDMaskRTR, verbs.UDMaskRTS}, qp.masks)
+	require.EqualValues(t, 0x1234, qp.steps[0].QKey)
+}
+
 // With receives posted in INIT, and with parameters of its own.
 func TestBringUpFromInit(t *testing.T) {
 	qp, at := qpAt(t, "10.0.0.1")
@@ -166,7 +179,7 @@ func TestBringUpRefuses(t *testing.T) {
 		"no such GID index":   {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Index = 99 }, ErrInvalid, ""},
 		"another device":      {"10.0.0.1", func(q *fakeQP, _ *Port, _, _ *QPAddr) { q.ctx.dev = fakeDevice{newNIC()} }, ErrInvalid, "the QP is on device nic0, the port is not"},
 		"no device":           {"10.0.0.1", func(_ *fakeQP, p *Port, _, _ *QPAddr) { p.Device = nil }, ErrInvalid, "the port is not"},
-		"a datagram QP":       {"10.0.0.1", func(q *fakeQP, _ *Port, _, _ *QPAddr) { q.typ = QPTypeUD }, ErrNotSupported, "a QP of type UD"},
+		"a raw packet QP":     {"10.0.0.1", func(q *fakeQP, _ *Port, _, _ *QPAddr) { q.typ = 8 }, ErrNotSupported, "a QP of type QPType(8)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			qp, at := qpAt(t, c.addr)

@@ -121,6 +121,7 @@ const (
 	CapODP         = verbs.CapODP
 	CapUC          = verbs.CapUC
 	CapMemWindow   = verbs.CapMemWindow
+	CapUD          = verbs.CapUD
 
 	TransportUnknown  = verbs.TransportUnknown
 	TransportIB       = verbs.TransportIB
@@ -207,13 +208,16 @@ const (
 	QPMaskDestQPN         = verbs.QPMaskDestQPN
 
 	// RCMaskInit, RCMaskRTR and RCMaskRTS are the masks that a reliable connection needs
-	// on its way up, and those of UC are an unreliable one's.
+	// on its way up, and those of UC an unreliable one and of UD datagrams.
 	RCMaskInit = verbs.RCMaskInit
 	RCMaskRTR  = verbs.RCMaskRTR
 	RCMaskRTS  = verbs.RCMaskRTS
 	UCMaskInit = verbs.UCMaskInit
 	UCMaskRTR  = verbs.UCMaskRTR
 	UCMaskRTS  = verbs.UCMaskRTS
+	UDMaskInit = verbs.UDMaskInit
+	UDMaskRTR  = verbs.UDMaskRTR
+	UDMaskRTS  = verbs.UDMaskRTS
 
 	WRRDMAWrite         = verbs.WRRDMAWrite
 	WRRDMAWriteWithImm  = verbs.WRRDMAWriteWithImm
@@ -290,6 +294,16 @@ const (
 	MaxAcceptPrivateData  = verbs.MaxAcceptPrivateData
 	MaxRejectPrivateData  = verbs.MaxRejectPrivateData
 )
+
+// GRHSize is how many bytes precede the data of a datagram in its receive.
+const GRHSize = verbs.GRHSize
+
+// AHFromWC is the address vector that leads back to the sender of a datagram: wc is the
+// completion of its receive, on a QP at that port, and grh the first GRHSize bytes of the
+// receive. It fails with ErrInvalid if these are not a header to an address of the port.
+func AHFromWC(ctx Context, port uint8, wc *WC, grh []byte) (AHAttr, error) {
+	return verbs.AHFromWC(ctx, port, wc, grh)
+}
 
 // Devices lists the devices of every driver. The error joins what the drivers
 // said that could not look; it may come together with devices of the others.

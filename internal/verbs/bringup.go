@@ -70,6 +70,7 @@ func UpMask(typ QPType, to QPState) QPAttrMask {
 var upMasks = map[QPType][3]QPAttrMask{
 	QPTypeRC: {RCMaskInit, RCMaskRTR, RCMaskRTS},
 	QPTypeUC: {UCMaskInit, UCMaskRTR, UCMaskRTS},
+	QPTypeUD: {UDMaskInit, UDMaskRTR, UDMaskRTS},
 }
 
 // BringUp takes a QP from RESET, or from INIT, to RTS without a connection

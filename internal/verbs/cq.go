@@ -59,11 +59,16 @@ type WC struct {
 	Opcode    WCOpcode // undefined unless Status is WCSuccess
 	Flags     WCFlags
 	VendorErr uint32
-	ByteLen   uint32 // bytes received, or transferred by READ and atomics
+	ByteLen   uint32 // bytes received, on UD with the GRHSize before them, or transferred by READ and atomics
 	ImmData   uint32 // in host order; the device puts it on the wire in network order
 	InvRKey   uint32 // the rkey a SEND_WITH_INV invalidated
 	QPN       uint32 // the local QP
 	SrcQP     uint32 // the remote QP
+
+	// For UD on InfiniBand: where the datagram came from; see AHFromWC.
+	SLID         uint16
+	SL           uint8
+	DLIDPathBits uint8
 }
 
 // WCFlags qualify a WC.
@@ -73,7 +78,7 @@ type WCFlags uint8
 const (
 	WCWithImm WCFlags = 1 << 0 // ImmData is valid
 	WCWithInv WCFlags = 1 << 1 // InvRKey is valid
-	WCGRH     WCFlags = 1 << 2 // a global routing header precedes the data (UD)
+	WCGRH     WCFlags = 1 << 2 // the GRHSize bytes before the data have the routing header (UD; always on RoCE)
 )
 
 // WCOpcode says what a successful completion completes (ibv_wc_opcode).

@@ -115,10 +115,12 @@ const (
 	CapUC
 	// CapMemWindow: memory windows of type 2B.
 	CapMemWindow
+	// CapUD: QPs of type UD, with address handles.
+	CapUD
 )
 
 // capNames are the names of the DeviceCaps, lowest bit first.
-var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging", "UC", "memory windows"}
+var capNames = [...]string{"write with immediate", "atomics", "atomic write", "SRQ", "send with invalidate", "same host only", "synchronous", "on-demand paging", "UC", "memory windows", "UD"}
 
 // Names are the names of the abilities that are there.
 func (c DeviceCaps) Names() []string {

@@ -14,4 +14,4 @@ func TestDeviceCapsSayTheirNames(t *testing.T) {
 }
 
 // lastCap is the highest of the DeviceCaps.
-const lastCap = CapMemWindow
+const lastCap = CapUD

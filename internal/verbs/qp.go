@@ -61,6 +61,7 @@ type AHAttr struct {
 // An AH is an address handle: where a UD send goes.
 type AH interface {
 	PD() PD
+	// Close destroys the handle (ibv_destroy_ah). Sends that name it must have completed.
 	Close() error
 }
 
@@ -68,7 +69,7 @@ type AH interface {
 type QPAttr struct {
 	State           QPState
 	PathMTU         MTU
-	QKey            uint32
+	QKey            uint32 // UD: what a datagram must have to be received
 	RQPSN           uint32 // 24 bits
 	SQPSN           uint32 // 24 bits
 	DestQPN         uint32 // 24 bits
@@ -121,6 +122,13 @@ const (
 	UCMaskInit = RCMaskInit
 	UCMaskRTR  = QPMaskState | QPMaskAV | QPMaskPathMTU | QPMaskDestQPN | QPMaskRQPSN
 	UCMaskRTS  = QPMaskState | QPMaskSQPSN
+)
+
+// Those of datagrams, which need no peer but a Q_Key.
+const (
+	UDMaskInit = QPMaskState | QPMaskPKeyIndex | QPMaskPort | QPMaskQKey
+	UDMaskRTR  = QPMaskState
+	UDMaskRTS  = QPMaskState | QPMaskSQPSN
 )
 
 // A QP is a queue pair. Its methods may be called concurrently; requests of

@@ -74,7 +74,9 @@ type SendWR struct {
 	// Bind is for BIND_MW. It fails with MW_BIND_ERR. Not kept after PostSend.
 	Bind *MWBind
 
-	// For UD.
+	// For UD: SEND and SEND_WITH_IMM of at most the port's MTU. A longer message is not
+	// sent, and that is no error (IBA C10-93.1.1). A RemoteQKey whose highest bit is set
+	// stands for the sending QP's own (IBA 10.2.5).
 	AH         AH
 	RemoteQPN  uint32
 	RemoteQKey uint32

@@ -88,7 +88,7 @@ func deviations(d *device) verbstest.Deviation {
 	known := verbstest.DeviatesInvalidate
 	if strings.HasPrefix(d.name, "rxe") {
 		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush |
-			verbstest.DeviatesSQE | verbstest.DeviatesWindows
+			verbstest.DeviatesSQE | verbstest.DeviatesWindows | verbstest.DeviatesOwnQKey
 	}
 	return known
 }

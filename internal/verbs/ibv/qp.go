@@ -202,6 +202,7 @@ func (q *qp) allocate() (err error) {
 	}
 	q.sends.init(q.mem, c, q.init.Type, q.ctx.limits.attr.Caps)
 	q.sends.ops = q.init.SendOps
+	q.sends.pd = q.pd
 	q.sendBad = &array[uintptr](q.mem, 1)[0]
 	q.sendArgs = [3]uintptr{q.handle, uintptr(unsafe.Pointer(&q.sends.wrs[0])), uintptr(unsafe.Pointer(q.sendBad))}
 	q.recvBad = &array[uintptr](q.mem, 1)[0]

@@ -76,7 +76,7 @@ func (c *devContext) queryLimits() (limits, error) {
 		*caps |= verbs.CapWriteImm
 	}
 	if t := c.dev.transport; t == verbs.TransportIB || t == verbs.TransportRoCE {
-		*caps |= verbs.CapUC
+		*caps |= verbs.CapUC | verbs.CapUD
 	}
 	if a.atomicCap != atomicNone {
 		*caps |= verbs.CapAtomics

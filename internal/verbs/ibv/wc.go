@@ -38,6 +38,7 @@ func (c *cWC) into(wc *verbs.WC, mask verbs.WCFlags, inv uint32) {
 	wc.ByteLen = c.byteLen
 	wc.QPN = c.qpNum
 	wc.SrcQP = c.srcQP
+	wc.SLID, wc.SL, wc.DLIDPathBits = c.slid, c.sl, c.dlidPathBits
 	wc.Flags, wc.ImmData, wc.InvRKey = 0, 0, 0
 	if c.flags == 0 || wc.Status != verbs.WCSuccess {
 		return

@@ -52,6 +52,7 @@ type sendList struct {
 	caps   verbs.DeviceCaps
 	ops    verbs.SendOps
 	typ    verbs.QPType
+	pd     *pd // of a UD QP
 	maxSGE int
 	maxInl int
 
@@ -184,8 +185,8 @@ func (l *sendList) check(wr *verbs.SendWR) error {
 	}
 	if l.typ == verbs.QPTypeUD {
 		a, ok := wr.AH.(*ah)
-		if !ok {
-			return fmt.Errorf("%w: send on a UD QP without an AH of this driver", verbs.ErrInvalid)
+		if !ok || a == nil || a.pd != l.pd || wr.RemoteQPN >= 1<<24 {
+			return fmt.Errorf("%w: datagram to QP %#x without an address handle of the QP's PD", verbs.ErrInvalid, wr.RemoteQPN)
 		}
 		if a.handle.Load() == 0 {
 			return fmt.Errorf("address handle: %w", verbs.ErrClosed)

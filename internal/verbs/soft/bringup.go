@@ -23,12 +23,16 @@ import (
 //	nudge:   as a hello without offer
 //	nudged:  0 type u8; the hello that was asked for is through
 //	not yet: 0 type u8; nobody waits for a hello or a nudge of these numbers
+//
+// The reserved bytes of a hello and a nudge begin with the type of the QP, less that of RC:
+// QPs of different types do not meet.
 const (
 	msgHello       = 64
 	msgHelloAnswer = 65
 	msgNotYet      = 66
 	msgNudge       = 67
 	msgNudged      = 68
+	msgDatagrams   = 69 // a header alone; datagrams follow (datagram.go)
 	helloHeader    = 12
 	helloVersion   = 1
 )
@@ -53,7 +57,7 @@ type bringUp struct {
 // startDial begins to look for the peer that attr names. mu is held. A peer on
 // another host is never found: requests run into their timeout.
 func (q *qp) startDial() *bringUp {
-	if q.link != nil {
+	if q.link != nil || q.typ == verbs.QPTypeUD {
 		return nil // the connection manager has connected it
 	}
 	if local, err := isLocal(q.attr.AH.DGID.Addr()); err != nil || !local {
@@ -116,11 +120,14 @@ func (q *qp) redial(d *bringUp, to uint32) {
 // helloMessage begins a message to the block of to.
 func (q *qp) helloMessage(typ byte, to uint32) []byte {
 	msg := make([]byte, helloHeader, maxMessage)
-	msg[0], msg[1] = typ, helloVersion
+	msg[0], msg[1], msg[2] = typ, helloVersion, q.helloType()
 	hostOrder.PutUint32(msg[4:], q.num)
 	hostOrder.PutUint32(msg[8:], to)
 	return msg
 }
+
+// helloType is the type of a QP in a hello.
+func (q *qp) helloType() byte { return byte(q.typ - verbs.QPTypeRC) }
 
 // hello says hello once; true ends the search.
 func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
@@ -266,12 +273,19 @@ func (a *blockAcceptor) meet(s *socket) bool {
 	if err != nil {
 		return false
 	}
+	if n == helloHeader && buf[0] == msgDatagrams && buf[1] == helloVersion && len(fds) == 0 {
+		_ = s.setReadDeadline(time.Time{})
+		return a.blocks.hear(s)
+	}
 	if n < helloHeader || buf[1] != helloVersion || buf[0] != msgHello && (buf[0] != msgNudge || n != helloHeader) {
 		closeFDs(fds)
 		return false
 	}
 	from, to := hostOrder.Uint32(buf[4:]), hostOrder.Uint32(buf[8:])
 	q := a.blocks.find(to)
+	if q != nil && buf[2] != q.helloType() {
+		q = nil
+	}
 	if q != nil && buf[0] == msgNudge && from < to && q.nudged(from) {
 		closeFDs(fds)
 		_ = s.signal(msgNudged)

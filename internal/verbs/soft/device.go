@@ -56,6 +56,7 @@ type devContext struct {
 	mems  memories
 	async event.Async
 	qpns  qpnBlocks
+	out   datagramOut
 
 	mu     sync.Mutex
 	users  int // objects made from the context
@@ -67,7 +68,7 @@ func (c *devContext) Device() verbs.Device { return c.dev }
 func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 	caps := verbs.CapAtomics | verbs.CapAtomicWrite | verbs.CapSRQ | verbs.CapSendInv | verbs.CapSameHost | verbs.CapSynchronous | verbs.CapMemWindow
 	if c.dev.writeImm() {
-		caps |= verbs.CapWriteImm | verbs.CapUC
+		caps |= verbs.CapWriteImm | verbs.CapUC | verbs.CapUD
 	}
 	if canPopulate() {
 		caps |= verbs.CapODP
@@ -84,6 +85,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxCQ:           1 << 20,
 		MaxCQE:          maxCQE,
 		MaxMR:           maxMRs,
+		MaxAH:           1 << 20,
 		MaxMW:           maxMRs,
 		MaxPD:           1 << 20,
 		MaxQPRdAtom:     255,
@@ -253,5 +255,6 @@ func (c *devContext) Close() error {
 	c.closed = true
 	c.async.Close()
 	c.qpns.close()
+	c.out.close()
 	return nil
 }

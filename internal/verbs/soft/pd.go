@@ -102,10 +102,6 @@ func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	return s, nil
 }
 
-func (p *pd) CreateAH(*verbs.AHAttr) (verbs.AH, error) {
-	return nil, fmt.Errorf("%w: address handles are for UD, and the software device connects RC queue pairs only", verbs.ErrNotSupported)
-}
-
 // quiesce waits until no verb that looked up a key before the call is still
 // using it: they all hold one of these locks while they do.
 func (p *pd) quiesce() {

@@ -48,8 +48,10 @@ type qp struct {
 	line    *line       // what the QP is to be connected on; nil if that ends with the connection
 	offered *offered
 
+	datagram []byte // of a UD QP: the one being sent
+
 	// recvCQ.mu guards what follows, and mu as well where in changes.
-	in        *inbox // nil in RESET
+	in        *inbox // nil in RESET, and for UD
 	stopped   bool   // the inbox is not consumed any more
 	flushing  bool   // receives that were posted before ERR are still to be flushed
 	talked    bool   // a message has arrived
@@ -57,6 +59,7 @@ type qp struct {
 	src       uint32 // the peer's QPN
 	cur       partial
 	failure   recvFailure
+	qkey      uint32 // attr.QKey
 }
 
 func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
@@ -81,6 +84,9 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	wantRemoteFences()
 	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, ops: attr.SendOps, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
+	if q.typ == verbs.QPTypeUD {
+		q.datagram, q.stopped = make([]byte, maxDatagram), true
+	}
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
 		if !ok || s.pd != p {
@@ -177,7 +183,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 		r.mu.Unlock()
 		return q.flushRecv(wrs)
 	}
-	if r.shared == nil {
+	if !r.open {
 		r.mu.Unlock()
 		return 0, q.stateError("receive")
 	}

@@ -59,7 +59,7 @@ func (q *qp) toError() {
 	q.state.Store(uint32(verbs.QPErr))
 	q.endDial()
 	q.flushSends()
-	if q.in == nil {
+	if q.in == nil && !q.rq.open {
 		return // it was in RESET
 	}
 	q.in.withdraw()
@@ -87,7 +87,7 @@ func (q *qp) flushReceives() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.tail
-	if !q.stopped {
+	if !q.stopped && q.in != nil {
 		c.drain(q, true)
 	}
 	q.stopped = true
@@ -105,7 +105,9 @@ func (q *qp) flushReceives() {
 		q.flushing = r.peek() != nil
 		r.mu.Unlock()
 	}
-	if q.flushing {
+	if q.flushing && q.in == nil {
+		c.drain(q, false)
+	} else if q.flushing {
 		c.consume(q)
 		if c.slow {
 			c.drain(q, false) // where it overruns the CQ that is noticed now

@@ -197,8 +197,11 @@ func (q *qp) wakeSelf() {
 	}
 }
 
-// setStatus shows the peer what the QP is ready for; q.in exists.
+// setStatus shows the peer, if it has one, what the QP is ready for.
 func (q *qp) setStatus() {
+	if q.in == nil {
+		return
+	}
 	s := statusDown
 	switch st := q.State(); {
 	case st == verbs.QPErr:

@@ -64,6 +64,7 @@ func (q *qp) receive(wc []verbs.WC) int {
 			c.InvRKey = 0
 			c.QPN = q.num
 			c.SrcQP = q.src
+			c.SLID, c.SL, c.DLIDPathBits = 0, 0, 0
 			q.rq.next++
 			in.head++
 		} else if !q.receiveAny(w0, w1, &wc[n]) {

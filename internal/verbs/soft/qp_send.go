@@ -87,6 +87,7 @@ const (
 	waitRNR            // the peer has no receive posted
 	waitMR             // the peer was asked for an MR
 	waitBounce         // the bounce area is full, or not there yet
+	waitSocket         // the socket for datagrams is full
 )
 
 func failed(s verbs.WCStatus) outcome { return outcome(s) }
@@ -116,7 +117,7 @@ func (q *qp) post(wr *verbs.SendWR) error {
 	if inline := wr.Flags&verbs.SendInline != 0; inline && len(wr.SGList) > 0 || !inline && len(wr.Inline) > 0 {
 		return q.requestError(wr)
 	}
-	if verbs.QPState(q.state.Load()) != verbs.QPRTS || s.done != s.posted || wr.Opcode > verbs.WRRDMAWriteWithImm {
+	if verbs.QPState(q.state.Load()) != verbs.QPRTS || s.done != s.posted || wr.Opcode > verbs.WRRDMAWriteWithImm || q.typ == verbs.QPTypeUD {
 		return q.postSlow(wr)
 	}
 	if wr.Opcode == verbs.WRRDMAWriteWithImm && !q.ctx.dev.writeImm() {
@@ -266,6 +267,9 @@ func (q *qp) checkSend(wr *verbs.SendWR) error {
 	if q.typ != verbs.QPTypeRC && !verbs.HasOpcode(q.typ, wr.Opcode) {
 		return fmt.Errorf("%w: %v on a %v QP", verbs.ErrInvalid, wr.Opcode, q.typ)
 	}
+	if q.typ == verbs.QPTypeUD {
+		return q.checkDatagram(wr)
+	}
 	switch wr.Opcode {
 	case verbs.WRRDMAWriteWithImm, verbs.WRSendWithImm:
 		if !q.ctx.dev.writeImm() {
@@ -283,6 +287,9 @@ func (q *qp) checkSend(wr *verbs.SendWR) error {
 
 // execute carries a request out as far as it goes.
 func (q *qp) execute(wr *verbs.SendWR) outcome {
+	if q.typ == verbs.QPTypeUD {
+		return q.sendDatagram(wr)
+	}
 	switch wr.Opcode {
 	case verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm:
 		return q.write(wr)

@@ -39,6 +39,7 @@ var transitionsOf = map[verbs.QPType][]transition{
 		verbs.QPMaskPort|verbs.QPMaskAV|verbs.QPMaskMaxQPRdAtomic|verbs.QPMaskMaxDestRdAtomic|
 			verbs.QPMaskTimeout|verbs.QPMaskRetryCnt|verbs.QPMaskRNRRetry),
 	verbs.QPTypeUC: transitions(verbs.QPTypeUC, verbs.QPMaskAccessFlags, verbs.QPMaskAV),
+	verbs.QPTypeUD: transitions(verbs.QPTypeUD, verbs.QPMaskQKey, 0),
 }
 
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
@@ -164,6 +165,12 @@ func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	if mask&verbs.QPMaskPKeyIndex != 0 {
 		d.PKeyIndex = a.PKeyIndex
 	}
+	if mask&verbs.QPMaskQKey != 0 {
+		d.QKey = a.QKey
+		q.recvCQ.mu.Lock()
+		q.qkey = a.QKey
+		q.recvCQ.mu.Unlock()
+	}
 	if mask&verbs.QPMaskAccessFlags != 0 {
 		d.AccessFlags = a.AccessFlags
 	}
@@ -204,6 +211,12 @@ func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 
 // toInit makes what a QP needs outside RESET.
 func (q *qp) toInit() error {
+	if q.typ == verbs.QPTypeUD {
+		if q.srq == nil {
+			q.rq.share(nil)
+		}
+		return nil
+	}
 	// The SRQ's peers count on as many entries as it has receives.
 	in, err := q.makeInbox()
 	if err == nil && q.srq != nil && in.reach != noReach {
@@ -252,6 +265,8 @@ func (q *qp) enter(from, to verbs.QPState) {
 		q.link.tell(msgUp)
 	}
 	switch {
+	case to == verbs.QPRTR && q.typ == verbs.QPTypeUD:
+		q.listen()
 	case from == verbs.QPRTS && to == verbs.QPSQD:
 		if q.sq.done == q.sq.posted || q.sq.wait.sent == 0 {
 			q.drained()
@@ -302,6 +317,9 @@ func (q *qp) reset() {
 	q.sq.freed.Store(q.sq.posted)
 	q.sq.wait = waitState{}
 	q.attr = verbs.QPAttr{}
+	if q.typ == verbs.QPTypeUD {
+		q.deafen()
+	}
 	if q.in == nil {
 		return
 	}

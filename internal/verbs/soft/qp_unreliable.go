@@ -27,6 +27,10 @@ func (d *device) checkType(attr *verbs.QPInitAttr) error {
 			return fmt.Errorf("%w: a UC QP with an SRQ", verbs.ErrNotSupported)
 		}
 		return nil
+	case verbs.QPTypeUD:
+		if d.transport != verbs.TransportIWARP {
+			return nil
+		}
 	}
 	return fmt.Errorf("%w: QP type %v on %s", verbs.ErrNotSupported, attr.Type, d.name)
 }

@@ -86,8 +86,8 @@ func (q *qp) waitFor(o outcome) {
 		}
 		w.naks = min(w.naks+1, 7)
 		q.retryAfter(rnrDelay(status(loadStatus(q.peer)).minRNR()), o)
-	case waitBounce:
-		if !q.peer.asked {
+	case waitBounce, waitSocket:
+		if o == waitSocket || !q.peer.asked {
 			w.pause = min(max(minPause, 2*w.pause), maxPause)
 			q.retryAfter(w.pause, o)
 		}

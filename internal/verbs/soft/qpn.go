@@ -31,6 +31,7 @@ func blockName(device string, block uint32) string {
 type qpnBlocks struct {
 	mu   sync.Mutex
 	list []*qpnBlock
+	in   datagramIn
 }
 
 type qpnBlock struct {
@@ -148,4 +149,5 @@ func (b *qpnBlocks) close() {
 		}
 	}
 	b.list = nil
+	b.in.close()
 }

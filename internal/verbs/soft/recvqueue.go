@@ -29,6 +29,7 @@ type recvQueue struct {
 	wrs      atomic.Pointer[[]recvWR] // nil as long as all that was posted is blank
 	sges     []verbs.SGE              // maxSGE for each of wrs, made when first needed
 	flush    bool                     // the QP is in ERR: what is posted is flushed
+	open     bool                     // the QP is not in RESET
 	posted   uint32                   // under mu; the same as tail
 	shared   *shared                  // where the peer sees what is posted; nil before INIT
 	tail     atomic.Uint32
@@ -112,13 +113,16 @@ func (r *recvQueue) show(n, size uint32) {
 	}
 }
 
-// share begins to tell the peer through s; the queue is empty.
+// share opens the queue, which is empty, and begins to tell the peer through s, if there
+// is one.
 func (r *recvQueue) share(s *shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shared = s
-	// The peer counts from there.
-	n := uint32(s.start())
+	r.shared, r.open = s, true
+	n := uint32(0)
+	if s != nil {
+		n = uint32(s.start()) // the peer counts from there
+	}
 	r.posted, r.next, r.tailSeen = n, n, n
 	r.tail.Store(n)
 	r.head.Store(n)
@@ -129,7 +133,7 @@ func (r *recvQueue) share(s *shared) {
 func (r *recvQueue) unshare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shared = nil
+	r.shared, r.open = nil, false
 }
 
 // capacity is how many bytes the SGEs take, or lenRefused if one is not valid.

@@ -136,6 +136,21 @@ func (s *socket) signal(b ...byte) error {
 	return s.sendMsg(m)
 }
 
+// try is send of a message without descriptors that fails with EAGAIN where it would have
+// to wait.
+func (s *socket) try(msg []byte) error {
+	m := getSockMsg(msg)
+	defer m.put()
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	s.tx.msg = m
+	defer func() { s.tx.msg = nil }()
+	if err := s.rc.Write(s.tx.once); err != nil {
+		return pollError(err)
+	}
+	return s.tx.err
+}
+
 func (s *socket) sendMsg(m *sockMsg) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()

@@ -69,7 +69,10 @@ type ConnAttr struct {
 	Timeout     uint8
 	RetryCnt    uint8
 	RNRRetry    uint8
+	QKey        uint32 // of a UD QP
 }
+
+const testQKey = 0x11223344
 
 // DefaultConnAttr allows everything, waits for receives for ever and for an
 // acknowledgement four seconds: so long may a busy machine take to bring up the peer.
@@ -80,6 +83,7 @@ func DefaultConnAttr() ConnAttr {
 		Timeout:     17, // 0.54 s, eight times
 		RetryCnt:    7,
 		RNRRetry:    7,
+		QKey:        testQKey,
 	}
 }
 
@@ -114,6 +118,7 @@ func (at Location) attr(to verbs.QPState, local, remote Address, c ConnAttr) ver
 		Timeout:         c.Timeout,
 		RetryCnt:        c.RetryCnt,
 		RNRRetry:        c.RNRRetry,
+		QKey:            c.QKey,
 	}
 }
 

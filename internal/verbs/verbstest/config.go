@@ -52,7 +52,7 @@ const (
 	// DeviatesLocalStatus: local errors carry another code, as on the kernel's
 	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR and MW_BIND_ERR, and in a receive that is
 	// too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
-	// sender is told by REM_OP_ERR. On UC, too, where such a message should be lost and
+	// sender is told by REM_OP_ERR. On UC and UD, too, where such a message should be lost and
 	// the receive stay.
 	DeviatesLocalStatus Deviation = 1 << iota
 	// DeviatesNoErrorEvents: a responder that goes to ERR by a request of its peer
@@ -73,6 +73,9 @@ const (
 	// DeviatesWindows: what may be reached through a memory window is all of its MR, and
 	// the peers of other QPs of the PD may invalidate it (rxe).
 	DeviatesWindows
+	// DeviatesOwnQKey: a remote Q_Key with the highest bit set is sent as it is, and not the
+	// QP's own in its place (rxe).
+	DeviatesOwnQKey
 )
 
 func (c *Config) has(d Deviation) bool { return c.Deviations&d != 0 }
@@ -144,6 +147,7 @@ var subjects = []struct {
 	{"SRQ", testSRQ},
 	{"MW", testMW},
 	{"UC", testUC},
+	{"UD", testUD},
 	{"Destroy", testDestroy},
 	{"Death", testDeath},
 	{"CM", testCM},

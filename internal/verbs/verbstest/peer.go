@@ -99,6 +99,11 @@ func (c Peer) Serve(in io.Reader, out io.Writer) error {
 		p, err = c.dial(hello.Dial)
 	} else {
 		err = BringUp(p.qp, p.at, p.address(), hello.Address, DefaultConnAttr())
+		if err == nil && p.qp.Type() == verbs.QPTypeUD {
+			p.to = hello.Address
+			av := p.at.AH(p.to.GID, p.to.LID)
+			p.ah, err = p.qp.PD().CreateAH(&av)
+		}
 	}
 	if err != nil {
 		return err
@@ -141,6 +146,8 @@ type peer struct {
 	scq verbs.CQ
 	qp  verbs.QP
 	n   uint64 // messages sent
+	ah  verbs.AH
+	to  Address // where datagrams go
 }
 
 // newPeer makes a peer for the manual bring-up, in INIT.
@@ -233,8 +240,10 @@ func (p *peer) make(ctx verbs.Context, create func(verbs.PD, *verbs.QPInitAttr) 
 
 // peerType is the type of a peer's QP.
 func peerType() verbs.QPType {
-	if os.Getenv(peerTypeEnv) == verbs.QPTypeUC.String() {
-		return verbs.QPTypeUC
+	for _, typ := range []verbs.QPType{verbs.QPTypeUC, verbs.QPTypeUD} {
+		if os.Getenv(peerTypeEnv) == typ.String() {
+			return typ
+		}
 	}
 	return verbs.QPTypeRC
 }
@@ -250,7 +259,9 @@ func (p *peer) send(n int) error {
 	for range n {
 		binary.NativeEndian.PutUint64(p.mem[off:], p.n)
 		sge := verbs.SGE{Addr: p.mr.Addr() + off, Length: messageSize, LKey: p.mr.LKey()}
-		if _, err := p.qp.PostSend([]verbs.SendWR{sendWR(p.n, []verbs.SGE{sge})}); err != nil {
+		wr := sendWR(p.n, []verbs.SGE{sge})
+		wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.ah, p.to.QPN, testQKey
+		if _, err := p.qp.PostSend([]verbs.SendWR{wr}); err != nil {
 			return err
 		}
 		for turn := 0; ; turn++ {

@@ -1,0 +1,301 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const victimQKey = 0x1234
+
+// victim is a UD QP with receives of 200 bytes.
+type victim struct {
+	t   *testing.T
+	ctx *devContext
+	qp  *qp
+	cq  verbs.CQ
+	mem []byte
+	mr  verbs.MR
+}
+
+func newVictim(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{t: t, ctx: soft0.open()}
+	pd, err := v.ctx.AllocPD()
+	require.NoError(t, err)
+	v.cq, err = v.ctx.CreateCQ(64, nil)
+	require.NoError(t, err)
+	mem, err := v.ctx.AllocMemory(1<<16, 1<<16)
+	require.NoError(t, err)
+	v.mem = mem.Bytes()
+	v.mr, err = pd.RegMR(v.mem, verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	q, err := pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTypeUD, SendCQ: v.cq, RecvCQ: v.cq, Cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
+	})
+	require.NoError(t, err)
+	v.qp = q.(*qp)
+	require.NoError(t, verbs.BringUp(q, verbs.QPAttr{PortNum: 1, QKey: victimQKey}))
+	t.Cleanup(func() {
+		require.NoError(t, q.Close())
+		require.NoError(t, v.mr.Close())
+		require.NoError(t, mem.Close())
+		require.NoError(t, v.cq.Close())
+		require.NoError(t, pd.Close())
+		require.NoError(t, v.ctx.Close())
+	})
+	return v
+}
+
+func (v *victim) recv(id uint64) {
+	v.t.Helper()
+	sge := verbs.SGE{Addr: v.mr.Addr() + id*200, Length: 200, LKey: v.mr.LKey()}
+	_, err := v.qp.PostRecv([]verbs.RecvWR{{WRID: id, SGList: []verbs.SGE{sge}}})
+	require.NoError(v.t, err)
+}
+
+func (v *victim) poll() (wc verbs.WC, ok bool) {
+	v.t.Helper()
+	var wcs [1]verbs.WC
+	n, err := v.cq.Poll(wcs[:])
+	require.NoError(v.t, err)
+	return wcs[0], n == 1
+}
+
+func (v *victim) next() (wc verbs.WC) {
+	v.t.Helper()
+	eventually(v.t, func() (ok bool) { wc, ok = v.poll(); return ok })
+	return wc
+}
+
+// datagram is a good one.
+func (v *victim) datagram() datagram {
+	gid := verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1"))
+	return datagram{ah: verbs.AHAttr{DGID: gid, HopLimit: 64}, sgid: gid, from: 0x10001, to: v.qp.num, qkey: victimQKey}
+}
+
+// speak connects to the block of the victim's QP, as a stranger does who knows how.
+func (v *victim) speak() *socket {
+	v.t.Helper()
+	s, err := dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
+	for errors.Is(err, unix.EAGAIN) { // the backlog is full
+		time.Sleep(time.Millisecond)
+		s, err = dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
+	}
+	require.NoError(v.t, err)
+	v.t.Cleanup(func() { s.close() })
+	hello := [helloHeader]byte{msgDatagrams, helloVersion}
+	require.NoError(v.t, s.send(hello[:], nil))
+	return s
+}
+
+// heard returns the senders that the victim hears, once there are any.
+func (v *victim) heard() (list []*datagramFrom) {
+	v.t.Helper()
+	eventually(v.t, func() bool { return len(v.senders()) > 0 })
+	return v.senders()
+}
+
+func (v *victim) senders() []*datagramFrom {
+	in := &v.ctx.qpns.in
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.list)
+}
+
+func (d datagram) bytes() []byte { return append(d.append(nil), d.data...) }
+
+// hungUp waits until the other end of s has hung up.
+func hungUp(t *testing.T, s *socket) {
+	t.Helper()
+	require.True(t, s.hangsUp(10*time.Second))
+}
+
+// TestForgedDatagrams: whatever is no datagram costs its sender the socket, and what the
+// QP does not take is lost. Neither touches the datagrams of others.
+func TestForgedDatagrams(t *testing.T) {
+	v := newVictim(t)
+	honest := v.speak()
+	v.heard()
+	v.recv(1)
+	event := eventfd(t, 0)
+	defer unix.Close(event)
+	before := leaktest.Take()
+	change := func(f func(*datagram)) []byte {
+		d := v.datagram()
+		f(&d)
+		return d.bytes()
+	}
+	good := v.datagram().bytes()
+	for name, c := range map[string]struct {
+		msg []byte
+		fds []int
+	}{
+		"short":          {good[:datagramHeader-1], nil},
+		"one byte":       {good[:1], nil},
+		"flags":          {change(func(d *datagram) { d.flags = 0x80 }), nil},
+		"service level":  {change(func(d *datagram) { d.ah.SL = 16 }), nil},
+		"flow label":     {change(func(d *datagram) { d.ah.FlowLabel = 1 << 20 }), nil},
+		"sender QP 1":    {change(func(d *datagram) { d.from = 1 }), nil},
+		"sender QP":      {change(func(d *datagram) { d.from = 1 << 24 }), nil},
+		"foreign source": {change(func(d *datagram) { d.sgid = verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1")) }), nil},
+		"foreign target": {change(func(d *datagram) { d.ah.DGID = verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1")) }), nil},
+		"two versions":   {change(func(d *datagram) { d.sgid = verbs.GIDFromAddr(netip.IPv6Loopback()) }), nil},
+		"no source":      {change(func(d *datagram) { d.sgid = verbs.GID{} }), nil},
+		"a descriptor":   {good, []int{event}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := v.speak()
+			require.NoError(t, s.send(c.msg, c.fds))
+			hungUp(t, s)
+			s.close()
+		})
+	}
+	t.Run("too long", func(t *testing.T) {
+		s := v.speak()
+		long := append(v.datagram().bytes(), make([]byte, datagramMTU+1)...)
+		require.NoError(t, s.try(long))
+		hungUp(t, s)
+		s.close()
+	})
+	s := v.speak()
+	for _, f := range []func(*datagram){
+		func(d *datagram) { d.qkey++ },
+		func(d *datagram) { d.qkey |= 1 << 31 }, // the sender's own is put in by the sender
+		func(d *datagram) { d.to++ },
+		func(d *datagram) { d.data = make([]byte, 161) }, // with the header more than the receive holds
+		func(d *datagram) { d.data = make([]byte, datagramMTU) },
+	} {
+		require.NoError(t, s.try(change(f)))
+	}
+	_, ok := v.poll()
+	require.False(t, ok)
+	d := v.datagram()
+	d.data, d.from = []byte("honest"), 0x20002
+	require.NoError(t, honest.try(d.bytes()))
+	wc := v.next()
+	require.Equal(t, verbs.WCSuccess, wc.Status)
+	require.EqualValues(t, 0x20002, wc.SrcQP)
+	require.Equal(t, "honest", string(v.mem[200+verbs.GRHSize:][:6]))
+	s.close()
+	require.Empty(t, before.Wait(nil))
+	require.Equal(t, verbs.QPRTS, v.qp.State())
+}
+
+// TestDatagramFlood: no more arrives than there are receives, and an honest sender is heard
+// though strangers have taken every place there is.
+func TestDatagramFlood(t *testing.T) {
+	v := newVictim(t)
+	honest := v.speak()
+	d := v.datagram()
+	require.NoError(t, honest.try(d.bytes()))
+	first := v.heard()[0]
+	for list := v.senders(); slices.Contains(list, first); list = v.senders() {
+		require.LessOrEqual(t, len(list), maxDatagramSockets)
+		s := v.speak()
+		for range 8 {
+			if s.try(d.bytes()) != nil {
+				break
+			}
+		}
+		time.Sleep(time.Millisecond) // each is heard
+	}
+	hungUp(t, honest) // it made room
+	var out datagramOut
+	t.Cleanup(out.close)
+	_, ok := v.poll()
+	require.False(t, ok, "there is no receive")
+	for i := range uint64(3) {
+		v.recv(i)
+	}
+	d.from, d.data = 0x30003, []byte("honest")
+	eventually(t, func() bool {
+		require.Equal(t, succeeded, out.send(soft0, v.qp.num, d.bytes()))
+		wc, ok := v.poll()
+		return ok && wc.SrcQP == 0x30003
+	})
+}
+
+// TestDatagramsReconnect: who was hung up on for want of room connects again with the next
+// datagram, and so does who sends to a context that is new behind the same number.
+func TestDatagramsReconnect(t *testing.T) {
+	v := newVictim(t)
+	var out datagramOut
+	t.Cleanup(out.close)
+	d := v.datagram()
+	for i := range uint64(4) {
+		v.recv(i)
+		eventually(t, func() bool {
+			require.Equal(t, succeeded, out.send(soft0, v.qp.num, d.bytes()))
+			_, ok := v.poll()
+			return ok
+		})
+		for _, f := range v.heard() {
+			f.sock.shutdown()
+		}
+	}
+}
+
+// TestDatagramToWhoDoesNotRead: what does not get through is given up, and costs no time then.
+func TestDatagramToWhoDoesNotRead(t *testing.T) {
+	fd, err := holdName(blockName("soft0", 5))
+	require.NoError(t, err)
+	require.NoError(t, unix.Listen(fd, 4))
+	defer unix.Close(fd)
+	var out datagramOut
+	defer out.close()
+	msg := newDatagramOf(5 << qpnBlockBits)
+	var o outcome
+	for range 10_000 {
+		if o = out.send(soft0, 5<<qpnBlockBits, msg); o != succeeded {
+			break
+		}
+	}
+	require.Equal(t, waitSocket, o, "its socket is full")
+	out.list[0].taken = time.Now().Add(-2 * datagramPatience)
+	require.Equal(t, succeeded, out.send(soft0, 5<<qpnBlockBits, msg))
+	require.Equal(t, succeeded, out.send(soft0, 6<<qpnBlockBits, msg), "nobody is there")
+}
+
+func newDatagramOf(to uint32) []byte {
+	gid := verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1"))
+	d := datagram{ah: verbs.AHAttr{DGID: gid}, sgid: gid, from: 0x10001, to: to, data: make([]byte, datagramMTU)}
+	return d.bytes()
+}
+
+// FuzzDatagram gives a QP what a stranger may send. What is parsed is what its sender says,
+// and what arrives has a header that leads back.
+func FuzzDatagram(f *testing.F) {
+	good := newDatagramOf(77)
+	f.Add(good[:datagramHeader+10])
+	f.Add(good[:datagramHeader-1])
+	v6 := verbs.GIDFromAddr(netip.IPv6Loopback())
+	six := datagram{ah: verbs.AHAttr{DGID: v6, TrafficClass: 3, FlowLabel: 9}, sgid: v6, from: 9, to: 77, flags: datagramImm, data: []byte("six")}
+	f.Add(six.bytes())
+	ctx := soft0.open()
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, ok := parseDatagram(b)
+		if !ok {
+			return
+		}
+		require.Equal(t, b, d.bytes())
+		grh := verbs.AppendGRH(nil, &d.ah, d.sgid, len(d.data))
+		require.Len(t, grh, verbs.GRHSize)
+		a, err := verbs.AHFromWC(ctx, 1, &verbs.WC{Flags: verbs.WCGRH, SL: d.ah.SL}, grh)
+		if err != nil {
+			return // 127.0.0.2 is an address of this host and in no table
+		}
+		require.Equal(t, d.sgid, a.DGID)
+		require.Equal(t, d.ah.SL, a.SL)
+		require.Equal(t, d.ah.TrafficClass, a.TrafficClass)
+	})
+}
