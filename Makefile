@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-fence test-timing bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -115,6 +115,12 @@ bench:
 ROUNDS ?= 5
 bench-softroce:
 	softroce/bench -r $(ROUNDS) $(if $(OUT),-o $(OUT))
+
+# A server that runs short of descriptors or memory, with clients that hold their
+# connections for half a second, three times beside all else that runs.
+test-shortage: export RDMANET_HOLD ?= 500ms
+test-shortage:
+	go test -count 3 -run '^TestShortage' -v ./rdmanet
 
 # The listing of connections in Chromium. PICTURE=page.png keeps what it looks like.
 test-browser:

@@ -206,6 +206,33 @@ func (id *ID) sharer() verbs.ListenSharer {
 	return nil
 }
 
+// Hold has a listening ID take in no further clients, until it is called with false:
+// for a listener that cannot serve those it has for want of descriptors or memory. On
+// devices that can, they wait where they cost this process nothing; elsewhere requests go
+// on to arrive. Each call with true also gives up something that takes descriptors and that
+// nobody misses, if there is any. It may be called at any time.
+func (id *ID) Hold(hold bool) {
+	id.mu.Lock()
+	legs := id.legs
+	id.mu.Unlock()
+	for _, l := range legs {
+		if h, ok := l.id.(verbs.ListenHolder); ok {
+			h.Hold(hold)
+		}
+	}
+}
+
+// Waits reports whether the client of a ConnectRequest that was not answered still waits,
+// as far as the device knows without asking it.
+func (id *ID) Waits() bool {
+	if l := id.only(); l != nil {
+		if h, ok := l.id.(verbs.ListenHolder); ok {
+			return h.Waits()
+		}
+	}
+	return true
+}
+
 // newLeg makes a CMID with the ID's options.
 func (id *ID) newLeg(d verbs.Driver, device string) (*leg, error) {
 	l := &leg{driver: d.Name(), device: device}

@@ -152,7 +152,7 @@ func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 8, FeatureWantChecksum)
 	require.EqualValues(t, 8, ring.FrameHeaderLen)
 	require.EqualValues(t, 16, ring.FrameAlign)
-	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown, RefusedChecksum}
+	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown, RefusedChecksum, RefusedFailure}
 	for i, c := range codes {
 		require.EqualValues(t, i+1, c)
 	}

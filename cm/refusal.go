@@ -24,10 +24,11 @@ const (
 	RefusedVersion      RefusalCode = 1 // no common protocol version
 	RefusedMalformed    RefusalCode = 2 // malformed handshake
 	RefusedBusy         RefusalCode = 3 // too many connections are waiting to be accepted
-	RefusedResources    RefusalCode = 4 // out of memory, queue pairs or another resource
+	RefusedResources    RefusalCode = 4 // out of memory, queue pairs or another resource; it may be asked again
 	RefusedNotPermitted RefusalCode = 5 // not permitted
 	RefusedShutdown     RefusalCode = 6 // shutting down
 	RefusedChecksum     RefusalCode = 7 // checksums are wanted, and the active end does not know them
+	RefusedFailure      RefusalCode = 8 // the passive end failed otherwise
 )
 
 func (c RefusalCode) String() string {
@@ -46,6 +47,8 @@ func (c RefusalCode) String() string {
 		return "shutting down"
 	case RefusedChecksum:
 		return "checksums are wanted"
+	case RefusedFailure:
+		return "failure at the passive end"
 	}
 	return fmt.Sprintf("refusal code %d", uint16(c))
 }

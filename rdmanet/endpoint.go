@@ -262,4 +262,5 @@ func (e *endpoint) destroy(blocks *sendBlocks) {
 	if err := errors.Join(e.destroyVerbs(blocks), e.pinned.release(), e.id.Close()); err != nil {
 		e.log(slog.LevelWarn, "rdmanet: destroying a connection's RDMA objects", "err", err)
 	}
+	resourcesFreed()
 }

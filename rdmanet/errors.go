@@ -77,7 +77,7 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 	}
 	var dns *net.DNSError
 	switch {
-	case errors.As(err, &dns): // says more than that it took too long
+	case errors.As(err, &dns), isDialError(err): // say more than that it took too long
 	case errors.Is(err, os.ErrClosed), errors.Is(err, verbs.ErrClosed):
 		err = net.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -90,6 +90,11 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 		err = &protocolError{err}
 	}
 	return &net.OpError{Op: op, Net: network, Source: src, Addr: dst, Err: err}
+}
+
+func isDialError(err error) bool {
+	_, is := err.(*dialError)
+	return is
 }
 
 // copyError is the error of a ReadFrom or WriteTo, also where the other side of the

@@ -524,7 +524,7 @@ func serveOne(t *testing.T, l *Listener, d *Dialer) {
 	_, err = c.Write([]byte("next"))
 	require.NoError(t, err)
 	for {
-		s, err := l.AcceptConn()
+		s, err := acceptServed(l)
 		require.NoError(t, err)
 		b := make([]byte, 4)
 		_, err = io.ReadFull(s, b)

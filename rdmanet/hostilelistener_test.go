@@ -60,7 +60,7 @@ func TestHostileListenerAnswers(t *testing.T) {
 		{"version", refusal(cm.RefusedVersion, "too old"), cm.ErrVersion},
 		{"malformed", refusal(cm.RefusedMalformed, "bad"), cm.ErrRefused},
 		{"malformed is about the protocol", refusal(cm.RefusedMalformed, "bad"), ErrProtocol},
-		{"resources", refusal(cm.RefusedResources, "poor"), ErrNoMemory},
+		{"failure", refusal(cm.RefusedFailure, "broken"), cm.ErrRefused},
 		{"shutdown", refusal(cm.RefusedShutdown, "late"), syscall.ECONNREFUSED},
 		{"not permitted", refusal(cm.RefusedNotPermitted, "no"), syscall.EACCES},
 		{"a code of the future", refusal(999, "?"), cm.ErrRefused},
@@ -72,6 +72,27 @@ func TestHostileListenerAnswers(t *testing.T) {
 			p.request()
 			require.NoError(t, p.id.Reject(r.private))
 			requireDialError(t, <-done, r.want)
+		})
+		t.Run("lacks resources once", func(t *testing.T) {
+			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
+			done := fl.dialBehind(p.listen())
+			p.request()
+			require.NoError(t, p.id.Reject(refusal(cm.RefusedResources, "poor")))
+			p.request() // it dials again by itself
+			require.NoError(t, p.id.Reject(refusal(cm.RefusedNotPermitted, "no")))
+			requireDialError(t, <-done, syscall.EACCES)
+		})
+		t.Run("lacks resources", func(t *testing.T) {
+			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
+			fl := fl
+			fl.dialer.Timeout = slowly(300 * time.Millisecond)
+			done := fl.dialBehind(p.listen())
+			p.request()
+			require.NoError(t, p.id.Reject(refusal(cm.RefusedResources, "poor")))
+			p.request()
+			d := <-done
+			requireDialError(t, d, os.ErrDeadlineExceeded)
+			require.True(t, d.err.(net.Error).Timeout())
 		})
 		t.Run("hangs up", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})

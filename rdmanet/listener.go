@@ -38,6 +38,7 @@ type Listener struct {
 	handshakes handshakes // the places of clients, from the answer to Accept
 	queue      acceptQueue
 	evictions  evictLog
+	shortages  *shortages
 
 	ctx      context.Context // ends with Close, or with the device
 	close    context.CancelCauseFunc
@@ -70,6 +71,7 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	l.queue.init()
 	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
+	l.shortages = newShortages(func(hold bool) { l.id.Hold(hold) })
 	return l
 }
 
@@ -81,6 +83,11 @@ func (l *Listener) opError(op string, err error) error {
 // *net.TCPConn; the caller must Close it. When every device that the listener is bound
 // to was removed it fails with ENODEV, unless it takes TCP clients; a listener on a
 // wildcard address serves devices that come later, too.
+//
+// Where the process lacks descriptors, memory or address space for a client, the client
+// waits in its Dial, and Accept fails as that of package net does: with a *net.OpError whose
+// Temporary method returns true, and syscall.EMFILE, ENFILE or ENOMEM for errors.Is. Call
+// it again, after a pause as http.Server makes; the client comes when there is room.
 func (l *Listener) Accept() (net.Conn, error) {
 	var tcp <-chan acceptedTCP
 	if l.tcp != nil {
@@ -137,6 +144,10 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 				l.acceptedTCP.Add(1)
 			}
 			return nil, t.conn, t.err
+		case err := <-l.shortages.errors:
+			if l.queue.len() == 0 {
+				return nil, nil, l.acceptShortage(err)
+			}
 		}
 	}
 }
@@ -221,14 +232,22 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
 		Pending: l.queue.len(), Requests: cs.Requests,
-		HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
+		Shortages: l.shortages.count.Load(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }
 
 // event receives requests. It runs on the driver's goroutine and must not wait.
 func (l *Listener) event(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
-		if ev.Err != nil {
+		switch {
+		case ev.Type == cm.ConnectError && isShortage(ev.Err):
+			err := ev.Err
+			var failed *cm.ConnectionError // to nobody that is known
+			if errors.As(err, &failed) {
+				err = failed.Err
+			}
+			l.lacking(err)
+		case ev.Err != nil:
 			l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 		}
 		if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
@@ -246,7 +265,7 @@ func (l *Listener) event(ev *cm.Event) {
 	l.mu.Unlock()
 	events := newIDEvents()
 	if err := ev.ID.Migrate(events.channel()); err != nil {
-		l.failed.Add(1)
+		_ = l.turnedDown(ev.ID, err)
 		_ = ev.ID.Close()
 		l.serving.Done()
 		return
@@ -282,8 +301,11 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 			code = cm.RefusedVersion
 		case errors.Is(err, ErrNoChecksum):
 			code = cm.RefusedChecksum
-		case !errors.Is(err, ErrProtocol) && !errors.Is(err, cm.ErrProtocol):
+		case isShortage(err):
+			l.lacking(err)
 			code = cm.RefusedResources
+		case !errors.Is(err, ErrProtocol) && !errors.Is(err, cm.ErrProtocol):
+			code = cm.RefusedFailure
 		}
 		return l.refuse(req.ID, code, err)
 	}
@@ -334,15 +356,20 @@ func (l *Listener) checkClient(req *cm.Event) (peer cm.Handshake, err error) {
 
 // accept answers a checked request. On an error the id is the caller's to close.
 func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
-	ep, err := newEndpoint(id, l.sizes, l.logger)
+	ep, err := l.prepare(id, events)
 	if err != nil {
-		return nil, l.refuse(id, cm.RefusedResources, err)
+		return nil, l.turnedDown(id, err)
 	}
 	c, err := l.establish(ep, id, events, peer, h)
 	if err != nil {
-		if errors.Is(err, errEvicted) {
+		switch {
+		case errors.Is(err, errEvicted):
 			l.evict()
-		} else {
+		case isShortage(err):
+			l.lacking(err)
+			l.refused.Add(1)
+			_ = reject(id, cm.RefusedResources, err) // some devices have done so
+		default:
 			l.failed.Add(1)
 		}
 		ep.destroy(nil)
@@ -358,6 +385,20 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 func (l *Listener) evict() {
 	l.evicted.Add(1)
 	l.evictions.note(l.addr)
+}
+
+// turnedDown ends a request that could not be prepared for, and returns why.
+func (l *Listener) turnedDown(id *cm.ID, err error) error {
+	switch {
+	case errors.Is(err, errClientLeft):
+		l.failed.Add(1)
+		return err
+	case l.ctx.Err() != nil:
+		return l.refuse(id, cm.RefusedShutdown, err)
+	case errors.Is(err, errGivenBack), isShortage(err):
+		return l.refuse(id, cm.RefusedResources, err)
+	}
+	return l.refuse(id, cm.RefusedFailure, err)
 }
 
 func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.Handshake, h *handshake) (*Conn, error) {
@@ -402,19 +443,23 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 // refuse rejects a request and returns why. If the client cannot be told it has
 // left: some devices show that only by failing whatever is tried with its request.
 func (l *Listener) refuse(id *cm.ID, code cm.RefusalCode, why error) error {
-	refusal := cm.NewRefusal(code, why.Error())
-	private, err := refusal.MarshalBinary()
-	if err != nil {
-		return errors.Join(why, err)
-	}
 	l.refused.Add(1) // before the client can know
-	if err := id.Reject(private); err != nil {
+	if err := reject(id, code, why); err != nil {
 		l.refused.Add(^uint64(0))
 		l.failed.Add(1)
 		return fmt.Errorf("client left before it was answered: %w", errors.Join(why, err))
 	}
-	if code == cm.RefusedResources {
-		l.logger.Warn("rdmanet: no resources for a connection", "listener", l.addr, "remote", id.RemoteAddr(), "err", why)
+	if code == cm.RefusedFailure {
+		l.logger.Warn("rdmanet: a connection could not be made", "listener", l.addr, "remote", id.RemoteAddr(), "err", why)
 	}
 	return why
+}
+
+func reject(id *cm.ID, code cm.RefusalCode, why error) error {
+	refusal := cm.NewRefusal(code, why.Error())
+	private, err := refusal.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	return id.Reject(private)
 }

@@ -14,8 +14,8 @@ var budget = newMemoryBudget(DefaultMemoryLimit)
 
 // SetMemoryLimit sets how many bytes all receive rings and send buffers of this
 // process may use together and returns the limit before; a negative limit only
-// asks, math.MaxInt64 means none. Over the limit rings stop growing, and a Dial or
-// an incoming connection fails with ErrNoMemory. Memory in use is not taken back.
+// asks, math.MaxInt64 means none. Over the limit rings stop growing, a Dial fails with
+// ErrNoMemory, and clients of a listener wait. Memory in use is not taken back.
 // It may be called at any time.
 func SetMemoryLimit(limit int64) int64 { return budget.setLimit(limit) }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Who dials a listener that has no place waits in the dial, as with TCP. Where the listener
-// has no place even for its request, or takes back an answer that was not confirmed in
+// has no place even for its request, or nothing to serve it with, or takes back an answer that was not confirmed in
 // time, the dial begins again, and its caller sees nothing of that: nothing was delivered.
 
 const (
@@ -28,14 +28,26 @@ func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.Ad
 	return redial(ctx, func() (*Conn, error) { return d.dialThrough(ctx, network, src, dst, s) })
 }
 
-// redial dials until that succeeds, or fails for another reason than that there is no place.
+// redial dials until that succeeds, or fails for another reason than that
+// there is no place, or nothing to serve it with.
 func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 	var none C
+	var short error // what the listener lacked to serve the dial with
 	began := time.Now()
-	for pause := firstRedial; ; pause = min(2*pause, lastRedial) {
+	for pause := firstRedial / 2; ; {
 		conn, err := dial()
-		if err == nil || !errors.Is(err, cm.ErrTryAgain) {
-			return conn, err
+		switch {
+		case err == nil:
+			return conn, nil
+		case peerShort(err):
+			short = err
+			pause = min(2*pause, lastShortagePause)
+		case errors.Is(err, cm.ErrTryAgain):
+			pause = min(2*pause, lastRedial)
+		case short != nil:
+			return none, starvedError(err, short)
+		default:
+			return none, err
 		}
 		if _, bounded := ctx.Deadline(); !bounded && time.Since(began) > dialPatience {
 			return none, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
@@ -43,6 +55,9 @@ func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // not all of a crowd at once
 		case <-ctx.Done():
+			if short != nil {
+				return none, starvedError(ctx.Err(), short)
+			}
 			return none, ctx.Err()
 		}
 	}

@@ -201,6 +201,7 @@ func (s *ListenerStats) add(o *ListenerStats) {
 	s.Refused += o.Refused
 	s.Failed += o.Failed
 	s.Requests += o.Requests
+	s.Shortages += o.Shortages
 	s.Evicted += o.Evicted
 	s.TimedOut += o.TimedOut
 	s.Malformed += o.Malformed

@@ -66,10 +66,11 @@ type ListenerStats struct {
 	Accepted    uint64 // RDMA connections handed to Accept
 	AcceptedTCP uint64 // TCP connections handed to Accept
 	Established uint64 // RDMA connections whose handshake succeeded
-	Refused     uint64 // requests refused: bad handshake, wrong version, no resources
+	Refused     uint64 // requests refused: bad handshake, wrong version, or told to dial again later
 	Failed      uint64 // requests whose client left or failed before the connection stood
 	Pending     int    // established connections that wait for Accept
 	Requests    uint64 // requests that arrived
+	Shortages   uint64 // times that clients had to wait for want of descriptors or memory: see Accept
 	HalfOpen    int    // clients connected that have not asked for anything yet
 	Evicted     uint64 // half-open clients dropped because there were too many
 	TimedOut    uint64 // clients that asked for nothing in time

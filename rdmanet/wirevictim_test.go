@@ -78,7 +78,9 @@ func (fl flavour) dialBehind(at netip.AddrPort) <-chan dialled {
 	done := make(chan dialled, 1)
 	go func() {
 		d := fl.dialer
-		d.Timeout = patience
+		if d.Timeout == 0 {
+			d.Timeout = patience
+		}
 		c, err := d.dial(context.Background(), "rdma", at.String())
 		done <- dialled{c, err}
 	}()

@@ -145,7 +145,9 @@ type CMID interface {
 	// Errors: EADDRINUSE, EADDRNOTAVAIL, EACCES as bind(2) has them.
 	BindAddr(addr netip.AddrPort) error
 	// Listen starts listening (rdma_listen). CONNECT_REQUEST events follow. At
-	// most backlog requests wait unanswered; further ones wait at the dialer.
+	// most backlog requests wait unanswered; further ones wait at the dialer. A
+	// CONNECT_ERROR says that dialers could not be taken in for want of descriptors or
+	// memory; they wait, and are tried again.
 	Listen(backlog int) error
 	// ListenStats returns the counts of a listening id.
 	ListenStats() CMListenStats
@@ -212,6 +214,17 @@ type Notifier interface {
 	// Where the peer's confirmation is missing that takes its place, and ESTABLISHED
 	// follows (rdma_notify). On one that is connected it does nothing.
 	Notify() error
+}
+
+// A ListenHolder is a CMID that can leave dialers where they cost nothing, for a listener
+// that cannot serve those it has for want of descriptors or memory.
+type ListenHolder interface {
+	// Hold(true) has a listening id take in no further dialers, until Hold(false). Each
+	// Hold(true) also gives up something that takes descriptors and that nobody misses, if
+	// there is any: an idle line, a stranger that has long been silent.
+	Hold(hold bool)
+	// Waits reports whether the dialer of a CONNECT_REQUEST that was not answered still waits.
+	Waits() bool
 }
 
 // Route is a driver's answer to how it would reach an address.

@@ -70,6 +70,10 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 
 var listenerMetrics = []metric[rdmanet.Stats]{
 	{
+		desc("shortages_total", "Times that clients had to wait because a listener lacked descriptors or memory."), prometheus.CounterValue,
+		func(s *rdmanet.Stats) float64 { return float64(s.Listening.Shortages) },
+	},
+	{
 		desc("listeners", "Listeners that are open."), prometheus.GaugeValue,
 		func(s *rdmanet.Stats) float64 { return float64(s.Listeners) },
 	},

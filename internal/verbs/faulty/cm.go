@@ -92,6 +92,19 @@ func (id *CMID) request(ev verbs.CMEvent) {
 	id.hand()
 }
 
+// Hold implements verbs.ListenHolder where the device below does.
+func (id *CMID) Hold(hold bool) {
+	if h, ok := id.CMID.(verbs.ListenHolder); ok {
+		h.Hold(hold)
+	}
+}
+
+// Waits implements verbs.ListenHolder where the device below does.
+func (id *CMID) Waits() bool {
+	h, ok := id.CMID.(verbs.ListenHolder)
+	return !ok || h.Waits()
+}
+
 // judge has a test see the event; false drops it.
 func (id *CMID) judge(ev *verbs.CMEvent) bool {
 	if f := id.d.onEvent.Load(); f != nil {

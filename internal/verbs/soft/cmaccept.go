@@ -80,9 +80,12 @@ func (id *cmID) stands() bool {
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
 func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr, again bool) error {
-	// Made before the QP is up, the offer has the MRs in it: the dialer's first
-	// request need not ask for one.
-	_, _, err := qp.offer()
+	err := req.take(sock)
+	if err == nil {
+		// Made before the QP is up, the offer has the MRs in it: the dialer's first
+		// request need not ask for one.
+		_, _, err = qp.offer()
+	}
 	if err == nil {
 		err = qp.toRTS(attr)
 	}

@@ -12,24 +12,24 @@ import (
 
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"golang.org/x/sys/unix"
 )
 
 // A halfOpen is a stranger: it has connected and not sent a request. It costs a
 // socket, a goroutine and a buffer, and only for so long.
 type halfOpen struct {
-	sock *socket
-	name string        // the name it has bound, which the kernel vouches for
-	uid  uint32        // likewise its user
-	elem *list.Element // in listener.half; nil when it was dropped
-	late *timeout      // in listener.strangers
+	sock  *socket
+	name  string // the name it has bound, which the kernel vouches for
+	uid   uint32 // likewise its user
+	since time.Time
+	elem  *list.Element // in listener.half; nil when it was dropped
+	late  *timeout      // in listener.strangers
 }
 
 // admit takes in a stranger, in place of the oldest silent one if there are too many.
 func (l *listener) admit(fd int, name string) {
 	sock, err := newSocket(fd)
 	if err != nil {
-		l.count(&l.stats.Evicted)
+		l.short(err) // the dialer is hung up on, and dials again
 		return
 	}
 	_, uid, err := sock.peerCred()
@@ -38,7 +38,7 @@ func (l *listener) admit(fd int, name string) {
 		refuse(sock, verbs.RejectDenied, nil)
 		return
 	}
-	h := &halfOpen{sock: sock, name: name, uid: uid}
+	h := &halfOpen{sock: sock, name: name, uid: uid, since: time.Now()}
 	l.mu.Lock()
 	for l.half.Len() >= l.opts.MaxHalfOpen && !l.closed {
 		if !l.evictSilent() {
@@ -54,17 +54,6 @@ func (l *listener) admit(fd int, name string) {
 	h.late = l.strangers.add(func() { l.tooLate(h) })
 	l.mu.Unlock()
 	go l.shake(h)
-}
-
-// evictOldest drops the oldest idle line or else the oldest stranger, if there is one.
-func (l *listener) evictOldest() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if idle := l.resting.Front(); idle != nil {
-		l.wakeLine(idle).sock.close()
-		return true
-	}
-	return l.evictSilent()
 }
 
 // evictSilent drops the oldest stranger of whom nothing waits to be read, if there is one.
@@ -123,26 +112,26 @@ func (l *listener) hear(h *halfOpen) *cmID {
 	}
 	buf := pool.Get(maxMessage)
 	defer pool.Put(buf)
-	n, fds, err := h.sock.recv(buf)
+	n, err := h.sock.peek(buf)
 	if err != nil {
 		l.left(err)
-		closeFDs(fds)
 		h.sock.close()
 		return nil
 	}
 	if n == 2 && buf[0] == msgSHARE && buf[1] == wireVersion {
-		closeFDs(fds)
 		l.share(h.sock)
 		return nil
 	}
-	return l.request(h.sock, h.name, h.uid, buf[:n], fds)
+	return l.request(h.sock, h.name, h.uid, buf[:n], nil)
 }
 
 // request takes in the first message of a connection from a peer of that name and user,
-// and returns the id to be brought, if any. It keeps nothing of msg.
+// and returns the id to be brought, if any. It keeps nothing of msg. The first message on
+// a socket is still there, with its descriptors; of one on a line they are fds.
 func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fds []int) *cmID {
 	m, err := parseREQ(msg)
 	ln := sock.line
+	unread := ln == nil
 	switch {
 	case err != nil:
 	case ln == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
@@ -178,7 +167,7 @@ func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fd
 	if sock.line == nil && m.keep && int(uid) == os.Geteuid() {
 		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, uid: uid, src: m.src, dst: m.dst}
 	}
-	return l.requested(sock, &request{m, fds})
+	return l.requested(sock, &request{connMsg: m, fds: fds, unread: unread})
 }
 
 // hangUpTime is how long after its port the socket of a process may go that ends.
@@ -214,8 +203,6 @@ func (l *listener) left(err error) {
 	case l.closed:
 	case err == io.EOF:
 		l.stats.Hangup++
-	case errors.Is(err, unix.EMFILE):
-		l.stats.Evicted++
 	default:
 		l.stats.Malformed++
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 )
@@ -79,7 +80,21 @@ type cmID struct {
 // A request is a REQ that waits for its answer.
 type request struct {
 	connMsg
-	fds []int
+	fds    []int
+	unread bool // the REQ is still in the socket, and has the descriptors
+}
+
+// take takes the descriptors of an unread request. One that waits for its answer has none
+// of this process: a server that is short of them can let many wait.
+func (r *request) take(sock *socket) (err error) {
+	if !r.unread {
+		return nil
+	}
+	r.unread = false
+	buf := pool.Get(maxMessage)
+	defer pool.Put(buf)
+	_, r.fds, err = sock.recv(buf)
+	return err
 }
 
 // newID makes an idle id.

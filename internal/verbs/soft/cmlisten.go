@@ -38,8 +38,9 @@ type listener struct {
 	backlog int
 
 	mu     sync.Mutex
-	room   sync.Cond // on mu: pending or half fell, or closed
+	room   sync.Cond // on mu: pending or half fell, or no more held, or closed
 	closed bool
+	held   bool // nobody is to be taken in
 	// pending requests have been given to the sink and not been answered;
 	// waiting ones are complete and wait for pending to fall.
 	pending int
@@ -114,9 +115,11 @@ func (l *listener) run() {
 			l.admit(fd, name)
 		case errors.Is(err, os.ErrClosed):
 			return
-		case l.evictOldest():
-			// Want of descriptors or memory: strangers go first.
 		default:
+			l.short(err)
+			if l.shed() {
+				continue
+			}
 			select {
 			case <-time.After(pause):
 			case <-l.id.closing():
@@ -131,7 +134,7 @@ func (l *listener) run() {
 func (l *listener) waitRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for !l.closed && l.pending+l.waiting >= l.backlog {
+	for !l.closed && (l.held || l.pending+l.waiting >= l.backlog) {
 		l.room.Wait()
 	}
 	return !l.closed

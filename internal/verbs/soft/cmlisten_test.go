@@ -268,6 +268,11 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	require.NoError(t, err)
 	require.True(t, evicted)
-	// It lives on.
+	// The application was told, and it lives on, once the one that waited is there.
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	require.NotEmpty(t, l.events)
+	for len(l.events) > 0 {
+		require.ErrorIs(t, l.next(verbs.CMConnectError).Err, unix.EMFILE)
+	}
 	honest(t, l)
 }

@@ -214,6 +214,22 @@ func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
 	return n, fds, recvErr
 }
 
+// peek waits for the next message as recv does and returns its length, but leaves it to
+// recv, and with it the descriptors: they take none of this process yet.
+func (s *socket) peek(buf []byte) (n int, err error) {
+	s.rx.peek = true
+	n, _, err = s.recv(buf)
+	s.rx.peek = false
+	return n, err
+}
+
+// hungUp says whether the peer has hung up, whatever is left to be read.
+func (s *socket) hungUp() bool {
+	gone := true // as a closed socket is
+	_ = s.rc.Control(func(fd uintptr) { gone = polled(fd, unix.POLLRDHUP) })
+	return gone
+}
+
 // An incoming message is what recv waits for.
 type incoming struct {
 	buf   []byte
@@ -221,6 +237,7 @@ type incoming struct {
 	fds   []int
 	err   error
 	reset bool
+	peek  bool                  // leave it there
 	until func(fd uintptr) bool // there is one, or an error
 }
 
@@ -231,10 +248,17 @@ func (in *incoming) try(fd uintptr) bool {
 	defer m.put()
 	for {
 		var err error
-		in.n, err = m.recv(fd)
+		if in.peek {
+			in.n, err = m.peek(fd)
+		} else {
+			in.n, err = m.recv(fd)
+		}
 		switch {
 		case err == unix.EAGAIN:
 			return false
+		case err == nil && in.peek:
+			in.check(int(m.hdr.Flags) &^ unix.MSG_CTRUNC)
+			return true
 		case err == nil:
 			in.fds, in.err = m.rights()
 			in.check(int(m.hdr.Flags))
@@ -284,8 +308,11 @@ func (s *socket) silent() (silent bool) {
 func (s *socket) await() { _ = s.rc.Read(readable) }
 
 // readable says whether a call of recv would not wait.
-func readable(fd uintptr) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+func readable(fd uintptr) bool { return polled(fd, unix.POLLIN) }
+
+// polled says whether poll(2) has that event, a hang-up or an error to tell.
+func polled(fd uintptr, event int16) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: event}}
 	for {
 		n, err := unix.Poll(fds, 0)
 		if err != unix.EINTR {

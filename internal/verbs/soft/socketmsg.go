@@ -69,10 +69,17 @@ func (m *sockMsg) send(fd uintptr) error {
 // recv makes the call, again if a signal has interrupted it. The flags and the control
 // message are in m then.
 func (m *sockMsg) recv(fd uintptr) (n int, err error) {
+	m.hdr.Control = &m.oob[0]
+	return m.receive(fd, oobSize, unix.MSG_CMSG_CLOEXEC)
+}
+
+// peek is recv that leaves the message, with its descriptors, in the socket.
+func (m *sockMsg) peek(fd uintptr) (n int, err error) { return m.receive(fd, 0, unix.MSG_PEEK) }
+
+func (m *sockMsg) receive(fd uintptr, room int, flags uintptr) (n int, err error) {
 	for {
-		m.hdr.Control = &m.oob[0]
-		m.hdr.SetControllen(oobSize)
-		n, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&m.hdr)), unix.MSG_CMSG_CLOEXEC)
+		m.hdr.SetControllen(room)
+		n, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&m.hdr)), flags)
 		switch errno {
 		case 0:
 			return int(n), nil

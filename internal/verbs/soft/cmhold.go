@@ -1,0 +1,61 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// silentFor is how long a stranger may take to ask for something while descriptors are
+// wanted. One that has asked, and was not read yet, is not silent.
+const silentFor = 250 * time.Millisecond
+
+var _ verbs.ListenHolder = (*cmID)(nil)
+
+// Hold implements verbs.ListenHolder. Dialers wait in the kernel's backlog meanwhile.
+func (id *cmID) Hold(hold bool) {
+	id.mu.Lock()
+	l := id.listen
+	listening := id.state == cmListening
+	id.mu.Unlock()
+	if !listening {
+		return
+	}
+	if hold {
+		l.shed()
+	}
+	l.mu.Lock()
+	l.held = hold
+	l.room.Broadcast()
+	l.mu.Unlock()
+}
+
+// Waits implements verbs.ListenHolder.
+func (id *cmID) Waits() bool {
+	id.mu.Lock()
+	sock, requested := id.sock, id.state == cmRequested
+	id.mu.Unlock()
+	return !requested || !sock.hungUp()
+}
+
+// shed gives up the oldest idle line, or else the oldest stranger who has long said
+// nothing, and says whether there was one.
+func (l *listener) shed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if idle := l.resting.Front(); idle != nil {
+		l.wakeLine(idle).sock.close()
+		return true
+	}
+	oldest := l.half.Front()
+	return oldest != nil && time.Since(oldest.Value.(*halfOpen).since) >= silentFor && l.evictSilent()
+}
+
+// short tells the application that dialers wait for want of descriptors or memory.
+func (l *listener) short(err error) {
+	l.id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: l.id, Err: fmt.Errorf("dialers have to wait: %w", err)})
+	l.id.events.Deliver()
+}
