@@ -120,10 +120,10 @@ func TestHostileByteAMinute(t *testing.T) {
 			n, err := victim.Write(make([]byte, 1000))
 			done <- result{n, err}
 		}
+		parks := victim.Stats().Parks
+		asleep := func() bool { return victim.Stats().Parks > parks }
 		go write()
 		credit := ring.Credit{Reposted: wireDepth, Size: wireRing}
-		parks := victim.Stats().Parks
-		asleep := func() bool { s := victim.Stats(); return s.Parks > parks }
 		for i := range bytes {
 			require.Eventually(t, asleep, patience, time.Millisecond, "it does not sleep")
 			parks = victim.Stats().Parks
