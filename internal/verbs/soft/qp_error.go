@@ -53,17 +53,20 @@ func (q *qp) sendFailed(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
 // toError moves the QP to ERR: requests that wait are flushed, and so are the
 // receives, after what the peer had published. mu is held.
 func (q *qp) toError() {
-	if st := q.State(); st == verbs.QPErr {
+	from := q.State()
+	if from == verbs.QPErr {
 		return
 	}
 	q.state.Store(uint32(verbs.QPErr))
 	q.endDial()
 	q.flushSends()
-	if q.in == nil && !q.rq.open {
-		return // it was in RESET
+	if from == verbs.QPReset {
+		return
 	}
-	q.in.withdraw()
-	q.setStatus()
+	if q.in != nil {
+		q.in.withdraw()
+		q.setStatus()
+	}
 	q.flushReceives()
 	if q.srq != nil {
 		q.ctx.raise(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})

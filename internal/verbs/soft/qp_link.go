@@ -197,11 +197,8 @@ func (q *qp) wakeSelf() {
 	}
 }
 
-// setStatus shows the peer, if it has one, what the QP is ready for.
+// setStatus shows the peer what the QP is ready for; q.in exists.
 func (q *qp) setStatus() {
-	if q.in == nil {
-		return
-	}
 	s := statusDown
 	switch st := q.State(); {
 	case st == verbs.QPErr:

@@ -260,7 +260,9 @@ func (q *qp) makeInbox() (*inbox, error) {
 // enter is the change to any state but RESET and ERR, once the attributes are set.
 func (q *qp) enter(from, to verbs.QPState) {
 	q.state.Store(uint32(to))
-	q.setStatus()
+	if q.in != nil {
+		q.setStatus()
+	}
 	if from < verbs.QPRTR && to >= verbs.QPRTR && q.link != nil {
 		q.link.tell(msgUp)
 	}

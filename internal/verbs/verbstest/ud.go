@@ -69,6 +69,12 @@ func testUD(t *testing.T, s *suite) {
 		p.A.Post(p.send(8, p.A.SGL(0, 100)))
 		p.A.SentOK(8, verbs.WCSend)
 		e.quiet(p.B.RecvCQ)
+		require.NoError(e.t, p.B.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
+		_, err := srq.PostRecv([]verbs.RecvWR{{WRID: 9, SGList: p.B.SGL(0, 1000)}})
+		require.NoError(e.t, err)
+		p.A.Post(p.send(10, p.A.SGL(0, 100)))
+		p.A.SentOK(10, verbs.WCSend)
+		e.quiet(p.B.RecvCQ)
 	})
 	s.run(t, "BackToReset", func(e *env) {
 		p := e.udPair(EndConfig{})
