@@ -16,7 +16,7 @@ const (
 	RouteResolved   = verbs.CMRouteResolved   // the path to the destination is known
 	RouteError      = verbs.CMRouteError      // the route could not be resolved
 	ConnectRequest  = verbs.CMConnectRequest  // somebody asks to connect; Event.ID is new
-	ConnectResponse = verbs.CMConnectResponse // the peer accepts; seen only by an ID without a QP, which must Accept
+	ConnectResponse = verbs.CMConnectResponse // the peer accepts; seen by an ID without a QP, or with AskToConfirm, which must Accept
 	ConnectError    = verbs.CMConnectError    // connecting failed half-way
 	Unreachable     = verbs.CMUnreachable     // the peer does not answer
 	Rejected        = verbs.CMRejected        // the peer refuses

@@ -33,6 +33,11 @@ type Options struct {
 	// the software device and librdmacm's guess, from the path, elsewhere; so it is
 	// with kernels before 5.1, which do not let it be chosen.
 	AckTimeout uint8
+	// AskToConfirm has an ID with a QP tell ConnectResponse, too: Accept confirms, and
+	// Established follows. Until then the peer has no connection, and Close takes the
+	// request back. On the software device and on iWARP, which have no such message,
+	// Established comes at once.
+	AskToConfirm bool
 	// AnyUser makes the software device accept, or connect to, processes of any
 	// user; by default only the own user's and root's. Other devices ignore it.
 	AnyUser bool
@@ -62,6 +67,7 @@ func (o *Options) driver() verbs.CMOptions {
 		AFOnly:           o.AFOnly,
 		TOS:              o.TOS,
 		AckTimeout:       o.AckTimeout,
+		AskToConfirm:     o.AskToConfirm,
 		AnyUser:          o.AnyUser,
 		HandshakeTimeout: o.HandshakeTimeout,
 		MaxHalfOpen:      o.MaxHalfOpen,

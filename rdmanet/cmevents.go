@@ -52,7 +52,8 @@ func (h *idEvents) handOver(c *Conn) {
 	h.setup = nil // nobody looks at it any more
 }
 
-// established waits for the outcome of Connect or Accept.
+// established waits for the outcome of Connect or Accept, which of Connect may be an answer
+// that has yet to be confirmed.
 func (h *idEvents) established(ctx context.Context) (*cm.Event, error) {
 	for {
 		select {
@@ -60,7 +61,7 @@ func (h *idEvents) established(ctx context.Context) (*cm.Event, error) {
 			return nil, context.Cause(ctx)
 		case ev := <-h.setup:
 			switch {
-			case ev.Type == cm.Established:
+			case ev.Type == cm.Established, ev.Type == cm.ConnectResponse:
 				return ev, nil
 			case ev.Err != nil:
 				return nil, ev.Err

@@ -279,10 +279,21 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	if src, err = sourceFor(network, src, dst); err != nil {
 		return nil, err
 	}
-	logger := loggerOr(d.Logger)
+	return askTwice(ctx, func(ctx context.Context, a *asking) (*Conn, error) {
+		return d.ask(ctx, network, src, dst, s, a)
+	})
+}
+
+// ask makes one request of an attempt.
+func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPort, s sizes, a *asking) (*Conn, error) {
+	if src.Port() != 0 {
+		a.again = nil // a second id would need the same port
+	}
 	events := newIDEvents()
 	ec := events.channel()
-	id, err := ec.CreateID(cm.Options{Device: deviceOr(d.Device), AnyUser: d.AnyUser, TOS: s.path.tos, AckTimeout: s.path.ackTimeout})
+	id, err := ec.CreateID(cm.Options{
+		Device: deviceOr(d.Device), AnyUser: d.AnyUser, TOS: s.path.tos, AckTimeout: s.path.ackTimeout, AskToConfirm: true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -290,12 +301,12 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 		_ = id.Close()
 		return nil, dialCause(ctx, "bind", err)
 	}
-	ep, err := newEndpoint(id, s, logger)
+	ep, err := newEndpoint(id, s, loggerOr(d.Logger))
 	if err != nil {
 		_ = id.Close()
 		return nil, err
 	}
-	conn, err := connect(ctx, ep, events, network, s)
+	conn, err := connect(ctx, ep, events, network, s, a)
 	if err != nil {
 		ep.destroy(nil)
 		return nil, dialCause(ctx, "connect", err)
@@ -305,7 +316,7 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 }
 
 // connect exchanges handshakes over a resolved id.
-func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes) (*Conn, error) {
+func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes, a *asking) (*Conn, error) {
 	mine := ep.handshake(s)
 	private, err := mine.MarshalBinary()
 	if err != nil {
@@ -320,7 +331,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if err := ep.id.Connect(&param, timeout); err != nil {
 		return nil, err
 	}
-	ev, err := events.established(ctx)
+	ev, err := answered(ctx, ep, events, a)
 	if err != nil {
 		return nil, err
 	}
@@ -341,6 +352,27 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	live.add(c, false)
 	events.handOver(c)
 	return c, nil
+}
+
+// answered waits for the answer and confirms it, where that is to be done.
+func answered(ctx context.Context, ep *endpoint, events *idEvents, a *asking) (*cm.Event, error) {
+	if !ep.sameHost && ep.writeImm { // iWARP's requests go over TCP, which repeats them itself
+		stop := a.sent()
+		defer stop()
+	}
+	ev, err := events.established(ctx)
+	if err != nil || ev.Type != cm.ConnectResponse {
+		return ev, err
+	}
+	noteAnswer()
+	if !a.claim() {
+		return nil, errOtherAnswer
+	}
+	if err := ep.id.Accept(nil); err != nil {
+		return nil, err
+	}
+	_, err = events.established(ctx)
+	return ev, err
 }
 
 var (

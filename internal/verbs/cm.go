@@ -101,6 +101,10 @@ type CMOptions struct {
 	// the default (RDMA_OPTION_ID_ACK_TIMEOUT). Ids of requests have their
 	// listener's. A kernel that lacks the option has a timeout of its own choice.
 	AckTimeout uint8
+	// AskToConfirm has a CMID with a QP tell CONNECT_RESPONSE, too, where the transport has
+	// a message that confirms: Accept then brings the QP up and sends it, and ESTABLISHED
+	// follows. The peer has no connection before that.
+	AskToConfirm bool
 	// AnyUser makes the software device accept, or connect to, processes of other
 	// users; by default only the own user and root. Others ignore it.
 	AnyUser bool

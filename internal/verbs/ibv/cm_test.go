@@ -210,6 +210,33 @@ func TestCMWithoutQP(t *testing.T) {
 	s.next(verbs.CMDisconnected)
 }
 
+// A dialer may look at the answer before there is a connection, and leave it at that.
+func TestCMAskToConfirm(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	to := l.listen(4)
+	for _, confirm := range []bool{true, false} {
+		c := newTestID(t, verbs.CMOptions{AskToConfirm: true})
+		c.resolve(to)
+		qp := c.qp()
+		require.NoError(t, c.Connect(nil, 20*time.Second))
+		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s.qp()
+		require.NoError(t, s.Accept(&verbs.ConnParam{PrivateData: []byte("hi")}))
+		ev := c.next(verbs.CMConnectResponse)
+		assert.Equal(t, "hi", string(ev.Param.PrivateData[:2]))
+		assert.Equal(t, verbs.QPInit, qp.State())
+		if confirm {
+			require.NoError(t, c.Accept(nil))
+			c.next(verbs.CMEstablished)
+			s.next(verbs.CMEstablished)
+			assert.Equal(t, verbs.QPRTS, qp.State())
+			continue
+		}
+		require.NoError(t, c.Close())
+		s.next(verbs.CMRejected)
+	}
+}
+
 // Where the dialer's confirmation does not come, the first data is as good.
 func TestCMNotify(t *testing.T) {
 	l := newTestID(t, verbs.CMOptions{})

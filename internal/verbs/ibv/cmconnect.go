@@ -206,6 +206,9 @@ func (id *cmID) confirm(q *qp, handle uintptr) error {
 // confirmed ends what Accept of an answer began. No event of the kernel's follows.
 func (id *cmID) confirmed(err error) error {
 	id.mu.Lock()
+	if err != nil {
+		err = id.notUp(err)
+	}
 	switch {
 	case id.state != cmAccepting: // it was closed, or the peer is gone
 		if err == nil {

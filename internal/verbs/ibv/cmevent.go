@@ -23,7 +23,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 	}
 	was := id.state
 	concerns := id.step(ev, &out)
-	q := id.qp
+	q, asks := id.qp, id.opts.AskToConfirm
 	handle := id.useLocked()
 	id.mu.Unlock()
 	defer func() { _ = id.unuse() }()
@@ -34,7 +34,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 			id.tooLate(ev, q, handle)
 		}
 		return
-	case ev.typ == verbs.CMConnectResponse && q != nil:
+	case ev.typ == verbs.CMConnectResponse && q != nil && !asks:
 		id.onAnswer(ev, q, handle, &out)
 	case ev.typ == verbs.CMEstablished:
 		q.established()

@@ -66,7 +66,11 @@ func TestNotTriedAgain(t *testing.T) {
 	err := id.notUp(fmt.Errorf("%w: QP 0x11 to RTR: %w", errNotReady, failed("ibv_modify_qp", syscall.EINVAL)))
 	assert.NotErrorIs(t, err, verbs.ErrTryAgain, "the device's own fault")
 	assert.ErrorIs(t, err, verbs.ErrInvalid)
-	assert.ErrorIs(t, id.notUp(failed("rdma_init_qp_attr", syscall.EINVAL)), verbs.ErrTryAgain)
+	gone := failed("rdma_init_qp_attr", syscall.EINVAL)
+	assert.ErrorIs(t, id.notUp(gone), verbs.ErrTryAgain)
+	id.state = cmAccepting
+	assert.ErrorIs(t, id.confirmed(gone), verbs.ErrTryAgain, "of an answer that the application confirms")
+	assert.Equal(t, cmFailed, id.state)
 }
 
 func TestMilliseconds(t *testing.T) {
