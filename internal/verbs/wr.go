@@ -63,9 +63,10 @@ type SendWR struct {
 	// ImmData is the immediate in host order, or for SEND_WITH_INV and LOCAL_INV the key to invalidate.
 	ImmData uint32
 
-	// For WRITE, READ and atomics.
-	RemoteAddr uint64
+	// For WRITE, READ and atomics. The four bytes of the key fill up what the immediate
+	// leaves: see TestConnFitsItsClass of rdmanet.
 	RKey       uint32
+	RemoteAddr uint64
 
 	// For atomics: the value to add, or to compare with and to swap in. For ATOMIC_WRITE Swap is the value.
 	CompareAdd uint64
