@@ -55,11 +55,12 @@ func instant(word string) time.Time {
 
 // deadline is instant for a deadline, and remembers when one was set that is near.
 func (w *world) deadline(word string) time.Time {
-	at := instant(word)
-	if now := time.Now(); at.After(now) && at.Before(now.Add(time.Minute)) {
-		w.timed = now
+	now, at := time.Now(), instant(word)
+	if at.Before(now) || at.After(now.Add(time.Minute)) {
+		return at
 	}
-	return at
+	w.timed = now
+	return now.Add(slowly(duration(word)))
 }
 
 // scriptDeadline sets that of a connection or of a listener.
