@@ -98,6 +98,19 @@ func testMW(t *testing.T, s *suite) {
 		w.open(2)
 		w.shut(old)
 	})
+	window("BehindSEND_WITH_INV", func(e *env, w *windowPair) {
+		// A request behind the message finds the window shut, polled or not.
+		e.require(verbs.CapSendInv)
+		w.bind(1, verbs.AccessRemoteWrite)
+		w.open(1)
+		send := sendWR(2, w.A.SGL(0, 100))
+		send.Opcode, send.ImmData = verbs.WRSendWithInv, w.mw.RKey()
+		w.B.Recv(3, 0, 100)
+		w.A.Post(send, w.wr())
+		w.A.SentOK(2, verbs.WCSend)
+		require.Equal(e.t, verbs.WCRemAccessErr, w.A.Sent(1)[0].Status)
+		w.B.ReceivedOK(3, verbs.WCRecv)
+	})
 	window("SEND_WITH_INV-again", func(e *env, w *windowPair) {
 		e.require(verbs.CapSendInv)
 		w.bind(1, verbs.AccessRemoteWrite)
