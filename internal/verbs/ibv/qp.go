@@ -87,7 +87,11 @@ func (p *pd) createQP(attr *verbs.QPInitAttr, id *cmID) (_ *qp, err error) {
 func (q *qp) checkInit() error {
 	a, limits := &q.init, &q.ctx.limits.attr
 	switch a.Type {
-	case verbs.QPTypeRC, verbs.QPTypeUC, verbs.QPTypeUD:
+	case verbs.QPTypeRC:
+	case verbs.QPTypeUC, verbs.QPTypeUD:
+		if q.ctx.dev.transport == verbs.TransportIWARP {
+			return fmt.Errorf("%w: QP type %v on iWARP", verbs.ErrNotSupported, a.Type)
+		}
 	default:
 		return fmt.Errorf("%w: QP type %v", verbs.ErrNotSupported, a.Type)
 	}
