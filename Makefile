@@ -110,7 +110,7 @@ bench:
 	done
 	go run ./internal/benchreport $(if $(filter $(documented),$(OUT)),-docs docs/BENCHMARKS.md -charts docs/bench) $(OUT)
 
-# This library beside perftest, rsockets and kernel TCP, in such a machine: one table of
+# This library beside perftest, rsockets, SMC-R and kernel TCP, in such a machine: one table of
 # ratios. OUT=DIR keeps what the programs printed.
 ROUNDS ?= 5
 bench-softroce:

@@ -66,8 +66,11 @@ func (s site) dial(m meter, transport string) net.Conn {
 }
 
 func dial(ctx context.Context, transport, address string) (net.Conn, error) {
-	if transport == "rdma" {
+	switch transport {
+	case "rdma":
 		return new(rdmanet.Dialer).DialContext(ctx, transport, address)
+	case "smc":
+		return dialSMC(ctx, address)
 	}
 	return new(net.Dialer).DialContext(ctx, transport, address)
 }
@@ -77,6 +80,8 @@ func listen(transport, dir, name string) (net.Listener, error) {
 	switch transport {
 	case "rdma":
 		return rdmanet.Listen(transport, address)
+	case "smc":
+		return listenSMC(address)
 	case "unix":
 		return net.Listen(transport, filepath.Join(dir, name))
 	}

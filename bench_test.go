@@ -75,7 +75,7 @@ func BenchmarkChecksum(b *testing.B) { runAll(b, checksumCases()) }
 // longer works is found without measuring anything.
 func TestBenchmarkSmoke(t *testing.T) {
 	for name, cases := range map[string][]benchCase{
-		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "TLS": tlsCases(), "Dial": dialCases(),
+		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "TLS": tlsCases(), "Dial": dialCases(), "DialCrowd": crowdCases(),
 		"Busy": busyCases(), "Scale": smokeCases(scaleCases()), "Copies": copyCases(),
 		"Checksum": checksumCases(),
 	} {

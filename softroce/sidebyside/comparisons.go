@@ -46,8 +46,9 @@ var streams = []struct {
 }
 
 // comparisons is everything that the design sets a limit for on soft-RoCE, and kernel
-// TCP. bench is the path of this module's compiled benchmarks.
-func comparisons(bench string) (groups []group) {
+// TCP and SMC-R. bench is the path of this module's compiled benchmarks, rsdial that of
+// the program that dials by rsockets.
+func comparisons(bench, rsdial string) (groups []group) {
 	for _, s := range streams {
 		groups = append(groups, group{
 			name: "stream " + sizeName(s.size),
@@ -55,9 +56,10 @@ func comparisons(bench string) (groups []group) {
 				writeBandwidth("ib_write_bw", s.size, time.Second),
 				stream(ours, bench, "rdma", s.size, time.Second/2),
 				rstream("rstream", s.size, s.rstream),
+				stream("SMC-R", bench, "smc", s.size, time.Second/2),
 				stream("TCP", bench, "tcp", s.size, time.Second/2),
 			},
-			rows: []row{{against: "ib_write_bw", limit: s.writeBW}, {against: "rstream", limit: 1.1}, {against: "TCP"}},
+			rows: []row{{against: "ib_write_bw", limit: s.writeBW}, {against: "rstream", limit: 1.1}, {against: "SMC-R"}, {against: "TCP"}},
 		})
 	}
 	const size, trips = 64, 600
@@ -81,6 +83,33 @@ func comparisons(bench string) (groups []group) {
 			},
 			rows: []row{{against: "rstream", limit: 1, time: true}, {against: "ib_send_lat -e", time: true}, {against: "TCP", time: true}},
 		})
+	for _, d := range []struct {
+		name, bench, option string
+		count, dials        int
+	}{
+		{"dials, one after the other", "Dial", "-c", 50, 50},
+		{"200 dials at once", "DialCrowd", "-a", 1, 200},
+	} {
+		groups = append(groups, group{
+			name: d.name,
+			runs: []program{
+				dials(ours, bench, d.bench, "rdma", d.count, d.dials),
+				rsockets("rsockets (rsdial)", rsdial, d.option, d.dials),
+				dials("SMC-R", bench, d.bench, "smc", d.count, d.dials),
+				dials("TCP", bench, d.bench, "tcp", d.count, d.dials),
+			},
+			rows: []row{{against: "rsockets (rsdial)"}, {against: "SMC-R"}, {against: "TCP"}},
+		})
+	}
+	// By itself, so that the others do not wait for one that stalls.
+	groups = append(groups, group{
+		name: "echo 64 B, blocking, SMC",
+		runs: []program{
+			echo(ours, bench, "Echo", "rdma", size, trips, "ns/op"),
+			echo("SMC-R", bench, "Echo", "smc", size, trips, "ns/op"),
+		},
+		rows: []row{{against: "SMC-R", time: true}},
+	})
 	for _, s := range streams {
 		if s.writeBW == 0 {
 			continue

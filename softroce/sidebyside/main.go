@@ -1,4 +1,4 @@
-// Sidebyside measures this library, perftest, rsockets and kernel TCP over one link, in
+// Sidebyside measures this library, perftest, rsockets, SMC-R and kernel TCP over one link, in
 // turns, and prints how they compare. softroce/bench runs it in a machine with soft-RoCE.
 //
 //	sidebyside -bench bench.test [-rounds 5] [-only REGEXP] [-raw FILE] [-profiles DIR]
@@ -33,6 +33,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("sidebyside", flag.ContinueOnError)
 	bench := fs.String("bench", "", "`path` of the compiled benchmarks of this module")
+	rsdial := fs.String("rsdial", "rsdial", "`path` of the program that dials by rsockets")
 	rounds := fs.Int("rounds", 5, "`number` of times that everything is measured")
 	only := fs.String("only", ".", "`regexp` of the comparisons to make")
 	rawFile := fs.String("raw", os.DevNull, "`file` for what the programs printed")
@@ -49,14 +50,18 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer raw.Close()
-	groups := choose(comparisons(*bench), chosen)
+	groups := choose(comparisons(*bench, *rsdial), chosen)
 	if len(groups) == 0 {
 		return fmt.Errorf("no comparison is named like %q", *only)
 	}
+	if err := enableSMC(); err != nil {
+		return err
+	}
 	var taken samples
+	lost := failures{}
 	for _, lossy := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.lossy != lossy })
-		if err := measure(ctx, some, lossy, *rounds, raw, &taken); err != nil {
+		if err := measure(ctx, some, lossy, *rounds, raw, &taken, lost); err != nil {
 			return err
 		}
 	}
@@ -64,6 +69,7 @@ func run(ctx context.Context, args []string) error {
 	out := io.MultiWriter(os.Stdout, raw)
 	fmt.Fprintf(out, "\n")
 	printTable(out, results)
+	printFailures(out, groups, lost)
 	return errors.Join(profile(ctx, *profiles, groups, results), raw.Close())
 }
 
@@ -73,7 +79,7 @@ func choose(groups []group, name *regexp.Regexp) []group {
 }
 
 // measure takes the samples of all rounds.
-func measure(ctx context.Context, groups []group, lossy bool, rounds int, raw io.Writer, taken *samples) error {
+func measure(ctx context.Context, groups []group, lossy bool, rounds int, raw io.Writer, taken *samples, lost failures) error {
 	if len(groups) == 0 {
 		return nil
 	}
@@ -91,8 +97,11 @@ func measure(ctx context.Context, groups []group, lossy bool, rounds int, raw io
 				slices.Reverse(runs)
 			}
 			for _, r := range runs {
-				began := time.Now()
+				began, before := time.Now(), readCarriers()
 				value, output, err := r.measure(ctx)
+				if err == nil {
+					err = r.proveCarrier(output, before)
+				}
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -102,6 +111,7 @@ func measure(ctx context.Context, groups []group, lossy bool, rounds int, raw io
 					fmt.Printf("round %d, %s: %s: %v\n", round+1, g.name, r.name, err)
 				}
 				taken.add(g.name, r.name, round, value, err)
+				lost.add(g.name, r.name, output, err)
 			}
 		}
 		fmt.Printf("round %d of %d is done\n", round+1, rounds)

@@ -57,6 +57,39 @@ func parseBenchmark(output, unit string) (float64, error) {
 	return 0, fmt.Errorf("no %s in %q", unit, output)
 }
 
+// parseCount finds how often a benchmark of Go did its work.
+func parseCount(output string) (int, error) {
+	for line := range strings.Lines(output) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(line, "Benchmark") {
+			return strconv.Atoi(fields[1])
+		}
+	}
+	return 0, fmt.Errorf("no benchmark in %q", output)
+}
+
+// parseDials finds what rsdial prints.
+func parseDials(output string) (seconds float64, failed int, err error) {
+	if _, err := fmt.Sscanf(output, "seconds %f failed %d", &seconds, &failed); err != nil {
+		return 0, 0, fmt.Errorf("%w in %q", err, output)
+	}
+	return seconds, failed, nil
+}
+
+// parseFailures finds how many dials failed, in what either kind of program prints.
+func parseFailures(output string) (failed int, counted bool) {
+	if _, failed, err := parseDials(output); err == nil {
+		return failed, true
+	}
+	fields := strings.Fields(output)
+	for i, f := range fields {
+		if f == failedUnit && i > 0 {
+			failed, err := strconv.Atoi(fields[i-1])
+			return failed, err == nil
+		}
+	}
+	return 0, false
+}
+
 // lineOf returns the words of the last line that has at least n, the one at index being
 // word.
 func lineOf(output string, n, index int, word string) (found []string, err error) {

@@ -32,12 +32,16 @@ type program struct {
 	// profile runs it once more, with a profile of its processor time. Only what is of
 	// this module can.
 	profile func(ctx context.Context, file string) (output string, err error)
+	// rdma says that the bytes are to go by the soft-RoCE devices, and not past them.
+	rdma bool
+	// packets is how many packets the work that was printed takes at the least.
+	packets func(output string) (int, error)
 }
 
 // writeBandwidth is perftest's stream of RDMA WRITEs, which nobody receives.
 func writeBandwidth(name string, size int, d time.Duration, options ...string) program {
 	args := append([]string{"-F", "-s", strconv.Itoa(size), "-D", strconv.Itoa(int(d.Seconds()))}, options...)
-	return program{name: name, measure: func(ctx context.Context) (float64, string, error) {
+	return program{name: name, rdma: true, measure: func(ctx context.Context) (float64, string, error) {
 		output, err := perftest(ctx, "ib_write_bw", args)
 		if err != nil {
 			return 0, output, err
@@ -50,7 +54,7 @@ func writeBandwidth(name string, size int, d time.Duration, options ...string) p
 // sendLatency is perftest's ping-pong of SENDs.
 func sendLatency(name string, size, trips int, options ...string) program {
 	args := append([]string{"-F", "-s", strconv.Itoa(size), "-n", strconv.Itoa(trips)}, options...)
-	return program{name: name, measure: func(ctx context.Context) (float64, string, error) {
+	return program{name: name, rdma: true, measure: func(ctx context.Context) (float64, string, error) {
 		output, err := perftest(ctx, "ib_send_lat", args)
 		if err != nil {
 			return 0, output, err
@@ -68,7 +72,7 @@ func perftest(ctx context.Context, tool string, args []string) (string, error) {
 
 // rstream is rsockets' own stream: so many messages there, and as many back.
 func rstream(name string, size, count int) program {
-	return program{name: name, measure: func(ctx context.Context) (float64, string, error) {
+	return program{name: name, rdma: true, measure: func(ctx context.Context) (float64, string, error) {
 		perMessage, output, err := runRstream(ctx, size, count, 1)
 		return float64(size) / perMessage, output, err
 	}}
@@ -76,7 +80,7 @@ func rstream(name string, size, count int) program {
 
 // rstreamEcho has each message answered by one of the same size.
 func rstreamEcho(name string, size, trips int) program {
-	return program{name: name, measure: func(ctx context.Context) (float64, string, error) {
+	return program{name: name, rdma: true, measure: func(ctx context.Context) (float64, string, error) {
 		perMessage, output, err := runRstream(ctx, size, 1, trips)
 		return 2 * perMessage, output, err
 	}}
@@ -137,6 +141,50 @@ func echo(name, bench, work, transport string, size, trips int, metric string) p
 	return b.program(name, metric, func(ns float64) float64 { return ns * 1e-9 })
 }
 
+// dials is a benchmark of this module that dials, echoes and closes: count operations of
+// so many dials together. It comes to dials a second that succeeded.
+func dials(name, bench, work, transport string, count, dials int) program {
+	b := benchmark{path: bench, work: work, transport: transport, howLong: strconv.Itoa(count) + "x"}
+	p := b.program(name, "ns/op", nil)
+	p.measure = func(ctx context.Context) (float64, string, error) {
+		output, err := b.run(ctx)
+		if err != nil {
+			return 0, output, err
+		}
+		ns, err := parseBenchmark(output, "ns/op")
+		if err != nil {
+			return 0, output, err
+		}
+		failed, _ := parseFailures(output) // which only a crowd counts
+		return dialRate(dials, failed, float64(count)*ns*1e-9), output, nil
+	}
+	p.packets = func(string) (int, error) { return dials, nil }
+	return p
+}
+
+// failedUnit is what a crowd of dials counts.
+const failedUnit = "failed/op"
+
+// rsockets dials with a program of their own, see softroce/rsdial.
+func rsockets(name, path, option string, dials int) program {
+	const port = "7471"
+	return program{name: name, rdma: true,
+		measure: func(ctx context.Context) (float64, string, error) {
+			output, err := meet(ctx,
+				[]string{path, "-s", serverHost, port},
+				[]string{path, option, serverHost, port, strconv.Itoa(dials)})
+			if err != nil {
+				return 0, output, err
+			}
+			seconds, failed, err := parseDials(output)
+			return dialRate(dials, failed, seconds), output, err
+		},
+		packets: func(string) (int, error) { return dials, nil },
+	}
+}
+
+func dialRate(dials, failed int, seconds float64) float64 { return float64(dials-failed) / seconds }
+
 // A benchmark is one of this module, with its other end in a process of its own.
 type benchmark struct {
 	path, work, transport string
@@ -146,7 +194,14 @@ type benchmark struct {
 
 func (b benchmark) program(name, metric string, value func(metric float64) float64) program {
 	return program{
-		name: name,
+		name: name, rdma: b.transport != "tcp",
+		packets: func(output string) (int, error) {
+			n, err := parseCount(output)
+			if b.work == "Stream" { // several messages may share a packet
+				n = n * b.size / (4 << 10)
+			}
+			return n, err
+		},
 		measure: func(ctx context.Context) (float64, string, error) {
 			output, err := b.run(ctx)
 			if err != nil {
@@ -164,10 +219,14 @@ func (b benchmark) program(name, metric string, value func(metric float64) float
 func (b benchmark) run(ctx context.Context, more ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
-	name := fmt.Sprintf("^Benchmark%s$/^size=%s$/^procs=two$/^transport=%s$", b.work, strings.ReplaceAll(sizeName(b.size), " ", ""), b.transport)
+	size := ""
+	if b.size > 0 {
+		size = fmt.Sprintf("/^size=%s$", strings.ReplaceAll(sizeName(b.size), " ", ""))
+	}
+	name := fmt.Sprintf("^Benchmark%s$%s/^procs=two$/^transport=%s$", b.work, size, b.transport)
 	args := append([]string{"-test.run", "^$", "-test.bench", name, "-test.benchtime", b.howLong}, more...)
 	cmd := exec.CommandContext(ctx, b.path, args...)
-	cmd.Env = append(cmd.Environ(), "RDMANET_DEVICE="+clientDevice, "RDMANET_BENCH_PEER_DEVICE="+serverDevice, "RDMANET_BENCH_HOST="+serverHost)
+	cmd.Env = append(cmd.Environ(), "RDMANET_DEVICE="+clientDevice, "RDMANET_BENCH_PEER_DEVICE="+serverDevice, "RDMANET_BENCH_HOST="+serverHost, "RDMANET_BENCH_SMC=1")
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("no result within %v", runLimit)
