@@ -4,6 +4,7 @@ package rdmanet
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ var promisesMu sync.Mutex
 func holdPromises(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	kept := map[string]bool{} // by test and what is promised
+	broken := map[string]string{}
 	var worst []string
 	for run := 1; run <= runsEach; run++ {
 		late := map[string]string{}
@@ -50,8 +52,9 @@ func holdPromises(t *testing.T, test func(*testing.T)) {
 				kept[key] = true
 			}
 		}
+		maps.Copy(broken, late)
 		worst = worst[:0]
-		for key, text := range late {
+		for key, text := range broken { // a run of random moments need not make each promise
 			if !kept[key] {
 				worst = append(worst, text)
 			}
