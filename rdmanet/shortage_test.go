@@ -1,0 +1,73 @@
+package rdmanet
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestShortageTurns has three clients wait: the first tries again after pauses that grow;
+// for want of descriptors the last is sent away, so that who holds what the first one lacks
+// gives it back; who is served lets the next one try at once.
+func TestShortageTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := false
+		s := newShortages(func(hold bool) { held = hold })
+		began := time.Now()
+		a, b, c := s.join(), s.join(), s.join()
+		require.True(t, held)
+		<-a.turn
+		require.Equal(t, firstShortagePause, time.Since(began))
+		s.failed(a, false) // of memory, which nobody who waits has
+		<-a.turn
+		require.Equal(t, 3*firstShortagePause, time.Since(began))
+		require.Empty(t, b.turn)
+		s.failed(a, true)
+		_, mine := <-c.turn
+		require.False(t, mine, "the last one is to give back what it holds")
+		s.leave(c, false)
+		<-a.turn
+		require.Equal(t, 5*firstShortagePause, time.Since(began), "the pause does not grow where somebody gave way")
+		s.failed(a, true)
+		_, mine = <-b.turn
+		require.False(t, mine)
+		for range 12 {
+			<-a.turn
+			s.failed(a, true)
+		}
+		began = time.Now()
+		<-a.turn
+		require.Equal(t, lastShortagePause, time.Since(began))
+		d := s.join()
+		s.failed(a, false)
+		began = time.Now()
+		resourcesFreed()
+		<-a.turn
+		s.leave(a, true)
+		<-d.turn
+		require.Zero(t, time.Since(began), "they do not wait for the pause")
+		require.True(t, held)
+		s.leave(d, true)
+		require.False(t, held)
+		require.False(t, s.some())
+	})
+}
+
+// TestShortageTell keeps the latest cause for Accept, and warns once in a while.
+func TestShortageTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShortages(func(bool) {})
+		first, second := errors.New("first"), errors.New("second")
+		require.True(t, s.tell(first))
+		require.False(t, s.tell(second))
+		require.Equal(t, second, <-s.errors)
+		time.Sleep(shortageLogged)
+		require.True(t, s.tell(first))
+		require.EqualValues(t, 3, s.count.Load())
+		s.leave(s.join(), true)
+		require.Empty(t, s.errors, "nothing is wanted any more")
+	})
+}
