@@ -57,19 +57,20 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		return err
 	}
 	if again {
-		id.stands()
+		id.stands(false)
 	}
 	return nil
 }
 
 // stands tells that an accepted connection stands; false if that is no news. It does so
-// with RTU, and where the dialer is up from its REQ on with REP.
-func (id *cmID) stands() bool {
+// with RTU, and where the dialer is up from its REQ on with REP. With due the dialer has
+// confirmed, and its RTU has yet to be read.
+func (id *cmID) stands(due bool) bool {
 	id.mu.Lock()
 	was := id.state
 	if was == cmAccepting {
 		id.confirmed()
-		id.state = cmConnected
+		id.state, id.rtuDue = cmConnected, due
 		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
 	}
 	id.mu.Unlock()
@@ -134,7 +135,7 @@ func (id *cmID) rtuLate() {
 	qp := id.qp
 	id.mu.Unlock()
 	if qp != nil && !qp.withdraw() {
-		id.stands() // RTU has yet to be read
+		id.stands(true)
 		return
 	}
 	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)

@@ -51,12 +51,14 @@ func (id *cmID) onMessage(msg []byte) error {
 	if err := checkSignal(msg, msgRTU); err != nil {
 		return err
 	}
-	if !id.stands() {
+	news := id.stands(false)
+	id.mu.Lock()
+	qp, due := id.qp, id.rtuDue
+	id.rtuDue = false
+	id.mu.Unlock()
+	if !news && !due {
 		return badMessage("RTU out of turn")
 	}
-	id.mu.Lock()
-	qp := id.qp
-	id.mu.Unlock()
 	if qp != nil { // nil: closed since
 		qp.retry() // what was posted before the dialer was up
 	}

@@ -85,6 +85,6 @@ func (id *cmID) Withdraw() bool {
 		id.fail(cmAccepting, nil)
 		return true
 	}
-	id.stands()
+	id.stands(true)
 	return false
 }

@@ -87,6 +87,13 @@ func TestConfirmedUnread(t *testing.T) {
 			a.next(verbs.CMEstablished)
 			require.False(t, a.withdraw())
 			a.nothing()
+
+			rtu := []byte{msgRTU, wireVersion}
+			require.NoError(t, p.send(rtu, nil))
+			require.Never(t, func() bool { return len(a.events) > 0 }, 300*time.Millisecond, time.Millisecond, "RTU is no news, and no lie")
+			require.Equal(t, verbs.QPRTS, a.qp.State())
+			require.NoError(t, p.send(rtu, nil))
+			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrProtocol, "twice it is")
 		})
 	}
 }
