@@ -119,8 +119,8 @@ func acceptServed(l *Listener) (*Conn, error) {
 
 // temporary is the question that http.Server asks of an error.
 func temporary(err error) bool {
-	ne, ok := err.(net.Error)
-	return ok && ne.Temporary() //nolint:staticcheck // which is deprecated, and asked by http.Server
+	ne, ok := err.(interface{ Temporary() bool })
+	return ok && ne.Temporary()
 }
 
 // echoOnce has a client say something long to a server, which says it back, and both
