@@ -90,32 +90,39 @@ func (l *Listener) shareTCP(tcp *net.TCPListener) error {
 const (
 	handOverPause = time.Millisecond
 	handOverTries = 6
-	// handOverPatience bounds them all: who has the address then is there at once.
+	// handOverPatience bounds when the last of them begins: who has the address then is
+	// there at once. It may well have the dialer wait.
 	handOverPatience = time.Second
 )
 
 // dialThrough dials one address, and again where a listener was closing: another may have
-// its address. The error is that of the first attempt.
+// its address. The error is that of the first attempt, unless somebody else was met.
 func (d *Dialer) dialThrough(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
-	conn, first := d.dialOnce(ctx, network, src, dst, s)
-	if first == nil {
-		return conn, nil
+	return throughHandOver(ctx, func() (*Conn, error) { return d.dialOnce(ctx, network, src, dst, s) })
+}
+
+func throughHandOver[C any](ctx context.Context, dial func() (C, error)) (C, error) {
+	conn, first := dial()
+	if first == nil || !closing(first) {
+		return conn, first
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverPatience)
-	defer cancel()
-	err := first
-	for try, pause := 1, handOverPause; closing(err) && try < handOverTries; try, pause = try+1, 2*pause {
+	var none C
+	began, err := time.Now(), first
+	for try, pause := 1, handOverPause; closing(err) && try < handOverTries && time.Since(began) < handOverPatience; try, pause = try+1, 2*pause {
 		select {
 		case <-time.After(pause):
-			conn, err = d.dialOnce(ctx, network, src, dst, s)
+			conn, err = dial()
 		case <-ctx.Done():
-			return nil, first
+			return none, first
 		}
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return conn, nil
+	case errors.Is(err, cm.ErrTryAgain), peerShort(err), ctx.Err() != nil:
+		return none, err // of the next listener, which keeps it waiting
 	}
-	return nil, first
+	return none, first
 }
 
 // closing says whether a dial failed because the listener was just closing, or its

@@ -16,7 +16,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -263,4 +266,78 @@ func TestHandOverKeepsWhoWaits(t *testing.T) {
 	require.NoError(t, l.Close())
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// TestHandOverToWhoIsBusy closes a listener while clients wait for a place there. They wait
+// for one at the next listener then, which has none for longer than a hand-over takes.
+func TestHandOverToWhoIsBusy(t *testing.T) {
+	onSoftware(t)
+	lc := ListenConfig{ReusePort: true, Backlog: 1, HandshakeTimeout: lasting, Logger: quiet}
+	first, err := lc.listen(context.Background(), "rdma", loopbackAddr)
+	require.NoError(t, err)
+	defer first.Close()
+	dialed := 0
+	dials := make(chan error, 64)
+	dial := func() {
+		dialed++
+		go func() {
+			d := Dialer{Timeout: lasting, Logger: quiet}
+			c, err := d.Dial("rdma", first.Addr().String())
+			if err == nil {
+				defer c.Close()
+			}
+			dials <- err
+		}()
+	}
+	dial()
+	require.Eventually(t, func() bool { return first.Stats().Pending == 1 }, patience, time.Millisecond)
+	dial()
+	require.Eventually(t, func() bool { return first.Stats().Requests == 2 }, patience, time.Millisecond)
+	next, err := lc.listen(context.Background(), "rdma", first.Addr().String())
+	require.NoError(t, err)
+	defer next.Close()
+	for range 4 { // the first may take one more
+		dial()
+	}
+	require.Eventually(t, func() bool { return next.Stats().Pending == 1 }, patience, time.Millisecond)
+	require.NoError(t, first.Close())
+	time.Sleep(handOverPatience + handOverPatience/2)
+	require.NoError(t, next.SetDeadline(time.Now().Add(lasting))) // in case a dial has failed
+	for range dialed {
+		l := next
+		if first.Stats().Pending > 0 {
+			l = first
+		}
+		c, err := l.Accept()
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, <-dials)
+	}
+}
+
+// TestThroughHandOver has the listener after the one that was closing send dialers away.
+func TestThroughHandOver(t *testing.T) {
+	gone := fmt.Errorf("%w: %w", cm.ErrUnreachable, ErrPeerGone)
+	synctest.Test(t, func(t *testing.T) {
+		dial := func(errs ...error) error {
+			n, err := throughHandOver(t.Context(), func() (int, error) {
+				err := errs[0]
+				if len(errs) > 1 {
+					errs = errs[1:]
+				}
+				if err != nil {
+					return 0, err
+				}
+				return 7, nil
+			})
+			require.Equal(t, err == nil, n == 7)
+			return err
+		}
+		require.NoError(t, dial(nil))
+		require.NoError(t, dial(gone, gone, nil))
+		require.Equal(t, gone, dial(gone))
+		require.Equal(t, gone, dial(gone, io.ErrNoProgress), "nobody is there any more")
+		require.ErrorIs(t, dial(gone, fmt.Errorf("full: %w", cm.ErrTryAgain)), cm.ErrTryAgain)
+		require.Equal(t, io.ErrNoProgress, dial(io.ErrNoProgress, nil))
+	})
 }
