@@ -237,6 +237,32 @@ func TestCMAskToConfirm(t *testing.T) {
 	}
 }
 
+// A peer may have taken the confirmation and disconnected before the call that sent it has
+// returned. There was a connection nevertheless.
+func TestCMConfirmedAndLeft(t *testing.T) {
+	l := newTestID(t, verbs.CMOptions{})
+	to := l.listen(4)
+	for range 100 {
+		c := newTestID(t, verbs.CMOptions{AskToConfirm: true})
+		c.resolve(to)
+		c.qp()
+		require.NoError(t, c.Connect(nil, 20*time.Second))
+		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s.qp()
+		require.NoError(t, s.Accept(nil))
+		c.next(verbs.CMConnectResponse)
+		confirmed := make(chan error, 1)
+		go func() { confirmed <- c.Accept(nil) }()
+		s.next(verbs.CMEstablished)
+		require.NoError(t, s.Disconnect())
+		require.NoError(t, <-confirmed)
+		c.next(verbs.CMEstablished)
+		c.next(verbs.CMDisconnected)
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	}
+}
+
 // Where the dialer's confirmation does not come, the first data is as good.
 func TestCMNotify(t *testing.T) {
 	l := newTestID(t, verbs.CMOptions{})

@@ -140,6 +140,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		return err
 	}
 	id.state = cmAccepting
+	id.confirming = was == cmResponded
 	asked := id.asked
 	handle := id.useLocked()
 	id.mu.Unlock()
@@ -203,9 +204,12 @@ func (id *cmID) confirm(q *qp, handle uintptr) error {
 	return nil
 }
 
-// confirmed ends what Accept of an answer began. No event of the kernel's follows.
+// confirmed ends what Accept of an answer began. No event of the kernel's follows, but that
+// of a peer which took the confirmation and has disconnected already.
 func (id *cmID) confirmed(err error) error {
 	id.mu.Lock()
+	left := id.left
+	id.confirming, id.left = false, nil
 	if err != nil {
 		err = id.notUp(err)
 	}
@@ -222,6 +226,9 @@ func (id *cmID) confirmed(err error) error {
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
+	if left != nil {
+		id.order.run(&id.ch.workers, func() { id.onEvent(left) })
+	}
 	return err
 }
 

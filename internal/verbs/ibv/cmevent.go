@@ -21,6 +21,12 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		id.mu.Unlock()
 		return
 	}
+	if id.confirming && ev.typ == verbs.CMDisconnected {
+		// The peer has read the confirmation before the call that sent it has returned.
+		id.left = ev
+		id.mu.Unlock()
+		return
+	}
 	was := id.state
 	concerns := id.step(ev, &out)
 	q, asks := id.qp, id.opts.AskToConfirm

@@ -73,6 +73,21 @@ func TestNotTriedAgain(t *testing.T) {
 	assert.Equal(t, cmFailed, id.state)
 }
 
+// What a peer does that has read the confirmation comes after the connection, although the
+// call that confirmed has yet to return.
+func TestDisconnectedWhileConfirming(t *testing.T) {
+	var told []verbs.CMEventType
+	id := &cmID{ch: new(cmChannel), handle: 1, state: cmAccepting, confirming: true} // no worker runs anything
+	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+	id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+	assert.Equal(t, cmAccepting, id.state)
+	assert.Empty(t, told)
+	assert.NoError(t, id.confirmed(nil))
+	assert.Equal(t, cmConnected, id.state)
+	assert.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told)
+	assert.Len(t, id.order.jobs, 1, "which tells of the end")
+}
+
 func TestMilliseconds(t *testing.T) {
 	assert.EqualValues(t, 1, milliseconds(0))
 	assert.EqualValues(t, 1, milliseconds(time.Microsecond))

@@ -70,6 +70,9 @@ type cmID struct {
 	timer  *time.Timer // bounds ResolveRoute or Connect
 	query  query       // of ResolveAddr
 
+	confirming bool     // Accept of an answer is at it
+	left       *cmEvent // the DISCONNECTED that came meanwhile
+
 	abandoned chan struct{} // closed when nobody waits for ResolveRoute any more
 
 	asked    verbs.ConnParam // of a request
