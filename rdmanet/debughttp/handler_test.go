@@ -2,6 +2,7 @@ package debughttp
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"net/http"
@@ -57,7 +58,7 @@ func TestHandler(t *testing.T) {
 		require.True(t, strings.HasPrefix(lines[i], prefix), lines[i])
 	}
 	require.Contains(t, lines[1], l.Addr().String())
-	require.Contains(t, lines[1], "0/128")
+	require.Contains(t, lines[1], fmt.Sprintf("0/%d", rdmanet.DefaultBacklog()))
 	all := lines[2] + "\n" + lines[3]
 	require.Contains(t, all, client.LocalAddr().String()+"  > "+client.RemoteAddr().String())
 	require.Contains(t, all, server.LocalAddr().String()+"  < "+server.RemoteAddr().String())
