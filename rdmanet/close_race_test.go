@@ -229,6 +229,10 @@ func TestDialGivenUp(t *testing.T) {
 // TestAcceptAndCloseAtOnce has the peer close before the dialer has looked: the
 // dial has succeeded nevertheless, and what was written comes before the end.
 func TestAcceptAndCloseAtOnce(t *testing.T) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 50
+	}
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		l, err := fl.listen.listen(context.Background(), "rdma", testAddr())
 		require.NoError(t, err)
@@ -244,7 +248,7 @@ func TestAcceptAndCloseAtOnce(t *testing.T) {
 				assert.NoError(t, c.Close())
 			}
 		})
-		for range 200 {
+		for range rounds {
 			c, err := fl.dialer.Dial("rdma", l.Addr().String())
 			require.NoError(t, err)
 			b, err := io.ReadAll(c)

@@ -242,7 +242,7 @@ func TestCMAskToConfirm(t *testing.T) {
 func TestCMConfirmedAndLeft(t *testing.T) {
 	l := newTestID(t, verbs.CMOptions{})
 	to := l.listen(4)
-	for range 100 {
+	for range 30 {
 		c := newTestID(t, verbs.CMOptions{AskToConfirm: true})
 		c.resolve(to)
 		c.qp()
