@@ -1,10 +1,8 @@
 package rdmanet
 
 import (
-	"bytes"
 	"log/slog"
 	"net"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,30 +13,31 @@ import (
 // TestEvictLog has many give way at once: that is two lines, which tell of all of them.
 func TestEvictLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		e := evictLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
+		out := newRecorder(slog.LevelWarn)
+		e := evictLog{logger: slog.New(out)}
 		at := &net.TCPAddr{Port: 7}
-		lines := func(want ...string) {
+		lines := func(clients ...string) {
 			t.Helper()
 			synctest.Wait()
-			require.Equal(t, len(want), strings.Count(out.String(), "\n"), out.String())
-			for _, w := range want {
-				require.Contains(t, out.String(), w)
+			require.Len(t, out.records, len(clients))
+			for _, n := range clients {
+				line := <-out.records
+				require.Equal(t, "rdmanet: clients that were silent gave way to others", line.Message)
+				require.Equal(t, map[string]string{"listener": ":7", "clients": n}, attrs(line))
 			}
-			out.Reset()
 		}
 		e.note(at)
-		lines("level=WARN msg=\"rdmanet: clients that were silent gave way to others\" listener=:7 clients=1")
+		lines("1")
 		for range 41 {
 			e.note(at)
 		}
 		lines()
 		time.Sleep(evictPause)
-		lines("clients=41")
+		lines("41")
 		time.Sleep(time.Hour)
 		lines()
 		e.note(at)
-		lines("clients=1")
+		lines("1")
 		time.Sleep(time.Hour)
 	})
 }
