@@ -24,15 +24,16 @@ const (
 	// there are more places than that: each costs memory and descriptors.
 	maxUnconfirmed = 1024
 	// orderGrace is how long a connection that stands waits for one that was answered
-	// before and is about to stand, so that clients that dialled one after the other are
-	// accepted in that order. An honest client's confirmation is there already, and only
-	// has to be read. After a wait in vain nobody is waited for during orderPause, so that
-	// clients that do not confirm cannot hold up the others.
+	// before, where the device cannot tell whether that client has confirmed. An honest
+	// one's confirmation is there already, and only has to be read. After a wait in vain
+	// nobody is waited for during orderPause, so that clients that do not confirm cannot
+	// hold up the others.
 	orderGrace = 50 * time.Millisecond
 	orderPause = time.Second
 )
 
 var (
+	errHurry      = errors.New("the client has confirmed its connection")
 	errEvicted    = errors.New("the client did not confirm its connection while others waited")
 	errClientLeft = errors.New("client left before it was accepted")
 )
@@ -48,9 +49,10 @@ type handshakes struct {
 	leaving int       // clients that have to give way and still have their places
 	ticking bool
 
-	pending list.List // *handshake, in the order of the answers
-	timer   *time.Timer
-	hurry   time.Time // until then nobody is waited for
+	pending  list.List // *handshake, in the order of the answers
+	standing int       // how many of them have a connection
+	timer    *time.Timer
+	hurry    time.Time // until then nobody is waited for
 }
 
 // A placeWaiter is a client that waits for a place.
@@ -68,6 +70,10 @@ type handshake struct {
 	evict    context.CancelCauseFunc
 	evicted  bool
 	conn     *Conn // stands, and waits for its turn
+
+	// confirmed reports whether the client has confirmed, read or not, if that is known.
+	// Unless it is nil it is set before the handshake begins.
+	confirmed func() (confirmed, known bool)
 }
 
 // take takes a place, if there is one at once.
@@ -195,6 +201,7 @@ func (hs *handshakes) succeed(h *handshake, c *Conn, deliver func(*Conn)) {
 	defer hs.mu.Unlock()
 	hs.stay(h) // it had confirmed after all
 	h.conn = c
+	hs.standing++
 	hs.asking--
 	hs.serve()
 	hs.deliver(deliver)
@@ -208,21 +215,33 @@ func (hs *handshakes) stay(h *handshake) {
 	}
 }
 
-// deliver delivers the connections whose turn it is: nobody was answered before them,
-// or a while ago, who does not stand yet. Called with mu held.
+// deliver delivers the connections whose turn it is, so that clients that dialled one after
+// the other are accepted in that order. A client that was answered before and has not
+// confirmed yet is still in its dial, and not waited for. One that has does not hold up the
+// others, since its connection stands at once, whether it says so or not. Called with mu held.
 func (hs *handshakes) deliver(deliver func(*Conn)) {
 	var next *list.Element
-	for e := hs.pending.Front(); e != nil; e = next {
+	for e := hs.pending.Front(); e != nil && hs.standing > 0; e = next {
 		next = e.Next()
 		h := e.Value.(*handshake)
 		if h.conn != nil {
 			hs.pending.Remove(e)
+			hs.standing--
 			deliver(h.conn)
 			continue
 		}
+		if h.confirmed != nil {
+			switch confirmed, known := h.confirmed(); {
+			case known && confirmed:
+				h.evict(errHurry) // which finds that it stands
+				return
+			case known:
+				continue
+			}
+		}
 		now := time.Now()
 		left := orderGrace - now.Sub(h.answered)
-		if left <= 0 || next == nil || now.Before(hs.hurry) {
+		if left <= 0 || now.Before(hs.hurry) {
 			continue
 		}
 		if hs.timer == nil {

@@ -82,6 +82,41 @@ func TestHandshakesKeepOrder(t *testing.T) {
 	})
 }
 
+// TestHandshakesConfirmed has a device that tells who has confirmed: connections wait for
+// those, who are told to hurry, however long it takes, and for nobody else.
+func TestHandshakesConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hs handshakes
+		var out []*Conn
+		deliver := func(c *Conn) { out = append(out, c) }
+		var h [4]handshake
+		var c [4]Conn
+		var said, hurried [4]bool
+		for i := range h {
+			h[i].confirmed = func() (bool, bool) { return said[i], true }
+			hs.begin(&h[i], silentTicks, func(cause error) {
+				require.Equal(t, errHurry, cause)
+				hurried[i] = true
+			})
+		}
+		said = [4]bool{0: true, 2: true, 3: true}
+		hs.succeed(&h[3], &c[3], deliver)
+		time.Sleep(time.Hour)
+		require.Empty(t, out)
+		require.Equal(t, [4]bool{0: true}, hurried, "the first is next")
+		hs.succeed(&h[0], &c[0], deliver)
+		require.Equal(t, []*Conn{&c[0]}, out)
+		require.Equal(t, [4]bool{0: true, 2: true}, hurried, "who is in its dial is not waited for")
+		hs.fail(&h[2], deliver)
+		require.Equal(t, []*Conn{&c[0], &c[3]}, out)
+		said[1] = true
+		hs.succeed(&h[1], &c[1], deliver)
+		require.Equal(t, []*Conn{&c[0], &c[3], &c[1]}, out)
+		require.Zero(t, hs.standing)
+		require.Nil(t, hs.timer, "no clock")
+	})
+}
+
 // silent begins n handshakes that do nothing, and returns which gave way.
 func silent(t *testing.T, hs *handshakes, h []handshake) *[]int {
 	t.Helper()

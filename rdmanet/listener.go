@@ -427,6 +427,7 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 	if ep.sameHost {
 		patience = silentTicks
 	}
+	h.confirmed = id.Confirmed
 	l.handshakes.begin(h, patience, evict)
 	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount}); err != nil {
 		return nil, err

@@ -41,8 +41,8 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		retries = req.param.RetryCount
 	}
 	attr := id.rtsAttr(own, req.param, retries)
-	id.state, id.request = cmAccepting, nil
 	again := sock.line.use() > 0
+	id.state, id.request, id.again = cmAccepting, nil, again
 	if !again {
 		// The dialer's whole patience is not known here; RTU follows REP at once.
 		id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)

@@ -52,6 +52,7 @@ type cmID struct {
 	state    cmState
 	hungUp   bool // the link of a dialer has ended before its goroutine has told that the connection stands
 	answered bool // an accepted id's connection stands with the answer that was sent, whether Accept has come to tell or not: see line
+	again    bool // an accepted id's connection will stand with the answer: the dialer may have it before answered is set
 	rtuDue   bool // an accepted id's connection stands, and the RTU that says so has yet to be read
 	lending  bool // the goroutine that has brought a request gives it to the sink
 
