@@ -55,8 +55,13 @@ func TestTimeoutListSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		l := timeoutList{after: 4 * time.Second, steps: 4}
+		var mu sync.Mutex // synthetic time orders nothing between a look and a timer after it
 		var fired []time.Duration
-		f := func() { fired = append(fired, time.Since(start)) }
+		f := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			fired = append(fired, time.Since(start))
+		}
 		l.add(f)
 		time.Sleep(1500 * time.Millisecond)
 		removed := l.add(f)
@@ -73,7 +78,9 @@ func TestTimeoutListSteps(t *testing.T) {
 		l.timer.Stop()
 		time.Sleep(time.Hour)
 		l.fire()
+		mu.Lock()
 		require.Empty(t, fired)
+		mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{time.Hour + 4*time.Second}, fired)
