@@ -166,8 +166,11 @@ func fewDescriptors() error {
 	defer l.Close()
 	before := leaktest.Take()
 	failed := 0
-	const most = 40
+	most := 40
 	tried, step := 0, 4 // each takes a while, until all is closed
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		most, step = 20, 2 // a device of its own kernel takes fewer
+	}
 	if os.Getenv(longVar) != "" {
 		step = 1
 	}

@@ -110,7 +110,7 @@ func TestCollectedConnUnmaps(t *testing.T) {
 // too goes when the Conn is collected.
 func TestPeekDuringClose(t *testing.T) {
 	before := settled(t)
-	for range 1000 {
+	for range scale(1000) {
 		client, server, err := dialPair(&Dialer{}, &ListenConfig{})
 		require.NoError(t, err)
 		_, err = server.Write([]byte("hello"))
