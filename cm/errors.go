@@ -32,7 +32,8 @@ var (
 	// ErrPeerGone says that the peer vanished without an orderly disconnect.
 	ErrPeerGone = verbs.ErrPeerGone
 	// ErrTryAgain says that the listener had no place for the connection, or took its answer
-	// back before the dialer had confirmed it. Nothing was delivered: dial again.
+	// back before the dialer had confirmed it, or that the dial had no turn behind others of
+	// this process. Nothing was delivered: dial again.
 	ErrTryAgain = verbs.ErrTryAgain
 	// ErrProtocol says that the peer broke a protocol. See MalformedError.
 	ErrProtocol = verbs.ErrProtocol

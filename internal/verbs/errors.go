@@ -41,7 +41,8 @@ var (
 	ErrPeerGone = errors.New("RDMA peer is gone")
 
 	// ErrTryAgain says that a listener had no place for the connection, or took its answer
-	// back before the dialer had confirmed it. Nothing was delivered: dial again.
+	// back before the dialer had confirmed it, or that the dial had no turn behind others of
+	// this process. Nothing was delivered: dial again.
 	ErrTryAgain = errors.New("the listener has no place for the connection now")
 
 	// ErrProtocol says that the peer broke the protocol of the device or of the

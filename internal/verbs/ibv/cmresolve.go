@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -130,11 +131,22 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	handle := id.useLocked()
 	abandoned := make(chan struct{})
 	id.abandoned = abandoned
-	id.timer = time.AfterFunc(timeout, func() { id.noRoute(handle, routeTimedOut(timeout), true) })
+	var begun atomic.Bool
+	begun.Store(id.ch.routes.takeNow())
+	id.timer = time.AfterFunc(timeout, func() {
+		why := routeTimedOut(timeout)
+		if !begun.Load() {
+			why = noTurnError{timeout}
+		}
+		id.noRoute(handle, why, true)
+	})
 	go func() {
 		defer func() { _ = id.unuse() }()
-		if !id.ch.routes.takeUnless(abandoned) {
-			return
+		if !begun.Load() {
+			if !id.ch.routes.takeUnless(abandoned) {
+				return
+			}
+			begun.Store(true)
 		}
 		r, errno := id.ch.verbs.callErrno(id.ch.lib.resolveRoute, handle, milliseconds(timeout))
 		id.ch.routes.give()
@@ -143,6 +155,18 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		}
 	}()
 	return nil
+}
+
+// A noTurnError is that of a ResolveRoute whose time went by behind those of others, as in a
+// crowd on a busy machine: another one may have its turn.
+type noTurnError struct{ after time.Duration }
+
+func (e noTurnError) Error() string {
+	return fmt.Sprintf("the routes of other connections took longer than %v", e.after)
+}
+
+func (noTurnError) Is(target error) bool {
+	return target == verbs.ErrTryAgain || target == syscall.ETIMEDOUT
 }
 
 func routeTimedOut(timeout time.Duration) error {

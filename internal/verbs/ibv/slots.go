@@ -31,6 +31,16 @@ func (s slots) take() {
 	}
 }
 
+// takeNow takes a slot if one is free, and says whether.
+func (s slots) takeNow() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return s == nil
+	}
+}
+
 // takeUnless waits for a slot and says whether it got one before done was closed.
 func (s slots) takeUnless(done <-chan struct{}) bool {
 	select {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,6 +158,7 @@ func TestResolveRouteTimeout(t *testing.T) {
 	ev := <-told
 	require.Equal(t, verbs.CMRouteError, ev.Type)
 	require.ErrorContains(t, ev.Err, "not resolved within 20ms")
+	require.NotErrorIs(t, ev.Err, verbs.ErrTryAgain)
 	require.NoError(t, id.Close())
 	id.mu.Lock()
 	assert.NotZero(t, id.doomed, "the library still uses it")
@@ -168,6 +170,23 @@ func TestResolveRouteTimeout(t *testing.T) {
 		return id.doomed == 0 && id.users == 0
 	}, 30*time.Second, time.Millisecond)
 	require.Empty(t, told)
+}
+
+// Who has had no turn by then, as others took all the time, may try again.
+func TestResolveRouteWithoutATurn(t *testing.T) {
+	id, told, _ := blockedRoute(t)
+	for range routeSlots {
+		id.ch.routes.take()
+	}
+	require.NoError(t, id.ResolveRoute(20*time.Millisecond))
+	ev := <-told
+	require.Equal(t, verbs.CMRouteError, ev.Type)
+	require.ErrorIs(t, ev.Err, verbs.ErrTryAgain)
+	require.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
+	require.NoError(t, id.Close())
+	for range routeSlots {
+		id.ch.routes.give()
+	}
 }
 
 // Close does not wait for the library, and neither does anybody else whose turn has not
