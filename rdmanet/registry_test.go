@@ -232,7 +232,7 @@ func TestReadStatsMonotonic(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(time.Millisecond): // leaves the processors to the connections
 				}
 			}
 		})
