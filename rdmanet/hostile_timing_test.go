@@ -17,4 +17,6 @@ func TestTimingHostileNoReceives(t *testing.T) { holdPromises(t, TestHostileNoRe
 func TestTimingHostileByteAMinute(t *testing.T) {
 	holdPromises(t, TestHostileByteAMinute)
 }
-func TestTimingHostileTCP(t *testing.T) { holdPromises(t, TestHostileTCP) }
+func TestTimingStrangersSilent(t *testing.T)  { holdPromises(t, TestStrangersSilent) }
+func TestTimingStrangersAtClose(t *testing.T) { holdPromises(t, TestStrangersAtClose) }
+func TestTimingHostileTCP(t *testing.T)       { holdPromises(t, TestHostileTCP) }

@@ -52,6 +52,7 @@ func wildListener(t *testing.T, lc ListenConfig) *Listener {
 func (c *captor) requireServed(l *Listener) time.Duration {
 	c.t.Helper()
 	began := time.Now()
+	require.NoError(c.t, l.SetDeadline(time.Now().Add(lasting)))
 	d := Dialer{Device: "soft0", Timeout: lasting}
 	client, err := d.dial(context.Background(), "rdma", c.at.String())
 	require.NoError(c.t, err)
@@ -186,6 +187,10 @@ func TestHalfOpenTenThousand(t *testing.T) {
 		"ask and do not confirm": {func(t *testing.T, l *Listener, r *recording, i int) *net.UnixConn {
 			r = r.at(10_000 + i)
 			s, err := net.DialUnix("unixpacket", r.name, wildSocket(l))
+			for i < 500 && errors.Is(err, syscall.EAGAIN) { // more than there are places come in
+				time.Sleep(time.Millisecond)
+				s, err = net.DialUnix("unixpacket", r.name, wildSocket(l))
+			}
 			// It is too much for the kernel already, or another process has the port.
 			if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EADDRINUSE) {
 				return nil
@@ -219,17 +224,22 @@ func TestHalfOpenTenThousand(t *testing.T) {
 				}
 				drop(c.held)
 				if i%2500 == 2499 {
-					now, s := takeFootprint(), l.Stats()
+					var now footprint
+					var s ListenerStats
+					// Those who gave way may have yet to be torn down.
+					require.Eventually(t, func() bool {
+						now, s = takeFootprint(), l.Stats()
+						return s.HalfOpen <= 1024 &&
+							now.files-before.files <= len(theirs)+8*c.most &&
+							now.heap-before.heap <= 64<<20 &&
+							now.rings-before.rings <= c.rings
+					}, patience, 10*time.Millisecond, "%d held, %+v before", len(theirs), before)
 					took := cap.requireServed(l)
 					t.Logf("after %d: %d descriptors, %d KiB of heap, %d KiB of rings, %+v; an honest one served after %v, alone %v", i+1,
 						now.files-before.files-len(theirs), (now.heap-before.heap)>>10, (now.rings-before.rings)>>10, s, took, alone)
-					require.LessOrEqual(t, s.HalfOpen, 1024)
-					require.LessOrEqual(t, now.files-before.files, len(theirs)+8*c.most)
-					require.LessOrEqual(t, now.heap-before.heap, int64(64<<20))
-					require.LessOrEqual(t, now.rings-before.rings, c.rings)
 				}
 			}
-			require.Positive(t, l.Stats().Evicted)
+			require.Eventually(t, func() bool { return l.Stats().Evicted > 0 }, patience, time.Millisecond)
 		})
 	}
 }
