@@ -21,9 +21,10 @@ type devContext struct {
 	cm     *cmChannel // of a shared context only
 	limits limits
 	async  *asyncEvents
-	begin  slots // of calls that make or change objects
-	ready  slots // of calls that take QPs of connections to RTS
-	end    slots // of calls that destroy objects
+	begin  slots   // of calls that make or change objects
+	ready  slots   // of calls that take QPs of connections to RTS
+	end    slots   // of calls that destroy objects
+	plugCQ uintptr // of soft-iWARP; see plug
 
 	retired  sync.Once
 	plainQPs atomic.Bool   // the provider has refused the extended verbs
@@ -50,7 +51,13 @@ func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*d
 	if c.limits, err = c.queryLimits(); err != nil {
 		return nil, err
 	}
+	if c.limits.attr.VendorID == softIWARPVendor {
+		if err := c.plug(); err != nil {
+			return nil, err
+		}
+	}
 	if c.async, err = startAsync(c); err != nil {
+		c.unplug()
 		return nil, err
 	}
 	return c, nil
@@ -178,6 +185,7 @@ func (c *devContext) Close() error {
 	c.closed = true
 	c.mu.Unlock()
 	c.async.stop()
+	c.unplug()
 	return returned("ibv_close_device", callInt(c.lib.closeDevice, c.handle))
 }
 

@@ -37,6 +37,12 @@ func TestErrno(t *testing.T) {
 	assert.EqualError(t, failed("ibv_x", 0), "ibv_x failed without saying why")
 }
 
+func TestPostError(t *testing.T) {
+	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", int32(syscall.ENOMEM)))
+	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", -int32(syscall.ENOMEM)))
+	assert.ErrorIs(t, postError("ibv_post_send", -int32(syscall.EINVAL)), verbs.ErrInvalid)
+}
+
 // ENOMEM names the limit and how to raise it, unless there is none.
 func TestMemlockHint(t *testing.T) {
 	var was unix.Rlimit

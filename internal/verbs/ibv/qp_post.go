@@ -63,18 +63,25 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 func (q *qp) flushSends() (int, error) {
 	*q.sendBad = 0
 	r, _, _ := purego.SyscallN(q.postSend, q.sendArgs[:]...)
-	if int32(r) == 0 {
+	if int32(r) == 0 && (*q.sendBad == 0 || q.ctx.dev.transport != verbs.TransportIWARP) {
 		return q.sends.n, nil
 	}
 	taken := 0
 	if *q.sendBad != 0 {
 		taken = q.sends.index(*q.sendBad)
 	}
+	if int32(r) == 0 {
+		// siw's library forgets that the queue was full once it has told the kernel of the
+		// requests before.
+		return taken, verbs.ErrQueueFull
+	}
 	return taken, postError("ibv_post_send", int32(r))
 }
 
+// postError is what a post that failed has returned: an errno, of some drivers (siw) a
+// negative one.
 func postError(fn string, r int32) error {
-	if syscall.Errno(r) == syscall.ENOMEM {
+	if r == int32(syscall.ENOMEM) || r == -int32(syscall.ENOMEM) {
 		return verbs.ErrQueueFull
 	}
 	return returned(fn, r)
