@@ -327,7 +327,10 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 		// ctx ends the wait, with its own error; this comes after it.
 		timeout = max(time.Until(at), 0) + time.Second
 	}
-	param := cm.ConnParam{PrivateData: private, RetryCount: s.path.retries, RNRRetryCount: rnrRetryCount}
+	param := cm.ConnParam{
+		PrivateData: private, RetryCount: s.path.retries, RNRRetryCount: rnrRetryCount,
+		ResponderResources: ep.maxReads(), InitiatorDepth: ep.maxReads(),
+	}
 	if err := ep.id.Connect(&param, timeout); err != nil {
 		return nil, err
 	}
@@ -347,6 +350,9 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	}
 	c, err := newConn(ep, network, ep.id.LocalAddr(), ep.id.RemoteAddr(), s, peer)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.speakFirst(); err != nil {
 		return nil, err
 	}
 	live.add(c, false)

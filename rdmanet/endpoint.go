@@ -66,7 +66,8 @@ type endpoint struct {
 	writeImm    bool   // doorbells ride on the WRITE; otherwise a SEND follows it
 	checksum    bool   // what is sent are frames with checksums
 
-	sends *sendDoorbells // only without writeImm
+	sends   *sendDoorbells // only without writeImm
+	confirm *confirmation  // only on iWARP
 
 	peerAddr uint64
 	peerRKey uint32
@@ -91,6 +92,7 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
+	e.confirm = newConfirmation(ctx.Device().Transport(), &attr)
 	e.onDemand = e.synchronous && attr.Caps&verbs.CapODP != 0
 	if !e.sameHost {
 		e.firstRing, e.maxRing = s.net.first, s.net.most
@@ -119,6 +121,9 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 	}
 	if e.mr, err = e.registerRing(registered); err != nil {
 		return nil, err
+	}
+	if e.confirm != nil {
+		e.confirm.mr = e.mr
 	}
 	if e.channel, err = ctx.CreateCompChannel(); err != nil {
 		return nil, err
@@ -160,6 +165,9 @@ func (e *endpoint) operations() verbs.SendOps {
 	if e.writeImm {
 		return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm)
 	}
+	if e.confirm != nil {
+		return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend, verbs.WRRDMARead)
+	}
 	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
 }
 
@@ -185,6 +193,9 @@ func (e *endpoint) meet(s sizes, peer cm.Handshake) (err error) {
 		return err
 	}
 	e.peerAddr, e.peerRKey = peer.Addr, peer.RKey
+	if e.confirm != nil {
+		e.confirm.peerAddr, e.confirm.peerRKey = peer.Addr, peer.RKey
+	}
 	e.rekeys = peer.Features&cm.FeatureRekey != 0
 	return nil
 }
@@ -241,7 +252,11 @@ func (e *endpoint) destroyVerbs(blocks *sendBlocks) error {
 	if e.channel != nil {
 		errs = append(errs, e.channel.Close())
 	}
-	for _, mr := range []verbs.MR{e.grown, e.mr} {
+	mrs := []verbs.MR{e.grown, e.mr}
+	if e.confirm != nil && e.confirm.mr != e.mr {
+		mrs = append(mrs, e.confirm.mr)
+	}
+	for _, mr := range mrs {
 		if mr != nil {
 			errs = append(errs, mr.Close())
 		}

@@ -39,9 +39,14 @@ func (c *Conn) grow(size uint32) {
 	c.rxStats.grown++
 }
 
-// registerRing registers the credit block and a ring of size bytes.
+// registerRing registers the credit block and a ring of size bytes. What the peer may read
+// there, it has written.
 func (e *endpoint) registerRing(size uint32) (verbs.MR, error) {
-	return e.pd.RegMR(e.memory.Bytes()[:ring.DataOffset+int(size)], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if e.confirm != nil {
+		access |= verbs.AccessRemoteRead
+	}
+	return e.pd.RegMR(e.memory.Bytes()[:ring.DataOffset+int(size)], access)
 }
 
 // enlarge makes ready for a receive ring of size bytes.
@@ -97,6 +102,9 @@ func (e *endpoint) changeOver() {
 	}
 	former := e.mr
 	e.mr, e.grown = e.grown, nil
+	if e.confirm != nil && former == e.confirm.mr {
+		return // the peer reads there
+	}
 	if e.retiring == nil {
 		e.retiring = new(sync.WaitGroup)
 	}

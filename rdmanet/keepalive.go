@@ -223,24 +223,31 @@ func (c *Conn) heard() (uint64, error) {
 	return c.sq.completed, nil
 }
 
-// ask sends a WRITE of no bytes, which takes neither room nor a receive of the
-// peer's. A queue without room for it holds requests that ask as well.
+// ask sends a WRITE of no bytes or, on iWARP, a READ, which takes neither room nor a receive
+// of the peer's. A queue without room for it holds requests that ask as well.
 func (c *Conn) ask() {
 	c.tx.Lock()
 	defer c.tx.Unlock()
 	if c.has(flagGone) || c.sq.room() <= sendQueueReserve {
 		return
 	}
+	if err := c.postHeartbeat(); err != nil {
+		c.postFailed(err)
+		return
+	}
+	c.txStats.keepAlives++
+}
+
+func (c *Conn) postHeartbeat() error {
+	if c.sq.confirm != nil {
+		return c.sq.ask()
+	}
 	wrs := c.wr[:]
 	wrs[0] = verbs.SendWR{
 		Opcode:     verbs.WRRDMAWrite,
 		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
 	}
-	if err := c.sq.post(wrs, true); err != nil {
-		c.postFailed(err)
-		return
-	}
-	c.txStats.keepAlives++
+	return c.sq.post(wrs, true)
 }
 
 // giveUp fails a connection whose requests fail or whose peer has left, unless the
@@ -284,8 +291,7 @@ func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 // negative ones change nothing. Unlike TCP's the times need not be whole seconds.
 //
 // A connection that was given work notices a dead peer by that, too; see the
-// timeouts in docs/ARCHITECTURE.md. On iWARP the heartbeat is complete when TCP has
-// taken it, and it is the device's TCP that gives up.
+// timeouts in docs/ARCHITECTURE.md.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
 		return mergeKeepAlive(old, config)

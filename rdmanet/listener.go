@@ -429,13 +429,20 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 	}
 	h.confirmed = id.Confirmed
 	l.handshakes.begin(h, patience, evict)
-	if err := ep.id.Accept(&cm.ConnParam{PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount}); err != nil {
+	param := cm.ConnParam{
+		PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount,
+		ResponderResources: ep.maxReads(), InitiatorDepth: ep.maxReads(),
+	}
+	if err := ep.id.Accept(&param); err != nil {
 		return nil, err
 	}
 	stop := c.awaitFirstData(func() { _ = id.Notify() }) // who is connected by now needs it not
 	err = l.confirmed(ctx, id, events)
 	stop()
 	if err != nil {
+		return nil, err
+	}
+	if err := c.hearFirst(ctx, l.handshakeTimeout); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -25,6 +25,7 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 	if c.send, err = ring.NewSender(peer.Size, peer.MaxSize, peer.Depth); err != nil {
 		return nil, err
 	}
+	c.sq.confirm = e.confirm
 	if e.checksum {
 		c.sums = new(checksums)
 	}

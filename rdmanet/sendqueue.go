@@ -9,14 +9,19 @@ import (
 // completed. It signals often enough that a full queue always holds a signalled
 // request. Not safe for concurrent use: the Conn's tx lock guards it.
 type sendQueue struct {
-	qp  verbs.QP
-	cq  verbs.CQ
-	cap uint64
+	qp    verbs.QP
+	cq    verbs.CQ
+	cap   uint32
+	every uint32 // at least every so many requests one is signalled
 
 	posted    uint64 // requests posted
 	completed uint64 // requests known to be complete
 	signaled  uint64 // posted count up to which a signalled request follows
-	every     uint64 // at least every so many requests one is signalled
+
+	// confirm makes a request that the peer's device answers, behind all before it: nil where
+	// every completion is such an answer. It is posted after each request that is to be
+	// signalled, and is signalled in its place.
+	confirm *confirmation
 }
 
 // sendQueueReserve is the room kept for control messages: a doorbell and, where
@@ -24,16 +29,22 @@ type sendQueue struct {
 const sendQueueReserve = 4
 
 func newSendQueue(qp verbs.QP, cq verbs.CQ, capacity int) sendQueue {
-	return sendQueue{qp: qp, cq: cq, cap: uint64(capacity), every: max(uint64(capacity)/4, 1)}
+	return sendQueue{qp: qp, cq: cq, cap: uint32(capacity), every: max(uint32(capacity)/4, 1)}
 }
 
 // room is the number of requests that may be posted now.
-func (q *sendQueue) room() int { return int(q.cap - (q.posted - q.completed)) }
+func (q *sendQueue) room() int {
+	room := int(q.cap) - int(q.posted-q.completed)
+	if q.confirm != nil {
+		room-- // there is always a place for one
+	}
+	return room
+}
 
 // reserveRoom makes sure that n requests may be posted, reaping completions if
 // the queue is more than half full.
 func (q *sendQueue) reserveRoom(n int) (bool, error) {
-	if q.posted-q.completed > q.cap/2 {
+	if q.posted-q.completed > uint64(q.cap/2) {
 		if err := q.reap(); err != nil {
 			return false, err
 		}
@@ -44,13 +55,32 @@ func (q *sendQueue) reserveRoom(n int) (bool, error) {
 // post posts wrs, of which the last is signalled if it is due or signal says so.
 // The caller has made sure of the room.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
+	signal = signal || q.posted+uint64(len(wrs))-q.signaled >= uint64(q.every)
+	if q.confirm == nil || !signal {
+		return q.postAll(wrs, signal)
+	}
+	if err := q.postAll(wrs, false); err != nil {
+		return err
+	}
+	return q.ask()
+}
+
+// ask posts the request that the peer's device answers, signalled.
+func (q *sendQueue) ask() error {
+	r := takeRequests()
+	defer r.giveBack()
+	return q.postAll(q.confirm.request(r), true)
+}
+
+// postAll posts wrs, of which the last is signalled if signal says so.
+func (q *sendQueue) postAll(wrs []verbs.SendWR, signal bool) error {
 	q.posted += uint64(len(wrs))
 	for i := range wrs[:len(wrs)-1] {
 		wrs[i].Flags &^= verbs.SendSignaled
 	}
 	last := &wrs[len(wrs)-1]
 	last.WRID = q.posted
-	if signal || q.posted-q.signaled >= q.every {
+	if signal {
 		last.Flags |= verbs.SendSignaled
 		q.signaled = q.posted
 	} else {

@@ -63,25 +63,33 @@ func (p *paperQueue) Poll(wc []verbs.WC) (int, error) {
 // can if it holds a signalled request (invariant 5).
 func TestSendQueue(t *testing.T) {
 	for _, capacity := range []int{8, 13, 16, 128} {
-		r := rand.New(rand.NewPCG(1, uint64(capacity)))
-		dev := &paperQueue{t: t, capacity: capacity}
-		q := newSendQueue(dev, dev, capacity)
-		var wrs [3]verbs.SendWR
-		for range 20000 {
-			n := 1 + r.IntN(len(wrs))
-			ok, err := q.reserveRoom(n)
-			require.NoError(t, err)
-			if ok {
-				require.NoError(t, q.post(wrs[:n], r.IntN(50) == 0))
-				continue
-			}
-			signalled := len(dev.completed) > 0
-			for _, wr := range dev.queue {
-				signalled = signalled || wr.Flags&verbs.SendSignaled != 0
-			}
-			require.True(t, signalled, "a full queue without a signalled request is stuck for ever")
-			dev.execute(1 + r.IntN(capacity))
+		testSendQueue(t, capacity, nil)
+		testSendQueue(t, capacity, &confirmation{mr: new(simMR)})
+	}
+}
+
+func testSendQueue(t *testing.T, capacity int, confirm *confirmation) {
+	r := rand.New(rand.NewPCG(1, uint64(capacity)))
+	dev := &paperQueue{t: t, capacity: capacity}
+	q := newSendQueue(dev, dev, capacity)
+	q.confirm = confirm
+	var wrs [3]verbs.SendWR
+	for range 20000 {
+		n := 1 + r.IntN(len(wrs))
+		ok, err := q.reserveRoom(n)
+		require.NoError(t, err)
+		if ok {
+			require.NoError(t, q.post(wrs[:n], r.IntN(50) == 0))
+			continue
 		}
+		signalled := len(dev.completed) > 0
+		for _, wr := range dev.queue {
+			isSignalled := wr.Flags&verbs.SendSignaled != 0
+			signalled = signalled || isSignalled
+			require.Equal(t, isSignalled && confirm != nil, wr.Opcode == verbs.WRRDMARead, "READs alone are signalled")
+		}
+		require.True(t, signalled, "a full queue without a signalled request is stuck for ever")
+		dev.execute(1 + r.IntN(capacity))
 	}
 }
 

@@ -39,7 +39,7 @@ func TestReadOwesCredit(t *testing.T) {
 			client.ep.sendCQ = &tellingCQ{cq, armed}
 			client.tx.Lock()
 			client.sq.cq = silentCQ{cq}
-			client.sq.posted = client.sq.completed + client.sq.cap
+			client.sq.posted = client.sq.completed + uint64(client.sq.cap)
 			client.tx.Unlock()
 			if what == "FIN" {
 				require.NoError(t, client.CloseWrite())
@@ -106,7 +106,7 @@ func TestWriteHearsFailure(t *testing.T) {
 	client.ep.sendCQ = cq
 	client.tx.Lock()
 	client.sq.cq = cq
-	client.sq.posted = client.sq.completed + client.sq.cap
+	client.sq.posted = client.sq.completed + uint64(client.sq.cap)
 	client.tx.Unlock()
 	within(t, patience, "Write", func() {
 		_, err := client.Write([]byte("x"))

@@ -71,6 +71,12 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	// The events of the exchange may come before rdma_connect returns.
 	id.state = cmConnecting
 	if err := id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle); err != nil {
+		if ev, ok := id.failedAtOnce(err); ok {
+			id.state = cmFailed
+			id.events.Push(ev)
+			go id.events.Deliver() // the sink may need what the caller holds
+			return nil
+		}
 		id.state = cmRouteResolved
 		return err
 	}

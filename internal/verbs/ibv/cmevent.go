@@ -181,15 +181,10 @@ const (
 // rejectReason is the status of a REJECTED event: IBA's reason, or an errno where
 // the transport has none (iWARP).
 func rejectReason(status int32) verbs.RejectReason {
-	switch {
-	case status >= 0:
+	if status >= 0 {
 		return verbs.RejectReason(status)
-	case syscall.Errno(-status) == syscall.ECONNREFUSED:
-		return verbs.RejectConsumer
-	case syscall.Errno(-status) == syscall.ETIMEDOUT:
-		return verbs.RejectTimeout
 	}
-	return verbs.RejectNone
+	return iwarpReason(syscall.Errno(-status))
 }
 
 // cause is why the event reports a failure, nil if it reports none.

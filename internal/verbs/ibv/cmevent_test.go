@@ -20,6 +20,7 @@ func TestRejectReason(t *testing.T) {
 		4:                            verbs.RejectTimeout,
 		33:                           33,
 		-int32(syscall.ECONNREFUSED): verbs.RejectConsumer, // iWARP
+		-int32(syscall.ECONNRESET):   verbs.RejectConsumer,
 		-int32(syscall.ETIMEDOUT):    verbs.RejectTimeout,
 		-int32(syscall.EPROTO):       verbs.RejectNone,
 	} {

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -36,6 +37,20 @@ func TestMain(m *testing.M) {
 
 // testDevice names the device to test; without it the first one is.
 const testDevice = "RDMANET_DEVICE"
+
+// testAddress is an address of the device with a port, where it is not in the GID table.
+const testAddress = "RDMANET_TEST_ADDR"
+
+// testAddr is the address of testAddress, the zero value if it is not set.
+func testAddr(t testing.TB) netip.Addr {
+	at := os.Getenv(testAddress)
+	if at == "" {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddrPort(at)
+	require.NoError(t, err, testAddress)
+	return a.Addr()
+}
 
 // needDevice returns the device to test.
 func needDevice(t testing.TB) *device {
@@ -72,6 +87,7 @@ func TestConformance(t *testing.T) {
 			return cmd
 		},
 		Slow:       slow(),
+		Addr:       testAddr(t),
 		Deviations: deviations(d),
 	})
 }
@@ -90,5 +106,16 @@ func deviations(d *device) verbstest.Deviation {
 		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush |
 			verbstest.DeviatesSQE | verbstest.DeviatesWindows | verbstest.DeviatesOwnQKey
 	}
+	if d.transport == verbs.TransportIWARP {
+		known |= verbstest.DeviatesOnlyCM | verbstest.DeviatesNoRNR
+	}
 	return known
+}
+
+// byCM is how QPs of the device are connected; nil: by hand.
+func byCM(t testing.TB) *verbstest.ByCM {
+	if d := needDevice(t); deviations(d)&verbstest.DeviatesOnlyCM != 0 {
+		return &verbstest.ByCM{Driver: driver{}, Device: d.name, Addr: testAddr(t)}
+	}
+	return nil
 }

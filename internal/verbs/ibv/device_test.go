@@ -150,7 +150,7 @@ func TestManyEvents(t *testing.T) {
 	ch, err := ctx.CreateCompChannel()
 	require.NoError(t, err)
 	closeLater(t, ch)
-	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{B: verbstest.EndConfig{Channel: ch}})
+	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
 	var wc [1]verbs.WC
 	require.NoError(t, ch.SetReadDeadline(time.Now().Add(30*time.Second)))
 	for range 2*ackBatch + 7 {
@@ -173,7 +173,7 @@ func TestEventsAreConsumed(t *testing.T) {
 	ch, err := ctx.CreateCompChannel()
 	require.NoError(t, err)
 	closeLater(t, ch)
-	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{B: verbstest.EndConfig{Channel: ch}})
+	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
 	for range maxLeft - 1 {
 		require.NoError(t, p.B.RecvCQ.ReqNotify(false))
 		p.B.PostRecv(verbs.RecvWR{})
@@ -211,7 +211,7 @@ func TestConsumerKicksTheOther(t *testing.T) {
 	require.NoError(t, ch.wr.close())
 	require.NoError(t, ch.wr.init(ch, &ch.rd, deaf))
 
-	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{B: verbstest.EndConfig{Channel: ch}})
+	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
 	p.B.PostRecv(verbs.RecvWR{})
 	limit := time.Now().Add(20 * time.Second)
 	require.NoError(t, ch.SetReadDeadline(limit))

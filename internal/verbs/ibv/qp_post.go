@@ -23,7 +23,7 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 		return 0, verbs.ErrClosed
 	}
 	// Some devices queue what they then refuse because of the state.
-	if st := q.known(); st < verbs.QPRTS {
+	if st := q.known(); st < verbs.QPRTS && !q.connectedByNumber() {
 		return 0, fmt.Errorf("%w: PostSend to a QP in %v", verbs.ErrState, st)
 	}
 	l := &q.sends

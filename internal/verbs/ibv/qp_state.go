@@ -28,6 +28,22 @@ func (q *qp) established() {
 	}
 }
 
+// connectedByNumber asks the device whether it has connected an iWARP QP that was made on
+// no id. sendMu is held.
+func (q *qp) connectedByNumber() bool {
+	if q.ctx.dev.transport != verbs.TransportIWARP || q.id != nil {
+		return false
+	}
+	var a cQPAttr
+	var in cQPInitAttr
+	if callInt(q.ctx.lib.queryQP, q.handle, uintptr(unsafe.Pointer(&a)), uintptr(verbs.QPMaskState), uintptr(unsafe.Pointer(&in))) != 0 ||
+		verbs.QPState(a.qpState) < verbs.QPRTS {
+		return false
+	}
+	q.established()
+	return true
+}
+
 // State asks the device, which may have moved the QP to ERR by itself.
 func (q *qp) State() verbs.QPState {
 	q.ctl.Lock()

@@ -128,7 +128,32 @@ func (e *env) pair(cfg PairConfig) *Pair {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = e.cfg.Timeout
 	}
+	cfg.ByCM = e.byCM()
 	return NewPair(e.t, e.ctx, cfg)
+}
+
+// byCM is how QPs are connected; nil: by hand.
+func (e *env) byCM() *ByCM {
+	if !e.cfg.has(DeviatesOnlyCM) {
+		return nil
+	}
+	return &ByCM{Driver: e.cfg.Driver, Device: e.cfg.Device, Addr: e.cmAddr()}
+}
+
+// byHand leaves a test out that connects QPs by hand.
+func (e *env) byHand() {
+	e.t.Helper()
+	if e.cfg.has(DeviatesOnlyCM) {
+		e.t.Skip("only the connection manager connects QPs of this device")
+	}
+}
+
+// byHandFrom is byHand for a test of a state that is reached by hand alone.
+func (e *env) byHandFrom(state verbs.QPState) {
+	e.t.Helper()
+	if state == verbs.QPRTR || state == verbs.QPRTS || state == verbs.QPSQD {
+		e.byHand()
+	}
 }
 
 // end makes one QP in RESET with all it needs.

@@ -12,21 +12,24 @@ type PairConfig struct {
 	A, B EndConfig
 	// Timeout bounds the waits of the Ends; 0 is thirty seconds.
 	Timeout time.Duration
+	// ByCM connects by the connection manager instead of by hand; nil does not.
+	ByCM *ByCM
 }
 
 // A Pair is two QPs of one process, connected to each other in RTS.
 type Pair struct {
 	A, B *End
+	byCM *ByCM
 }
 
-// NewPair makes a Pair by the manual bring-up. Everything is destroyed when the
+// NewPair makes a Pair by the manual bring-up, if cfg says nothing else. Everything is destroyed when the
 // test ends.
 func NewPair(t testing.TB, ctx verbs.Context, cfg PairConfig) *Pair {
 	t.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	p := &Pair{A: newEnd(t, ctx, cfg.A, cfg.Timeout), B: newEnd(t, ctx, cfg.B, cfg.Timeout)}
+	p := &Pair{A: newEnd(t, ctx, cfg.A, cfg.Timeout), B: newEnd(t, ctx, cfg.B, cfg.Timeout), byCM: cfg.ByCM}
 	p.B.PSN = 0xfffff0 // wraps at 24 bits soon
 	p.Connect()
 	return p
@@ -35,6 +38,10 @@ func NewPair(t testing.TB, ctx verbs.Context, cfg PairConfig) *Pair {
 // Connect brings both QPs from RESET to RTS.
 func (p *Pair) Connect() {
 	p.A.t.Helper()
+	if p.byCM != nil {
+		p.byCM.connect(p.A, p.B)
+		return
+	}
 	p.A.Connect(p.B.Address())
 	p.B.Connect(p.A.Address())
 }

@@ -25,6 +25,7 @@ type peerHello struct {
 	Addr    uint64
 	RKey    uint32
 	Dial    string // to the peer: connect by the CM to this address instead
+	Number  bool   // with the QP of Address
 }
 
 // A Peer is what a peer process needs to play its part.
@@ -96,7 +97,10 @@ func (c Peer) Serve(in io.Reader, out io.Writer) error {
 		return err
 	}
 	if hello.Dial != "" {
-		p, err = c.dial(hello.Dial)
+		if !hello.Number {
+			p.qp = nil
+		}
+		p, err = c.dial(hello.Dial, p)
 	} else {
 		err = BringUp(p.qp, p.at, p.address(), hello.Address, DefaultConnAttr())
 		if err == nil && p.qp.Type() == verbs.QPTypeUD {
@@ -168,8 +172,9 @@ func newPeer(ctx verbs.Context) (*peer, error) {
 	return p, err
 }
 
-// dial connects to the suite's listener.
-func (c Peer) dial(addr string) (*peer, error) {
+// dial connects to the suite's listener, with the QP that p has or, if it has none, one of
+// the id.
+func (c Peer) dial(addr string, p *peer) (*peer, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return nil, err
@@ -194,7 +199,9 @@ func (c Peer) dial(addr string) (*peer, error) {
 	if err := await(verbs.CMRouteResolved, id.ResolveRoute(defaultTimeout)); err != nil {
 		return nil, err
 	}
-	p := &peer{}
+	if p.qp != nil {
+		return p, await(verbs.CMEstablished, id.Connect(numbered(p.qp), defaultTimeout))
+	}
 	if err := p.make(id.Verbs(), id.CreateQP); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 func testPostState(t *testing.T, s *suite) {
 	for _, state := range qpStates {
 		s.run(t, fmt.Sprintf("Send-%v", state), func(e *env) {
+			e.byHandFrom(state)
 			b := e.end(EndConfig{})
 			b.Init()
 			a := e.end(EndConfig{})
@@ -32,6 +33,7 @@ func testPostState(t *testing.T, s *suite) {
 			}
 		})
 		s.run(t, fmt.Sprintf("Recv-%v", state), func(e *env) {
+			e.byHandFrom(state)
 			b := e.end(EndConfig{})
 			b.Init()
 			a := e.end(EndConfig{})
@@ -53,6 +55,7 @@ func testPostState(t *testing.T, s *suite) {
 
 	s.run(t, "ReceiveInRTR", func(e *env) {
 		// A QP in RTR takes messages; it need not be able to send.
+		e.byHand()
 		a, b := e.end(EndConfig{}), e.end(EndConfig{})
 		b.Init()
 		b.Recv(1, 0, 64)
@@ -68,6 +71,7 @@ func testPostState(t *testing.T, s *suite) {
 
 	s.run(t, "SendBeforePeerIsUp", func(e *env) {
 		// The transport's retries bridge the time until the peer is in RTR.
+		e.byHand()
 		a, b := e.end(EndConfig{}), e.end(EndConfig{})
 		a.Connect(b.Address())
 		fill(a.Mem[:64], 3)

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"os/exec"
 	"time"
@@ -23,11 +24,20 @@ type remotePeer struct {
 	e     *env
 }
 
-// startPeer starts a peer process and connects an End to it by hand.
+// startPeer starts a peer process and connects an End to it by hand, where that can be done.
 func (e *env) startPeer(cfg EndConfig) *remotePeer {
 	e.t.Helper()
 	r := e.startProcess(cfg.Type)
 	r.End = e.end(cfg)
+	if by := e.byCM(); by != nil {
+		l := by.newID(e.t)
+		require.NoError(e.t, l.BindAddr(netip.AddrPortFrom(by.Addr, 0)))
+		require.NoError(e.t, l.Listen(1))
+		require.NoError(e.t, r.enc.Encode(peerHello{Dial: l.LocalAddr().String(), Number: true}))
+		by.accept(l, r.End)
+		r.report()
+		return r
+	}
 	require.NoError(e.t, r.enc.Encode(peerHello{Address: r.Address(), Addr: r.MR.Addr(), RKey: r.MR.RKey()}))
 	r.Connect(r.hello.Address)
 	r.report()

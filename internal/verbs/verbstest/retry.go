@@ -30,6 +30,7 @@ func testRetry(t *testing.T, s *suite) {
 	}
 
 	s.run(t, "NoSuchQP", func(e *env) {
+		e.byHand()
 		gone := e.end(EndConfig{MemSize: 4096})
 		address := gone.Address()
 		require.NoError(e.t, gone.QP.Close())
@@ -39,6 +40,7 @@ func testRetry(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "PeerInReset", func(e *env) {
+		e.byHand()
 		b := e.end(EndConfig{MemSize: 4096})
 		a := e.end(EndConfig{Conn: &short})
 		a.Connect(b.Address())
@@ -46,6 +48,7 @@ func testRetry(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "PeerNeverConnects", func(e *env) {
+		e.byHand()
 		b := e.end(EndConfig{MemSize: 4096})
 		b.Init()
 		a := e.end(EndConfig{Conn: &short})
@@ -54,6 +57,7 @@ func testRetry(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "PeerBelongsToAnother", func(e *env) {
+		e.byHand()
 		// B is connected to C. A names B as its peer and gets nothing out of it.
 		p := e.pair(PairConfig{})
 		a := e.end(EndConfig{Conn: &short})

@@ -1,0 +1,71 @@
+package rdmanet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// MPA, by which iWARP begins a connection on TCP, has the active end send first: what the
+// passive end sends before may be taken for a part of its answer, and ends the connection
+// (RFC 5044, section 7.1; siw does so). Programs need not know: the dialing end rings once as
+// soon as it is connected, and the listening end gives the connection to nobody before it has
+// heard something. docs/PROTOCOL.md, section 13.
+
+// speakFirst is the dialing end's first word.
+func (c *Conn) speakFirst() error {
+	if c.ep.confirm == nil {
+		return nil
+	}
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	if !c.postControl(ring.KindKeepAlive, nil) {
+		return fmt.Errorf("%w: it left before a first message could be sent", ErrPeerGone)
+	}
+	return nil
+}
+
+// hearFirst waits for it. Nobody else uses the Conn yet.
+func (c *Conn) hearFirst(ctx context.Context, timeout time.Duration) error {
+	if c.ep.confirm == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.ep.setDeadline(dirRead, longPast)
+		close(expired)
+	})
+	defer func() {
+		if !stop() {
+			<-expired
+			c.ep.setDeadline(dirRead, time.Time{})
+		}
+	}()
+	for !c.heardFirst() {
+		err := c.ep.wait(dirRead, func() bool {
+			return c.heardFirst() || c.busy.Load() || c.ep.recvCQ.ReqNotify(false) != nil || c.heardFirst() || c.busy.Load()
+		})
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		}
+	}
+	if c.rxStats.doorbells == 0 {
+		return fmt.Errorf("%w: it left before its first message came", ErrPeerGone)
+	}
+	return nil
+}
+
+// heardFirst says that something has come, or that nothing will.
+func (c *Conn) heardFirst() bool {
+	c.rx.Lock()
+	defer c.rx.Unlock()
+	c.progress()
+	return c.rxStats.doorbells > 0 || c.has(flagFailed|flagGone)
+}
