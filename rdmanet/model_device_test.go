@@ -316,7 +316,8 @@ func (c simContext) Device() verbs.Device { return simName{} }
 
 type simName struct{ verbs.Device }
 
-func (simName) Name() string { return "model0" }
+func (simName) Name() string               { return "model0" }
+func (simName) Transport() verbs.Transport { return verbs.TransportUnknown }
 
 func (c simContext) QueryDevice() (verbs.DeviceAttr, error) {
 	attr := verbs.DeviceAttr{Caps: c.d.caps, MaxInlineData: maxInline}
