@@ -112,6 +112,8 @@ func deviations(d *device) verbstest.Deviation {
 	return known
 }
 
+func onIWARP(t testing.TB) bool { return needDevice(t).transport == verbs.TransportIWARP }
+
 // byCM is how QPs of the device are connected; nil: by hand.
 func byCM(t testing.TB) *verbstest.ByCM {
 	if d := needDevice(t); deviations(d)&verbstest.DeviatesOnlyCM != 0 {

@@ -59,7 +59,11 @@ func (q *qp) State() verbs.QPState {
 	if q.ctx.changes(q.ctx.lib.queryQP, q.handle, uintptr(unsafe.Pointer(&a)), uintptr(verbs.QPMaskState), uintptr(unsafe.Pointer(&in))) != 0 {
 		return verbs.QPErr // the device is gone
 	}
-	return verbs.QPState(a.qpState)
+	st := verbs.QPState(a.qpState)
+	if st > verbs.QPRTS && q.ctx.dev.transport == verbs.TransportIWARP {
+		return verbs.QPErr // its TERMINATE and CLOSING, from which there is no way back either
+	}
+	return st
 }
 
 // flush sees to it that a receive posted in ERR completes. soft-RoCE looks at its
