@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm model test-std test-softroce test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -29,6 +29,10 @@ test-std:
 test-softroce:
 	softroce/test
 	softroce/faults
+
+# The same kernel's soft-iWARP, which is built from Debian's source first.
+test-softiwarp:
+	softroce/test -d siw
 
 # gRPC, HTTP/2, TLS, WebSockets, SSH and the like over rdmanet, and PostgreSQL, Redis and
 # nginx with their load tools behind a pair of examples/proxy. A test whose server is
