@@ -53,11 +53,19 @@ func (id *cmID) onEvent(ev *cmEvent) {
 	}
 	id.mu.Lock()
 	if id.handle != 0 {
+		if ev.typ == verbs.CMDisconnected && was == cmAccepting && id.overIB() {
+			// Only who has a connection takes leave of it (IBA 12.9.7): the confirmation was
+			// lost, or the leave has overtaken it. What the peer has sent is there.
+			id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+		}
 		id.events.Push(out)
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
 }
+
+// overIB reports whether InfiniBand's connection management is at work. mu is held.
+func (id *cmID) overIB() bool { return id.ctx != nil && id.ctx.dev.transport == verbs.TransportIB }
 
 // onAnswer brings the connection up with the answer that the peer has given.
 func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent) {

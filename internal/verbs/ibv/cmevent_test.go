@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -87,6 +88,25 @@ func TestDisconnectedWhileConfirming(t *testing.T) {
 	assert.Equal(t, cmConnected, id.state)
 	assert.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told)
 	assert.Len(t, id.order.jobs, 1, "which tells of the end")
+}
+
+// A peer that has left was connected, although its confirmation has not come.
+func TestDisconnectedBeforeConfirmed(t *testing.T) {
+	lib, err := loadVerbs()
+	require.NoError(t, err)
+	for transport, want := range map[verbs.Transport][]verbs.CMEventType{
+		verbs.TransportIB:    {verbs.CMEstablished, verbs.CMDisconnected},
+		verbs.TransportIWARP: {verbs.CMDisconnected}, // whose kernel tells both
+	} {
+		var told []verbs.CMEventType
+		id := &cmID{
+			ch: newCMChannel(lib, &librdmacm{disconnect: libc(t, "isatty")}), handle: 1, state: cmAccepting,
+			ctx: &devContext{dev: &device{transport: transport}},
+		}
+		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+		assert.Equal(t, want, told, "%v", transport)
+	}
 }
 
 func TestMilliseconds(t *testing.T) {
