@@ -68,10 +68,8 @@ func TestHostileListenerAnswers(t *testing.T) {
 	eachDevice(t, func(t *testing.T, fl flavour) {
 		atOnce(t, rejections, func(r rejection) string { return "rejects with " + r.name }, func(t *testing.T, r rejection) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
-			done := fl.dialBehind(p.listen())
-			p.request()
-			require.NoError(t, p.id.Reject(r.private))
-			requireDialError(t, <-done, r.want)
+			d := p.answer(fl.dialBehind(p.listen()), func() { require.NoError(t, p.id.Reject(r.private)) })
+			requireDialError(t, d, r.want)
 		})
 		t.Run("lacks resources once", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
@@ -96,10 +94,8 @@ func TestHostileListenerAnswers(t *testing.T) {
 		})
 		t.Run("hangs up", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
-			done := fl.dialBehind(p.listen())
-			p.request()
-			require.NoError(t, p.id.Close())
-			requireDialError(t, <-done, syscall.ECONNREFUSED)
+			d := p.answer(fl.dialBehind(p.listen()), func() { require.NoError(t, p.id.Close()) })
+			requireDialError(t, d, syscall.ECONNREFUSED)
 		})
 		t.Run("never answers", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})

@@ -193,6 +193,32 @@ func (p *wirePeer) request() {
 	p.meet(ev)
 }
 
+// answer does the same with each dialer that comes until done tells what became of them:
+// who is hung up on, or refused by a listener that closes, dials again.
+func (p *wirePeer) answer(done <-chan dialled, with func()) dialled {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	result := make(chan dialled, 1)
+	go func() {
+		result <- <-done
+		cancel()
+	}()
+	for {
+		ev, err := p.ec.GetEvent(ctx)
+		if err != nil {
+			return <-result
+		}
+		require.Equal(p.t, cm.ConnectRequest, ev.Type)
+		if p.id != p.listener {
+			_ = p.id.Close() // with may have done so
+		}
+		p.id = ev.ID
+		p.meet(ev)
+		with()
+	}
+}
+
 // accept answers the dialer that request has found.
 func (p *wirePeer) accept() {
 	p.t.Helper()
