@@ -134,6 +134,9 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		own = *param
 	}
 	c, err := newParam(&own, verbs.MaxAcceptPrivateData)
+	if err == nil && id.takenBack {
+		err = fmt.Errorf("%v took its answer back before it was confirmed: %w: %w: %w", id.remote, verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
+	}
 	if err == nil {
 		err = id.expect("Accept", cmRequested, cmResponded)
 	}

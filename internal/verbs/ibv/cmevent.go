@@ -153,6 +153,7 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			return false
 		}
 		id.stopTimer()
+		id.takenBack = id.state == cmResponded
 		id.state = cmFailed
 		if ev.typ == verbs.CMRejected {
 			out.Reason = rejectReason(ev.status)

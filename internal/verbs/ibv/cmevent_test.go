@@ -109,6 +109,25 @@ func TestDisconnectedBeforeConfirmed(t *testing.T) {
 	}
 }
 
+// An answer that was taken back before it was confirmed has delivered nothing.
+func TestAcceptOfWhatWasTakenBack(t *testing.T) {
+	lib, err := loadVerbs()
+	require.NoError(t, err)
+	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable} {
+		for state, again := range map[cmState]bool{cmResponded: true, cmConnecting: false} {
+			id := &cmID{ch: newCMChannel(lib, &librdmacm{}), handle: 1, state: state}
+			id.events.Init(func(verbs.CMEvent) {})
+			id.onEvent(&cmEvent{typ: typ})
+			err := id.Accept(nil)
+			if again {
+				assert.ErrorIs(t, err, verbs.ErrTryAgain, "%v while %v", typ, state)
+			} else {
+				assert.ErrorIs(t, err, verbs.ErrState, "%v while %v", typ, state)
+			}
+		}
+	}
+}
+
 func TestMilliseconds(t *testing.T) {
 	assert.EqualValues(t, 1, milliseconds(0))
 	assert.EqualValues(t, 1, milliseconds(time.Microsecond))

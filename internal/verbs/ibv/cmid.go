@@ -71,6 +71,7 @@ type cmID struct {
 	query  query       // of ResolveAddr
 
 	confirming bool     // Accept of an answer is at it
+	takenBack  bool     // it failed with an answer that nobody had confirmed
 	left       *cmEvent // the DISCONNECTED that came meanwhile
 
 	abandoned chan struct{} // closed when nobody waits for ResolveRoute any more
