@@ -44,12 +44,12 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		id.onAnswer(ev, q, handle, &out)
 	case ev.typ == verbs.CMEstablished:
 		q.established()
-	case ev.typ == verbs.CMRejected:
-		q.fail()
-	case ev.typ == verbs.CMDisconnected:
+	case out.Type == verbs.CMDisconnected:
 		// The answer to a peer that has disconnected, which waits for it, and what takes our
 		// QP to ERR. On the side that began it changes nothing.
 		_ = id.disconnect(q, handle)
+	case ev.typ == verbs.CMRejected:
+		q.fail()
 	}
 	id.mu.Lock()
 	if id.handle != 0 {
@@ -149,6 +149,13 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		id.stopTimer()
 		id.state = cmConnected
 	case verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError:
+		if id.state == cmConnected {
+			// The peer ended after it had answered and before our confirmation reached it, so
+			// its kernel took the answer back. What stands here ends with it.
+			id.state = cmDisconnected
+			*out = verbs.CMEvent{Type: verbs.CMDisconnected, ID: id}
+			return true
+		}
 		if id.state != cmConnecting && id.state != cmAccepting && id.state != cmResponded {
 			return false
 		}

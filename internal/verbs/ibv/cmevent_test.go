@@ -109,6 +109,24 @@ func TestDisconnectedBeforeConfirmed(t *testing.T) {
 	}
 }
 
+// A peer that ends before our confirmation has reached it takes its answer back. Where the
+// connection stands by then, that is its end.
+func TestTakenBackWhenConnected(t *testing.T) {
+	lib, err := loadVerbs()
+	require.NoError(t, err)
+	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError} {
+		var told []verbs.CMEvent
+		id := &cmID{ch: newCMChannel(lib, &librdmacm{disconnect: libc(t, "isatty")}), handle: 1, state: cmConnected}
+		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
+		id.onEvent(&cmEvent{typ: typ, status: int32(verbs.RejectConsumer)})
+		assert.Equal(t, []verbs.CMEvent{{Type: verbs.CMDisconnected, ID: id}}, told, "%v", typ)
+		assert.Equal(t, cmDisconnected, id.state, "%v", typ)
+		id.onEvent(&cmEvent{typ: typ})
+		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+		assert.Len(t, told, 1, "%v: it ends once", typ)
+	}
+}
+
 // An answer that was taken back before it was confirmed has delivered nothing.
 func TestAcceptOfWhatWasTakenBack(t *testing.T) {
 	lib, err := loadVerbs()

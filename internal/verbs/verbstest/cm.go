@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,29 @@ func testCM(t *testing.T, s *suite) {
 		}
 		requireFlushed(e.t, p.B.Received(10), ids(10, 10)...)
 		sameBytes(e.t, p.A.Mem[:80], p.B.Mem[:80])
+	})
+
+	s.run(t, "ClosedAsAnswered", func(e *env) {
+		// A server that ends between its answer and the client's confirmation leaves no client
+		// with a connection to nobody.
+		for i := range 30 {
+			l := e.listen()
+			c := e.resolve(l.LocalAddr())
+			a := c.end(EndConfig{MemSize: 4096})
+			a.Recv(1, 0, 64)
+			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+			b := srv.end(EndConfig{MemSize: 4096})
+			require.NoError(e.t, srv.Accept(connParam(nil)))
+			time.Sleep(time.Duration(i%6) * 200 * time.Microsecond) // somewhere before, while and after it confirms
+			require.NoError(e.t, b.QP.Close())
+			require.NoError(e.t, srv.Close())
+			if c.nextOf(verbs.CMEstablished, verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError).Type == verbs.CMEstablished {
+				c.next(verbs.CMDisconnected)
+				e.inState(a.QP, verbs.QPErr)
+				requireFlushed(e.t, a.Received(1), 1)
+			}
+		}
 	})
 
 	s.run(t, "DisconnectByBoth", func(e *env) {
