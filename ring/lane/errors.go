@@ -1,0 +1,183 @@
+package lane
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// A Rule is a rule of the protocol that a peer has broken. It is an error, so that
+// errors.Is(err, lane.RuleOverflow) asks for one.
+type Rule uint8
+
+// The rules. Those about immediates and records come from their codecs, the others from
+// the machine that believed the peer otherwise.
+const (
+	// RuleType: the immediate is of no known type.
+	RuleType Rule = iota + 1
+	// RuleReserved: bits or bytes that must be zero are not.
+	RuleReserved
+	// RuleStream: the id of a stream is 0 or above the highest.
+	RuleStream
+	// RuleNothing: a credit or a return of slots that is of nothing.
+	RuleNothing
+	// RuleRecordLength: a record is not of 64 bytes, or came without a control immediate.
+	RuleRecordLength
+	// RuleVersion: a record is of another version.
+	RuleVersion
+	// RuleKind: a record is of no known kind.
+	RuleKind
+	// RuleRing: a ring has a size that no ring has, or ends beyond the address space.
+	RuleRing
+	// RuleCode: a record has a code that its kind does not know.
+	RuleCode
+	// RuleCount: a record counts nothing, or ids beyond the highest.
+	RuleCount
+	// RulePort: an OPEN proposes port 0.
+	RulePort
+	// RuleStage: a GOAWAY is of no known stage.
+	RuleStage
+	// RuleEpoch: a record is of a life of the lane that has not begun.
+	RuleEpoch
+	// RuleNumber: a record is not the one that follows the last.
+	RuleNumber
+	// RuleDepth: more messages came than receives were posted.
+	RuleDepth
+	// RuleReturn: more receives came back than were used up.
+	RuleReturn
+	// RuleRole: a record that only the other role sends.
+	RuleRole
+	// RulePlace: a place was granted that is one already, or a stream opened without one.
+	RulePlace
+	// RuleOpenNumber: an OPEN, or a GOAWAY, counts the opens wrongly.
+	RuleOpenNumber
+	// RuleNotOpen: a message for a stream that is not open.
+	RuleNotOpen
+	// RuleAfterEnd: a message for a stream whose sender has ended it.
+	RuleAfterEnd
+	// RuleRelease: an id was released whose stream has not ended.
+	RuleRelease
+	// RuleGoAway: GOAWAY came out of its turn, or what it rules out came after it.
+	RuleGoAway
+	// RulePing: an answer that nobody asked for, or a second question before the answer.
+	RulePing
+
+	// RuleOverflow: data beyond the free room of the stream's ring.
+	RuleOverflow
+	// RuleStraddle: data across the end of the stream's ring.
+	RuleStraddle
+	// RuleCredit: a credit for bytes that were not sent.
+	RuleCredit
+	// RuleOffer: a second ring was offered before the peer moved to the first.
+	RuleOffer
+	// RuleMove: a move to a ring that was not offered.
+	RuleMove
+	// RuleAfterFIN: data, or a second FIN, after FIN.
+	RuleAfterFIN
+	// RuleTotal: a stream ended with another number of bytes than arrived.
+	RuleTotal
+
+	numRules
+)
+
+var ruleTexts = [numRules]string{
+	RuleType:         "immediate of unknown type",
+	RuleReserved:     "reserved bits are not zero",
+	RuleStream:       "no such stream id",
+	RuleNothing:      "credit or slots of nothing",
+	RuleRecordLength: "record of a wrong length",
+	RuleVersion:      "record of another version",
+	RuleKind:         "record of unknown kind",
+	RuleRing:         "ring that cannot be",
+	RuleCode:         "unknown code",
+	RuleCount:        "count out of range",
+	RulePort:         "port zero",
+	RuleStage:        "unknown stage of GOAWAY",
+	RuleEpoch:        "record of an epoch to come",
+	RuleNumber:       "record out of order",
+	RuleDepth:        "more messages than receives",
+	RuleReturn:       "more receives returned than used",
+	RuleRole:         "record of the other role",
+	RulePlace:        "no such place",
+	RuleOpenNumber:   "opens counted wrongly",
+	RuleNotOpen:      "stream is not open",
+	RuleAfterEnd:     "message after the end of its stream",
+	RuleRelease:      "release of a stream that has not ended",
+	RuleGoAway:       "GOAWAY out of turn",
+	RulePing:         "PING out of turn",
+	RuleOverflow:     "data beyond the free room of the ring",
+	RuleStraddle:     "data across the end of the ring",
+	RuleCredit:       "credit for bytes that were not sent",
+	RuleOffer:        "ring offered before the last move",
+	RuleMove:         "move to a ring that was not offered",
+	RuleAfterFIN:     "message after FIN",
+	RuleTotal:        "stream ends with another number of bytes",
+}
+
+// Error describes the rule.
+func (r Rule) Error() string {
+	if r == 0 || r >= numRules {
+		return fmt.Sprintf("rule %d", uint8(r))
+	}
+	return ruleTexts[r]
+}
+
+// A Scope is what a broken rule ends.
+type Scope uint8
+
+// The scopes.
+const (
+	// ScopeLink is that of a lie about the lane. What the two ends believe of it no longer
+	// agrees, so the link ends.
+	ScopeLink Scope = iota
+	// ScopeStream is that of a lie about one stream, which is reset.
+	ScopeStream
+)
+
+// Scope returns what a peer that breaks r loses.
+func (r Rule) Scope() Scope {
+	if r >= RuleOverflow {
+		return ScopeStream
+	}
+	return ScopeLink
+}
+
+// A ProtocolError tells what a peer did wrong. It matches ring.ErrProtocol and its Rule.
+type ProtocolError struct {
+	Rule   Rule
+	Stream ID     // 0 where the rule is not about one stream
+	Got    uint64 // what the peer said
+	Limit  uint64 // what it might have said at most, or had to say
+}
+
+// Error describes the violation.
+func (e *ProtocolError) Error() string {
+	what, end := "", "close the link"
+	if e.Stream != 0 {
+		what = fmt.Sprintf("stream %d: ", e.Stream)
+	}
+	if e.Rule.Scope() == ScopeStream {
+		end = "reset the stream"
+	}
+	return fmt.Sprintf("lane: peer broke the protocol: %s%v (got %d, limit %d); %s", what, e.Rule, e.Got, e.Limit, end)
+}
+
+// Is reports whether target is ring.ErrProtocol or the rule that was broken.
+func (e *ProtocolError) Is(target error) bool {
+	return target == ring.ErrProtocol || target == e.Rule
+}
+
+// violation is kept out of line so that the checks around it stay inlinable.
+//
+//go:noinline
+func violation(rule Rule, id ID, got, limit uint64) error {
+	return &ProtocolError{Rule: rule, Stream: id, Got: got, Limit: limit}
+}
+
+// misuse is about an argument that this end's own program got wrong. It matches
+// ring.ErrConfig.
+//
+//go:noinline
+func misuse(format string, args ...any) error {
+	return fmt.Errorf("lane: %w: "+format, append([]any{ring.ErrConfig}, args...)...)
+}
