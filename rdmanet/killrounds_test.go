@@ -269,7 +269,7 @@ func (s *survivor) through() int {
 // and those that were accepted are through.
 func (s *survivor) quiet() bool {
 	l, hangups := s.l.Stats(), s.l.requestStats().Hangup // who left before the request
-	return l.HalfOpen == 0 && l.Requests == l.Established+l.Refused+l.Failed-hangups && l.Pending == 0 &&
+	return l.HalfOpen == 0 && inHand(l) == l.Established-hangups && l.Pending == 0 &&
 		l.Accepted == l.Established && s.handled.Load() == l.Accepted
 }
 
