@@ -142,14 +142,15 @@ func (ln *line) spoil() {
 	}
 }
 
-// sayBye ends the connection towards the peer; false if the line ends, too.
+// sayBye ends the connection towards the peer; false if the line ends, too. It does not
+// wait for a peer that leaves its socket full: then it says nothing.
 func (ln *line) sayBye() bool {
 	if ln == nil {
 		return false
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if !ln.keeps() || ln.sock.signal(msgBye) != nil {
+	if !ln.keeps() || ln.sock.signalNow(msgBye) != nil {
 		ln.spoiled = true
 		return false
 	}
@@ -177,7 +178,7 @@ func (ln *line) peerDone() *restingLine {
 }
 
 // done is told that the application has let go of the connection; clean says of all
-// of it.
+// of it. It waits for the peer as little as sayBye.
 func (ln *line) done(clean bool) {
 	if ln == nil {
 		return
@@ -191,7 +192,7 @@ func (ln *line) done(clean bool) {
 		if ln.listener != nil {
 			msg = msgReady
 		}
-		ln.spoiled = ln.sock.signal(msg) != nil
+		ln.spoiled = ln.sock.signalNow(msg) != nil
 		ln.said = true
 	}
 	ln.left = true

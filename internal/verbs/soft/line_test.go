@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // linePair makes a connection to l over which both ends know of each other's memory.
@@ -490,4 +491,55 @@ func TestLineAfterTheEnd(t *testing.T) {
 	d, a = linePair(t, l)
 	require.EqualValues(t, 1, d.CMID.(*cmID).sock.line.use(), "it is another line")
 	endBoth(t, d, a)
+}
+
+// TestLineDoesNotWaitToSay has a line end its connection while somebody else is in the
+// middle of a send that waits for the peer: nobody waits for that under the line's lock.
+func TestLineDoesNotWaitToSay(t *testing.T) {
+	noLeaks(t)
+	for name, end := range map[string]func(*line){
+		"bye":   func(ln *line) { require.False(t, ln.sayBye()) },
+		"done":  func(ln *line) { ln.done(true) },
+		"ready": func(ln *line) { ln.listener = new(listener); ln.done(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, busy := range []bool{true, false} {
+				s, peer, err := socketPair()
+				require.NoError(t, err)
+				defer peer.close()
+				ln := &line{dev: soft0, sock: s, agreed: true}
+				s.line = ln
+				defer s.close()
+				if busy { // by a send that waits
+					s.sendMu.Lock()
+					defer s.sendMu.Unlock()
+				} else {
+					fillSocket(t, s)
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					end(ln)
+				}()
+				select {
+				case <-ended:
+				case <-time.After(30 * time.Second):
+					t.Fatal("it waits for the peer")
+				}
+				require.True(t, ln.spoiled, "what was not said cannot be heard")
+			}
+		})
+	}
+}
+
+// fillSocket leaves no room in a socket whose peer does not read.
+func fillSocket(t *testing.T, s *socket) {
+	t.Helper()
+	var err error
+	for _, msg := range [][]byte{make([]byte, maxMessage), {1}} {
+		for err = nil; err == nil; {
+			err = s.try(msg)
+		}
+		require.ErrorIs(t, err, unix.EAGAIN)
+	}
 }

@@ -126,14 +126,21 @@ func (s *socket) send(msg []byte, fds []int) error {
 
 // signal is send of a message of a few bytes, which costs no memory.
 func (s *socket) signal(b ...byte) error {
-	m := sockMsgs.Get().(*sockMsg)
-	n := copy(m.small[:], b)
-	m.iov.Base = &m.small[0]
-	m.iov.SetLen(n)
-	m.hdr = unix.Msghdr{Iov: &m.iov}
-	m.hdr.SetIovlen(1)
+	m := getSignal(b...)
 	defer m.put()
 	return s.sendMsg(m)
+}
+
+// signalNow is signal of one byte that fails with EAGAIN where it would have to wait, for
+// the peer or for who sends just now.
+func (s *socket) signalNow(b byte) error {
+	if !s.sendMu.TryLock() {
+		return unix.EAGAIN
+	}
+	defer s.sendMu.Unlock()
+	m := getSignal(b)
+	defer m.put()
+	return s.sendOnce(m)
 }
 
 // try is send of a message without descriptors that fails with EAGAIN where it would have
@@ -143,6 +150,11 @@ func (s *socket) try(msg []byte) error {
 	defer m.put()
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
+	return s.sendOnce(m)
+}
+
+// sendOnce makes the call. sendMu is held.
+func (s *socket) sendOnce(m *sockMsg) error {
 	s.tx.msg = m
 	defer func() { s.tx.msg = nil }()
 	if err := s.rc.Write(s.tx.once); err != nil {

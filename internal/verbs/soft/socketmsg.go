@@ -32,6 +32,17 @@ func getSockMsg(buf []byte) *sockMsg {
 	return m
 }
 
+// getSignal is getSockMsg of a few bytes, which it has itself.
+func getSignal(b ...byte) *sockMsg {
+	m := sockMsgs.Get().(*sockMsg)
+	n := copy(m.small[:], b)
+	m.iov.Base = &m.small[0]
+	m.iov.SetLen(n)
+	m.hdr = unix.Msghdr{Iov: &m.iov}
+	m.hdr.SetIovlen(1)
+	return m
+}
+
 func (m *sockMsg) put() {
 	m.iov, m.hdr = unix.Iovec{}, unix.Msghdr{}
 	sockMsgs.Put(m)
