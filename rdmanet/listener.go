@@ -85,9 +85,10 @@ func (l *Listener) opError(op string, err error) error {
 // wildcard address serves devices that come later, too.
 //
 // Where the process lacks descriptors, memory or address space for a client, the client
-// waits in its Dial, and Accept fails as that of package net does: with a *net.OpError whose
-// Temporary method returns true, and syscall.EMFILE, ENFILE or ENOMEM for errors.Is. Call
-// it again, after a pause as http.Server makes; the client comes when there is room.
+// waits in its Dial, and an Accept that waits meanwhile fails as that of package net does:
+// with a *net.OpError whose Temporary method returns true, and syscall.EMFILE, ENFILE or
+// ENOMEM for errors.Is. Call it again, after a pause as http.Server makes; the client comes
+// when there is room.
 func (l *Listener) Accept() (net.Conn, error) {
 	var tcp <-chan acceptedTCP
 	if l.tcp != nil {

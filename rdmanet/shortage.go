@@ -40,7 +40,7 @@ var errGivenBack = errors.New("no resources for the client, which is to dial aga
 type shortages struct {
 	hold   func(bool) // has the device take in no more clients
 	count  atomic.Uint64
-	errors chan error // the latest, for Accept
+	errors chan error // to an Accept that waits at that moment
 
 	syncing sync.Mutex // held over hold; taken before mu
 	starved bool       // what sync has told last
@@ -59,7 +59,7 @@ type shortClient struct {
 }
 
 func newShortages(hold func(bool)) *shortages {
-	return &shortages{hold: hold, errors: make(chan error, 1), pause: firstShortagePause}
+	return &shortages{hold: hold, errors: make(chan error), pause: firstShortagePause}
 }
 
 // starving are the listeners of the process that have clients waiting.
@@ -114,16 +114,17 @@ func (s *shortages) shed() {
 }
 
 // tell counts a client that could not be served, has Accept say why, and returns whether
-// the log was not warned for a while.
+// the log was not warned for a while. As with accept(2), an Accept fails with what happens
+// while it waits: nothing is kept for a later one, by which all may be well. As long as the
+// shortage lasts it is told again at each try.
 func (s *shortages) tell(err error) (warn bool) {
 	s.count.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select { // what nobody has heard of is old
-	case <-s.errors:
+	select {
+	case s.errors <- err:
 	default:
 	}
-	s.errors <- err // only sent to with mu held
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if now := time.Now(); s.warned.IsZero() || now.Sub(s.warned) >= shortageLogged {
 		s.warned, warn = now, true
 	}
@@ -183,10 +184,6 @@ func (s *shortages) leave(c *shortClient, served bool) {
 	case s.waiting.Len() == 0:
 		s.stop()
 		s.pause = firstShortagePause
-		select { // nothing is wanted any more
-		case <-s.errors:
-		default:
-		}
 	case first && served:
 		s.next()
 	case first:

@@ -1,12 +1,17 @@
 package rdmanet
 
 import (
+	"context"
 	"errors"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestShortageTurns has three clients wait: the first tries again after pauses that grow;
@@ -56,18 +61,50 @@ func TestShortageTurns(t *testing.T) {
 	})
 }
 
-// TestShortageTell keeps the latest cause for Accept, and warns once in a while.
+// TestShortageTell has who waits at that moment hear of a shortage, and nobody later, and
+// warns once in a while.
 func TestShortageTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShortages(func(bool) {})
 		first, second := errors.New("first"), errors.New("second")
 		require.True(t, s.tell(first))
+		heard := make(chan error, 1)
+		go func() { heard <- <-s.errors }()
+		synctest.Wait()
 		require.False(t, s.tell(second))
-		require.Equal(t, second, <-s.errors)
+		require.Equal(t, second, <-heard)
 		time.Sleep(shortageLogged)
 		require.True(t, s.tell(first))
 		require.EqualValues(t, 3, s.count.Load())
-		s.leave(s.join(), true)
-		require.Empty(t, s.errors, "nothing is wanted any more")
+		select {
+		case err := <-s.errors:
+			t.Fatalf("kept for later: %v", err)
+		default:
+		}
+	})
+}
+
+// TestShortageIsNotStale has a shortage begin and end while nobody is in Accept, whether
+// anybody waits for its end or not: the Accept that follows knows nothing of it.
+func TestShortageIsNotStale(t *testing.T) {
+	eachDevice(t, func(t *testing.T, fl flavour) {
+		l := fl.newListener(t)
+		l.event(&cm.Event{Type: cm.ConnectError, ID: l.id, Err: os.NewSyscallError("accept4", syscall.EMFILE)})
+		require.EqualValues(t, 1, l.Stats().Shortages)
+		require.NoError(t, l.SetDeadline(time.Now().Add(time.Millisecond)))
+		_, err := l.Accept()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nobody is there")
+		require.NoError(t, l.SetDeadline(time.Time{}))
+		client := begun(func() error {
+			c, err := fl.dialer.dial(context.Background(), "rdma", l.Addr().String())
+			if err == nil {
+				err = c.Close()
+			}
+			return err
+		})
+		c, err := l.AcceptConn()
+		require.NoError(t, err, "all is well")
+		requireClosed(t, c)
+		require.NoError(t, <-client)
 	})
 }
