@@ -1,6 +1,11 @@
 package verbs
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
 
 // Causes that callers branch on with errors.Is. Drivers wrap them with detail.
 var (
@@ -49,3 +54,12 @@ var (
 	// connection manager. The connection is closed; others are not touched.
 	ErrProtocol = errors.New("RDMA peer broke the protocol")
 )
+
+// PollerError is what err of a file's SetDeadline means where the file is of a kind that the
+// network poller takes: if it did not take this one, the system had no memory for that.
+func PollerError(err error) error {
+	if errors.Is(err, os.ErrNoDeadline) {
+		return fmt.Errorf("%w: %w (raise fs.epoll.max_user_watches, or free memory)", ErrNoMemory, os.NewSyscallError("epoll_ctl", syscall.ENOMEM))
+	}
+	return err
+}

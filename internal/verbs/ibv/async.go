@@ -51,8 +51,7 @@ func pollable(fd int, name string) (*os.File, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	file := os.NewFile(uintptr(own), name)
-	// A descriptor that the poller did not take is refused here.
-	if err := file.SetDeadline(noDeadline); err != nil {
+	if err := verbs.PollerError(file.SetDeadline(noDeadline)); err != nil {
 		file.Close()
 		return nil, err
 	}

@@ -48,8 +48,7 @@ func newEventFile() (*eventFile, error) {
 		return nil, noMemory("eventfd", 8, err)
 	}
 	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
-	// A descriptor that the poller did not take is refused here.
-	if err := e.file.SetDeadline(time.Time{}); err != nil {
+	if err := polls(e.file); err != nil {
 		e.close()
 		return nil, err
 	}

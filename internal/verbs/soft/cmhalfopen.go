@@ -25,18 +25,22 @@ type halfOpen struct {
 	late  *timeout      // in listener.strangers
 }
 
-// admit takes in a stranger, in place of the oldest silent one if there are too many.
-func (l *listener) admit(fd int, name string) {
-	sock, err := newSocket(fd)
+// admit takes in a stranger, in place of the oldest silent one if there are too many. It
+// fails where there is no memory for one, who is told to dial again.
+func (l *listener) admit(fd int, name string) error {
+	sock, err := newSocketOr(fd, func() {
+		m := getSockMsg(appendREJ(nil, rejectAgain, nil))
+		defer m.put()
+		_ = m.send(uintptr(fd))
+	})
 	if err != nil {
-		l.short(err) // the dialer is hung up on, and dials again
-		return
+		return err
 	}
 	_, uid, err := sock.peerCred()
 	if err != nil || !mayTalk(uid, l.opts.AnyUser) {
 		l.count(&l.stats.Denied)
 		refuse(sock, verbs.RejectDenied, nil)
-		return
+		return nil
 	}
 	h := &halfOpen{sock: sock, name: name, uid: uid, since: time.Now()}
 	l.mu.Lock()
@@ -48,12 +52,13 @@ func (l *listener) admit(fd int, name string) {
 	if l.closed {
 		l.mu.Unlock()
 		l.turnAway(sock)
-		return
+		return nil
 	}
 	h.elem = l.half.PushBack(h)
 	h.late = l.strangers.add(func() { l.tooLate(h) })
 	l.mu.Unlock()
 	go l.shake(h)
+	return nil
 }
 
 // evictSilent drops the oldest stranger of whom nothing waits to be read, if there is one.

@@ -109,10 +109,12 @@ func (l *listener) run() {
 	pause := firstPause
 	for l.waitRoom() {
 		fd, name, err := l.sock.accept()
+		if err == nil {
+			err = l.admit(fd, name)
+		}
 		switch {
 		case err == nil:
 			pause = firstPause
-			l.admit(fd, name)
 		case errors.Is(err, os.ErrClosed):
 			return
 		default:

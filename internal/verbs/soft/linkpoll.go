@@ -83,8 +83,7 @@ func (p *linkPoller) open() bool {
 	}
 	set := os.NewFile(uintptr(fd), "rdma-soft-links")
 	raw, err := set.SyscallConn()
-	// A descriptor that the poller did not take is refused here.
-	if err != nil || set.SetReadDeadline(time.Time{}) != nil {
+	if err != nil || polls(set) != nil {
 		set.Close()
 		return false
 	}

@@ -54,13 +54,19 @@ type socket struct {
 
 // newSocket puts fd, which must be non-blocking, into the poller and owns it,
 // also when it fails.
-func newSocket(fd int) (*socket, error) {
+func newSocket(fd int) (*socket, error) { return newSocketOr(fd, nil) }
+
+// newSocketOr is newSocket; where it fails, refused is called, if it is not nil, before fd
+// is closed.
+func newSocketOr(fd int, refused func()) (*socket, error) {
 	f := os.NewFile(uintptr(fd), "rdma-soft-cm")
 	if f == nil {
 		return nil, os.NewSyscallError("socket", unix.EBADF)
 	}
-	// A descriptor that the poller did not take is refused here.
-	if err := f.SetReadDeadline(time.Time{}); err != nil {
+	if err := polls(f); err != nil {
+		if refused != nil {
+			refused()
+		}
 		f.Close()
 		return nil, err
 	}
@@ -73,6 +79,19 @@ func newSocket(fd int) (*socket, error) {
 	s.tx.init()
 	s.rx.init()
 	return s, nil
+}
+
+// pollFault, if it is set, is asked before a file is used with the poller: tests have it
+// fail as for want of memory.
+var pollFault atomic.Pointer[func(*os.File) error]
+
+// polls fails where the poller did not take a new file.
+func polls(f *os.File) error {
+	err := f.SetReadDeadline(time.Time{})
+	if fault := pollFault.Load(); fault != nil && err == nil {
+		err = (*fault)(f)
+	}
+	return verbs.PollerError(err)
 }
 
 // openSocket makes an unconnected descriptor of the right kind.

@@ -1,0 +1,70 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// noPoll has the poller refuse the next n files that match.
+func noPoll(t *testing.T, n int64, match func(fd int) bool) {
+	t.Helper()
+	var left atomic.Int64
+	left.Store(n)
+	fault := func(f *os.File) (err error) {
+		rc, _ := f.SyscallConn()
+		_ = rc.Control(func(fd uintptr) {
+			if match(int(fd)) && left.Add(-1) >= 0 {
+				err = os.ErrNoDeadline // as of a file that it did not take
+			}
+		})
+		return err
+	}
+	pollFault.Store(&fault)
+	t.Cleanup(func() { pollFault.Store(nil) })
+}
+
+// isAccepted reports whether fd is a socket that has a peer.
+func isAccepted(fd int) bool {
+	_, err := unix.Getpeername(fd)
+	return err == nil
+}
+
+// TestListenWithoutPollerMemory has a listener without memory to wait for its clients: each
+// is told to dial again, the application hears of it, and nothing is left behind.
+func TestListenWithoutPollerMemory(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	const times = 3
+	noPoll(t, times, isAccepted)
+	for range times {
+		d := dialTo(t, l.LocalAddr())
+		err := l.next(verbs.CMConnectError).Err
+		require.ErrorIs(t, err, verbs.ErrNoMemory)
+		require.ErrorIs(t, err, unix.ENOMEM)
+		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+		d.close()
+	}
+	honest(t, l)
+	require.Zero(t, l.ListenStats().Denied+l.ListenStats().Malformed+l.ListenStats().Hangup)
+}
+
+// TestNoPollerMemory has objects that wait fail as for want of other memory.
+func TestNoPollerMemory(t *testing.T) {
+	noLeaks(t)
+	ctx := soft0.sharedContext()
+	noPoll(t, 1, func(int) bool { return true })
+	_, err := ctx.CreateCompChannel()
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.ErrorContains(t, err, "max_user_watches")
+	ch, err := ctx.CreateCompChannel()
+	require.NoError(t, err)
+	require.NoError(t, ch.Close())
+}
