@@ -233,6 +233,18 @@ func (id *ID) Waits() bool {
 	return true
 }
 
+// OnLeave has left called, once, when the client of a ConnectRequest leaves before it was
+// answered, on devices that do not tell so by an event; it must not block. stop ends that,
+// and must be called before the ID is used otherwise, but for Close.
+func (id *ID) OnLeave(left func()) (stop func()) {
+	if l := id.only(); l != nil {
+		if h, ok := l.id.(verbs.ListenHolder); ok {
+			return h.OnLeave(left)
+		}
+	}
+	return func() {}
+}
+
 // newLeg makes a CMID with the ID's options.
 func (id *ID) newLeg(d verbs.Driver, device string) (*leg, error) {
 	l := &leg{driver: d.Name(), device: device}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 // TestBacklogFull has more dialers than the backlog: those beyond it wait in their
@@ -82,6 +84,54 @@ func TestBacklogFullLeave(t *testing.T) {
 			return s.Failed >= 1 && inHand(s) == 2-l.requestStats().Hangup && s.HalfOpen == 0 && s.Pending == 0
 		}, patience, time.Millisecond, "%+v", l.Stats())
 		require.Equal(t, uint64(2), l.Stats().Established)
+	})
+}
+
+// TestWaitingClientsLeave has clients leave that wait for a place, while none comes: the
+// listener lets go of them, and of their descriptors, at once.
+func TestWaitingClientsLeave(t *testing.T) {
+	const backlog = 4
+	eachDevice(t, func(t *testing.T, fl flavour) {
+		fl.listen.Backlog = backlog
+		l := fl.newListener(t)
+		fl.dialer.Timeout = patience
+		var conns []*Conn
+		for range backlog {
+			c, err := fl.dialer.dial(t.Context(), "rdma", l.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			conns = append(conns, c)
+		}
+		waiting := func() int {
+			l.handshakes.mu.Lock()
+			defer l.handshakes.mu.Unlock()
+			return l.handshakes.waiting.Len()
+		}
+		before := leaktest.Take()
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		results := make(chan dialled, backlog)
+		for range backlog {
+			go func() {
+				c, err := fl.dialer.dial(ctx, "rdma", l.Addr().String())
+				results <- dialled{c, err}
+			}()
+		}
+		require.Eventually(t, func() bool { return waiting() == backlog }, patience, time.Millisecond)
+		leave()
+		for range backlog {
+			requireDialError(t, <-results, context.Canceled)
+		}
+		require.Eventually(t, func() bool { return waiting() == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return l.Stats().Failed == backlog }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return before.LeakedFiles() == "" }, patience, time.Millisecond, "%s", before.LeakedFiles())
+		require.Equal(t, backlog, l.Stats().Pending, "and no place has come")
+		for range conns {
+			s, err := l.AcceptConn()
+			require.NoError(t, err)
+			defer s.Close()
+		}
+		requireServed(t, fl, l)
 	})
 }
 

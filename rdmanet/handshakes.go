@@ -263,17 +263,20 @@ func (hs *handshakes) waited(h *handshake, deliver func(*Conn)) {
 }
 
 // takePlace takes a place for a client that asks. Where there is none it waits, and who
-// has one and does not confirm gives way. A client that waits may leave meanwhile: where
-// the device tells, that ends the wait; elsewhere the accept finds out.
-func (l *Listener) takePlace(events *idEvents) error {
+// has one and does not confirm gives way. A client that leaves meanwhile waits no more.
+func (l *Listener) takePlace(id *cm.ID, events *idEvents) error {
 	if l.handshakes.take() {
 		return nil
 	}
 	w := l.handshakes.wait()
+	left, stop := whenLeft(id)
+	defer stop()
 	var err error
 	select {
 	case <-w.got:
 		return nil
+	case <-left:
+		err = errClientLeft
 	case ev := <-events.setup:
 		err = fmt.Errorf("%w: %v", errClientLeft, ev)
 	case <-l.ctx.Done():
@@ -281,6 +284,13 @@ func (l *Listener) takePlace(events *idEvents) error {
 	}
 	l.handshakes.stopWaiting(w)
 	return err
+}
+
+// whenLeft returns a channel that is closed when the client of a request leaves, unless the
+// device tells that by an event. stop is to be called before anything else is done with it.
+func whenLeft(id *cm.ID) (left <-chan struct{}, stop func()) {
+	ch := make(chan struct{})
+	return ch, id.OnLeave(func() { close(ch) })
 }
 
 // confirmed waits for the client that was answered to confirm. It is given up when ctx

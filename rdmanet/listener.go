@@ -310,7 +310,7 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 		}
 		return l.refuse(req.ID, code, err)
 	}
-	if err := l.takePlace(events); err != nil {
+	if err := l.takePlace(req.ID, events); err != nil {
 		if errors.Is(err, errClientLeft) {
 			l.failed.Add(1)
 			return err

@@ -27,8 +27,6 @@ import (
 const (
 	firstShortagePause = 5 * time.Millisecond
 	lastShortagePause  = time.Second // also of a dialer
-	// waitsCheck is how often a client that waits is looked for, in case it has left.
-	waitsCheck = time.Second
 	// shortageLogged is the time between two warnings in the log; what comes meanwhile is
 	// at level debug.
 	shortageLogged = time.Second
@@ -230,27 +228,23 @@ func (s *shortages) stop() {
 // waitTurn waits until c is to try again. It fails with errClientLeft, errGivenBack, or
 // the end of the listener.
 func (l *Listener) waitTurn(c *shortClient, id *cm.ID, events *idEvents) error {
-	look := time.NewTicker(waitsCheck)
-	defer look.Stop()
-	for {
-		select {
-		case _, mine := <-c.turn:
-			switch {
-			case !mine:
-				return errGivenBack
-			case !id.Waits():
-				return errClientLeft
-			}
-			return nil
-		case <-look.C:
-			if !id.Waits() {
-				return errClientLeft
-			}
-		case ev := <-events.setup:
-			return fmt.Errorf("%w: %v", errClientLeft, ev)
-		case <-l.ctx.Done():
-			return l.endError()
+	left, stop := whenLeft(id)
+	defer stop()
+	select {
+	case _, mine := <-c.turn:
+		switch {
+		case !mine:
+			return errGivenBack
+		case !id.Waits():
+			return errClientLeft
 		}
+		return nil
+	case <-left:
+		return errClientLeft
+	case ev := <-events.setup:
+		return fmt.Errorf("%w: %v", errClientLeft, ev)
+	case <-l.ctx.Done():
+		return l.endError()
 	}
 }
 

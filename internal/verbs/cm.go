@@ -233,6 +233,10 @@ type ListenHolder interface {
 	Hold(hold bool)
 	// Waits reports whether the dialer of a CONNECT_REQUEST that was not answered still waits.
 	Waits() bool
+	// OnLeave has f called, once, when the dialer of a CONNECT_REQUEST leaves before it was
+	// answered; a device that tells so by an event does not call it. stop ends that, and
+	// must be called before the request is answered. f must not block.
+	OnLeave(f func()) (stop func())
 }
 
 // Route is a driver's answer to how it would reach an address.

@@ -105,6 +105,14 @@ func (id *CMID) Waits() bool {
 	return !ok || h.Waits()
 }
 
+// OnLeave implements verbs.ListenHolder where the device below does.
+func (id *CMID) OnLeave(f func()) (stop func()) {
+	if h, ok := id.CMID.(verbs.ListenHolder); ok {
+		return h.OnLeave(f)
+	}
+	return func() {}
+}
+
 // judge has a test see the event; false drops it.
 func (id *CMID) judge(ev *verbs.CMEvent) bool {
 	if f := id.d.onEvent.Load(); f != nil {

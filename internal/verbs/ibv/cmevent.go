@@ -156,7 +156,11 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			*out = verbs.CMEvent{Type: verbs.CMDisconnected, ID: id}
 			return true
 		}
-		if id.state != cmConnecting && id.state != cmAccepting && id.state != cmResponded {
+		if id.state == cmRequested && ev.typ != verbs.CMRejected {
+			return false
+		}
+		// A request is rejected by a dialer that takes it back.
+		if id.state != cmConnecting && id.state != cmAccepting && id.state != cmResponded && id.state != cmRequested {
 			return false
 		}
 		id.stopTimer()

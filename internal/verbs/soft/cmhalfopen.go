@@ -163,7 +163,7 @@ func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fd
 		return nil
 	}
 	m.offer = append([]byte(nil), m.offer...)
-	if !l.enter() {
+	if !l.enter(sock) {
 		closeFDs(fds)
 		l.turnAway(sock)
 		return nil

@@ -41,6 +41,17 @@ func (id *cmID) Waits() bool {
 	return !requested || !sock.hungUp()
 }
 
+// OnLeave implements verbs.ListenHolder.
+func (id *cmID) OnLeave(f func()) (stop func()) {
+	id.mu.Lock()
+	sock, requested := id.sock, id.state == cmRequested
+	id.mu.Unlock()
+	if !requested {
+		return func() {}
+	}
+	return sock.onHangup(f)
+}
+
 // shed gives up the oldest idle line, or else the oldest stranger who has long said
 // nothing, and says whether there was one.
 func (l *listener) shed() bool {

@@ -142,20 +142,44 @@ func (l *listener) waitRoom() bool {
 	return !l.closed
 }
 
-// enter waits until a complete request may be given to the sink.
-func (l *listener) enter() bool {
+// enter waits until the complete request that has come by sock may be given to the sink, and
+// reports whether it may: the listener may be closed, or the dialer leave.
+func (l *listener) enter(sock *socket) bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting++
-	for !l.closed && l.pending >= l.backlog {
-		l.room.Wait()
-	}
-	l.waiting--
 	if l.closed {
+		l.mu.Unlock()
 		return false
 	}
-	l.pending++
-	return true
+	if l.pending < l.backlog {
+		l.pending++
+		l.mu.Unlock()
+		return true
+	}
+	l.waiting++
+	l.mu.Unlock()
+	left := false
+	stop := sock.onHangup(func() {
+		l.mu.Lock()
+		left = true
+		l.room.Broadcast()
+		l.mu.Unlock()
+	})
+	l.mu.Lock()
+	for !l.closed && !left && l.pending >= l.backlog {
+		l.room.Wait()
+	}
+	enters := !l.closed && !left
+	l.waiting--
+	switch {
+	case enters:
+		l.pending++
+	case !l.closed:
+		l.stats.Hangup++
+		l.room.Broadcast()
+	}
+	l.mu.Unlock()
+	stop()
+	return enters
 }
 
 // answered says that a pending request waits no more.

@@ -276,3 +276,62 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	}
 	honest(t, l)
 }
+
+// TestDialersThatLeave has dialers leave while their requests wait: one that the application
+// has, and one that waits to be given to it. Both are noticed at once, with all descriptors.
+func TestDialersThatLeave(t *testing.T) {
+	noLeaks(t)
+	noLines(t)
+	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
+	ln := listenerOf(l)
+	stays := dialTo(t, l.LocalAddr())
+	first, _ := l.request()
+	dialer := dialTo(t, l.LocalAddr())
+	second, _ := l.request()
+	left := make(chan struct{})
+	stop := second.CMID.(*cmID).OnLeave(func() { close(left) })
+	stopFirst := first.CMID.(*cmID).OnLeave(func() { t.Error("it has not left") })
+
+	// A third one is taken in before there is room for it, as at the end of a crowd.
+	ln.mu.Lock()
+	ln.backlog++
+	ln.room.Broadcast()
+	ln.mu.Unlock()
+	third, src := strangerFrom(t, l.LocalAddr())
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	ln.mu.Lock()
+	ln.backlog--
+	ln.mu.Unlock()
+	req := testREQ()
+	req.src, req.dst = src, l.LocalAddr()
+	require.NoError(t, third.send(appendREQ(nil, &req), []int{1, 1}))
+	waiting := func() int {
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		return ln.waiting
+	}
+	require.True(t, until(func() bool { return waiting() == 1 }))
+	third.close()
+	require.True(t, until(func() bool { return waiting() == 0 }))
+	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
+
+	require.True(t, second.CMID.(*cmID).Waits())
+	dialer.close()
+	select {
+	case <-left:
+	case <-time.After(patience):
+		t.Fatal("not noticed")
+	}
+	stop()
+	second.close()
+	stopFirst()
+	first.createQP()
+	require.NoError(t, first.Accept(nil), "who was watched can be accepted")
+	stays.next(verbs.CMEstablished)
+	first.next(verbs.CMEstablished)
+	l.nothing()
+	stays.close()
+	first.next(verbs.CMDisconnected)
+	first.close()
+	honest(t, l)
+}

@@ -261,6 +261,23 @@ func (s *socket) hungUp() bool {
 	return gone
 }
 
+// onHangup has f called once the peer has hung up, whatever is left to be read, by a
+// goroutine that waits for it. stop ends that, and with it f; nobody may receive before.
+func (s *socket) onHangup(f func()) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if s.rc.Read(func(fd uintptr) bool { return polled(fd, unix.POLLRDHUP) }) == nil {
+			f()
+		}
+	}()
+	return func() {
+		_ = s.setReadDeadline(longPast)
+		<-ended
+		_ = s.setReadDeadline(time.Time{})
+	}
+}
+
 // An incoming message is what recv waits for.
 type incoming struct {
 	buf   []byte
