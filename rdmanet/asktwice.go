@@ -98,9 +98,10 @@ func askTwice[C any](ctx context.Context, attempt func(context.Context, *asking)
 	again := func() {
 		go func() {
 			defer func() { <-secondAsks }()
-			c, err := attempt(ctx, &asking{confirmed: confirmed})
+			a := &asking{confirmed: confirmed}
+			c, err := attempt(ctx, a)
 			second <- result{c, err}
-			if err == nil {
+			if a.claimed { // also in vain: the first is not confirmed any more
 				lose(errOtherAnswer)
 			}
 		}()

@@ -103,6 +103,30 @@ func TestBothRequestsAreAnswered(t *testing.T) {
 	}
 }
 
+// A listener that answers the second request and ends before that is confirmed ends the dial,
+// although the first request was lost.
+func TestSecondAnswerInVain(t *testing.T) {
+	quietly(t, func(t *testing.T) {
+		takenBack := errors.New("taken back")
+		began := time.Now()
+		_, err := askTwice(t.Context(), func(ctx context.Context, a *asking) (int, error) {
+			stop := a.sent()
+			defer stop()
+			if a.again != nil {
+				<-ctx.Done()
+				return 0, context.Cause(ctx)
+			}
+			require.True(t, a.claim())
+			time.Sleep(time.Millisecond)
+			return 0, takenBack
+		})
+		require.ErrorIs(t, err, takenBack)
+		require.Equal(t, askAgainAfter+time.Millisecond, time.Since(began))
+		synctest.Wait()
+		require.Zero(t, len(secondAsks))
+	})
+}
+
 // While others are answered the listener is at work, and the request is not lost.
 func TestRequestWaitsItsTurn(t *testing.T) {
 	quietly(t, func(t *testing.T) {
