@@ -21,6 +21,7 @@ func TestFaults(t *testing.T) {
 		{"Loss", testLoss},
 		{"Disorder", testDisorder},
 		{"Neighbour", testNeighbour},
+		{"NeighbourNews", testNeighbourNews},
 		{"Interrupted", testInterrupted},
 		{"BlackHole", testBlackHole},
 		{"LinkDown", testLinkDown},

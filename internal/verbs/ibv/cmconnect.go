@@ -135,7 +135,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	}
 	c, err := newParam(&own, verbs.MaxAcceptPrivateData)
 	if err == nil && id.takenBack {
-		err = fmt.Errorf("%v took its answer back before it was confirmed: %w: %w: %w", id.remote, verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
+		err = id.takenBackError()
 	}
 	if err == nil {
 		err = id.expect("Accept", cmRequested, cmResponded)
@@ -224,7 +224,9 @@ func (id *cmID) confirmed(err error) error {
 	}
 	switch {
 	case id.state != cmAccepting: // it was closed, or the peer is gone
-		if err == nil {
+		if id.takenBack {
+			err = id.takenBackError()
+		} else if err == nil {
 			err = fmt.Errorf("the connection ended before it was confirmed: %w", verbs.ErrPeerGone)
 		}
 	case err != nil:
@@ -272,11 +274,30 @@ func (id *cmID) Disconnect() error {
 		id.mu.Unlock()
 		return err
 	}
-	q := id.qp
+	q, answered := id.qp, id.state == cmAccepting && id.overIB()
 	handle := id.useLocked()
 	id.mu.Unlock()
 	defer func() { _ = id.unuse() }()
-	return id.disconnect(q, handle)
+	if err := id.disconnect(q, handle); err != nil || !answered {
+		return err
+	}
+	return id.takeBack(q, handle)
+}
+
+// takeBack ends what the peer has not confirmed, of which rdma_disconnect says nothing over
+// InfiniBand: neither a message nor an event follows. The id is in use.
+func (id *cmID) takeBack(q *qp, handle uintptr) error {
+	if err := id.call("rdma_reject", id.ch.lib.reject, handle, 0, 0); err != nil {
+		return id.disconnect(q, handle) // it was confirmed meanwhile, or the peer was first
+	}
+	id.mu.Lock()
+	if id.state == cmAccepting {
+		id.state = cmDisconnected
+		id.events.Push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id})
+	}
+	id.mu.Unlock()
+	id.events.Deliver()
+	return nil
 }
 
 // Notify says that data has arrived on the QP of an answered request. Where the peer's

@@ -42,7 +42,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		return
 	case ev.typ == verbs.CMConnectResponse && q != nil && !asks:
 		id.onAnswer(ev, q, handle, &out)
-	case ev.typ == verbs.CMEstablished:
+	case out.Type == verbs.CMEstablished:
 		q.established()
 	case out.Type == verbs.CMDisconnected:
 		// The answer to a peer that has disconnected, which waits for it, and what takes our
@@ -64,8 +64,11 @@ func (id *cmID) onEvent(ev *cmEvent) {
 	id.events.Deliver()
 }
 
-// overIB reports whether InfiniBand's connection management is at work. mu is held.
-func (id *cmID) overIB() bool { return id.ctx != nil && id.ctx.dev.transport == verbs.TransportIB }
+// overIB reports whether InfiniBand's connection management is at work, which is that of
+// RoCE, too. mu is held.
+func (id *cmID) overIB() bool {
+	return id.ctx != nil && (id.ctx.dev.transport == verbs.TransportIB || id.ctx.dev.transport == verbs.TransportRoCE)
+}
 
 // onAnswer brings the connection up with the answer that the peer has given.
 func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent) {
@@ -148,27 +151,40 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		}
 		id.stopTimer()
 		id.state = cmConnected
+		if ev.status != 0 {
+			// A listener's end that was not brought up after all: some devices of iWARP say
+			// it so (qedr).
+			id.state = cmFailed
+			failed := &cmEvent{typ: verbs.CMConnectError, status: ev.status}
+			*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
+		}
 	case verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError:
-		if id.state == cmConnected {
+		if ev.typ == verbs.CMUnreachable && id.neighbourNews() {
+			return false
+		}
+		switch id.state {
+		case cmConnected:
 			// The peer ended after it had answered and before our confirmation reached it, so
 			// its kernel took the answer back. What stands here ends with it.
 			id.state = cmDisconnected
 			*out = verbs.CMEvent{Type: verbs.CMDisconnected, ID: id}
 			return true
-		}
-		if id.state == cmRequested && ev.typ != verbs.CMRejected {
-			return false
-		}
-		// A request is rejected by a dialer that takes it back.
-		if id.state != cmConnecting && id.state != cmAccepting && id.state != cmResponded && id.state != cmRequested {
+		case cmConnecting, cmAccepting, cmResponded:
+		case cmRequested: // by a dialer that takes its request back
+			if ev.typ != verbs.CMRejected {
+				return false
+			}
+		default:
 			return false
 		}
 		id.stopTimer()
-		id.takenBack = id.state == cmResponded
-		id.state = cmFailed
 		if ev.typ == verbs.CMRejected {
 			out.Reason = rejectReason(ev.status)
 		}
+		if id.takenBack = id.state == cmResponded || id.confirming; id.takenBack {
+			out.Err = id.takenBackError()
+		}
+		id.state = cmFailed
 	case verbs.CMDisconnected:
 		if id.state != cmConnected && id.state != cmAccepting {
 			return false
@@ -186,6 +202,29 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		}
 	}
 	return true
+}
+
+// neighbourNews reports whether UNREACHABLE says only that the kernel's ARP or ND has news
+// of a peer on RoCE (cma_netevent_callback). It says so of every id that has resolved a
+// route there, connected or not, also while it looks for a neighbour that it had forgotten
+// in an outage. Whether a connection has ended the retries of its QP and keepalive find
+// out. An exchange that is under way is given up, as IP does. mu is held.
+func (id *cmID) neighbourNews() bool {
+	if id.ctx == nil || id.ctx.dev.transport != verbs.TransportRoCE {
+		return false
+	}
+	switch id.state {
+	case cmConnecting:
+		return false
+	case cmAccepting:
+		return id.confirming // the listener's end has resolved no route
+	}
+	return true
+}
+
+// takenBackError is why an answer of the peer cannot be confirmed. Nothing was delivered.
+func (id *cmID) takenBackError() error {
+	return fmt.Errorf("%v took its answer back before it was confirmed: %w: %w: %w", id.remote, verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
 }
 
 // Reasons for which a peer's kernel refuses and that pass (IBA 12.6.7.2): it still knows
@@ -243,7 +282,7 @@ func statusError(ev *cmEvent, otherwise syscall.Errno) error {
 	if ev.status < 0 {
 		errno = syscall.Errno(-ev.status)
 	}
-	if errno == 0 || errno > 4095 {
+	if ev.status == -1 || errno == 0 || errno > 4095 { // -1 is librdmacm's own, of which errno is lost
 		errno = otherwise
 	}
 	return failed(ev.typ.String(), errno)

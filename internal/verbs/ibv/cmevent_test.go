@@ -127,6 +127,21 @@ func TestTakenBackWhenConnected(t *testing.T) {
 	}
 }
 
+// The same while the call that confirms is under way, whether or not the confirmation went.
+func TestTakenBackWhileConfirming(t *testing.T) {
+	for _, sent := range []error{nil, failed("rdma_establish", syscall.EINVAL)} {
+		var told []verbs.CMEvent
+		id := &cmID{handle: 1, state: cmAccepting, confirming: true}
+		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
+		id.onEvent(&cmEvent{typ: verbs.CMRejected, status: int32(verbs.RejectConsumer)})
+		assert.ErrorIs(t, id.confirmed(sent), verbs.ErrTryAgain, "%v", sent)
+		assert.Equal(t, cmFailed, id.state)
+		require.Len(t, told, 1)
+		assert.Equal(t, verbs.CMRejected, told[0].Type)
+		assert.ErrorIs(t, told[0].Err, verbs.ErrTryAgain)
+	}
+}
+
 // An answer that was taken back before it was confirmed has delivered nothing.
 func TestAcceptOfWhatWasTakenBack(t *testing.T) {
 	lib, err := loadVerbs()

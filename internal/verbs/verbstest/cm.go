@@ -142,6 +142,31 @@ func testCM(t *testing.T, s *suite) {
 		}
 	})
 
+	s.run(t, "DisconnectedAsAnswered", func(e *env) {
+		// The same of a server that takes leave, and hears of it itself, confirmed or not.
+		for i := range 30 {
+			l := e.listen()
+			c := e.resolve(l.LocalAddr())
+			a := c.end(EndConfig{MemSize: 4096})
+			a.Recv(1, 0, 64)
+			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
+			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+			b := srv.end(EndConfig{MemSize: 4096})
+			b.Recv(1, 0, 64)
+			require.NoError(e.t, srv.Accept(connParam(nil)))
+			time.Sleep(time.Duration(i%6) * 200 * time.Microsecond)
+			require.NoError(e.t, srv.Disconnect())
+			if srv.nextOf(verbs.CMEstablished, verbs.CMDisconnected).Type == verbs.CMEstablished {
+				srv.next(verbs.CMDisconnected)
+			}
+			requireFlushed(e.t, b.Received(1), 1)
+			if c.nextOf(verbs.CMEstablished, verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError).Type == verbs.CMEstablished {
+				c.next(verbs.CMDisconnected)
+				requireFlushed(e.t, a.Received(1), 1)
+			}
+		}
+	})
+
 	s.run(t, "DisconnectByBoth", func(e *env) {
 		for range 10 {
 			p := e.cmPair(cmOptions{})

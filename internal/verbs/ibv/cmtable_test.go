@@ -1,0 +1,247 @@
+//go:build linux && (amd64 || arm64) && !noverbs
+
+package ibv
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// tableState is a state of an id as far as events can tell it from others.
+type tableState struct {
+	name string
+	set  func(*cmID)
+}
+
+func inState(s cmState) tableState {
+	return tableState{s.String(), func(id *cmID) { id.state = s }}
+}
+
+const (
+	confirming = "confirming"   // the dialer, whose Accept of the answer is under way
+	connecting = "connecting"   // the dialer, before the answer
+	responded  = "responded"    // the dialer, before Accept
+	accepting  = "accepting"    // the listener's end
+	connected  = "connected"    // either end
+	ended      = "disconnected" // likewise
+	failedID   = "failed"
+	closedID   = "closed"
+)
+
+func tableStates() (states []tableState) {
+	for s := cmIdle; s <= cmClosed; s++ {
+		states = append(states, inState(s))
+	}
+	return append(states,
+		tableState{confirming, func(id *cmID) { id.state, id.confirming = cmAccepting, true }},
+	)
+}
+
+// A tableCell is what an event does in a state.
+type tableCell struct {
+	next  cmState
+	tells []verbs.CMEventType
+	calls []string // of the kernel
+	keeps bool     // it waits for the end of Accept
+}
+
+func to(next cmState, tells ...verbs.CMEventType) tableCell {
+	return tableCell{next: next, tells: tells}
+}
+
+func (c tableCell) with(calls ...string) tableCell {
+	c.calls = calls
+	return c
+}
+
+// cmTable is what the kernel's events do (cma_ib_handler, cma_iw_handler and
+// cma_netevent_work_handler in its cma.c, the handlers of messages in cm.c and iwcm.c). An
+// event does nothing in a state that is not listed, for the reason that tableSilence gives.
+func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCell {
+	failure := func(typ verbs.CMEventType) map[string]tableCell {
+		return map[string]tableCell{
+			connecting: to(cmFailed, typ), responded: to(cmFailed, typ),
+			accepting: to(cmFailed, typ), confirming: to(cmFailed, typ),
+			connected: to(cmDisconnected, verbs.CMDisconnected).with("disconnect"),
+		}
+	}
+	t := map[verbs.CMEventType]map[string]tableCell{
+		verbs.CMAddrResolved:  {cmResolvingAddr.String(): to(cmAddrResolved, verbs.CMAddrResolved)},
+		verbs.CMAddrError:     {cmResolvingAddr.String(): to(cmIdle, verbs.CMAddrError)},
+		verbs.CMRouteResolved: {cmResolvingRoute.String(): to(cmRouteResolved, verbs.CMRouteResolved)},
+		verbs.CMRouteError:    {cmResolvingRoute.String(): to(cmAddrResolved, verbs.CMRouteError)},
+		verbs.CMConnectResponse: {
+			connecting: to(cmResponded, verbs.CMConnectResponse),
+			failedID:   to(cmFailed).with("reject"), // who asked has given up
+		},
+		verbs.CMEstablished: {
+			connecting: to(cmConnected, verbs.CMEstablished),
+			accepting:  to(cmConnected, verbs.CMEstablished), confirming: to(cmConnected, verbs.CMEstablished),
+			failedID: to(cmFailed).with("disconnect"),
+		},
+		verbs.CMRejected:     failure(verbs.CMRejected),
+		verbs.CMUnreachable:  failure(verbs.CMUnreachable),
+		verbs.CMConnectError: failure(verbs.CMConnectError),
+		verbs.CMDisconnected: {
+			accepting:  to(cmDisconnected, verbs.CMEstablished, verbs.CMDisconnected).with("disconnect"),
+			confirming: {next: cmAccepting, keeps: true},
+			connected:  to(cmDisconnected, verbs.CMDisconnected).with("disconnect"),
+		},
+		verbs.CMDeviceRemoval: {},
+	}
+	t[verbs.CMRejected][cmRequested.String()] = to(cmFailed, verbs.CMRejected)
+	for _, s := range tableStates() {
+		if s.name == closedID {
+			continue
+		}
+		next := cmFailed
+		if s.name == cmListening.String() {
+			next = cmListening // on other devices
+		}
+		t[verbs.CMDeviceRemoval][s.name] = to(next, verbs.CMDeviceRemoval)
+	}
+	switch transport {
+	case verbs.TransportIWARP: // whose kernel tells of ESTABLISHED first
+		t[verbs.CMDisconnected][accepting] = to(cmDisconnected, verbs.CMDisconnected).with("disconnect")
+	case verbs.TransportRoCE:
+		for _, s := range []string{responded, confirming, connected} {
+			delete(t[verbs.CMUnreachable], s)
+		}
+	}
+	return t
+}
+
+// tableSilence says why an event does nothing in a state in which an id has, or is about to
+// have, a connection.
+var tableSilence = map[verbs.CMEventType]map[string]string{
+	verbs.CMUnreachable: {
+		responded:  "RoCE: a neighbour's address is new or forgotten, and nothing under way that could be given up",
+		confirming: "RoCE: likewise",
+		connected:  "RoCE: likewise; retries and keepalive find out whether the connection has ended",
+	},
+	verbs.CMDisconnected: {
+		connecting: "the peer has no connection before the confirmation (cm_dreq_handler in REQ_SENT)",
+		responded:  "likewise (cm_dreq_handler in REP_RCVD and MRA_REP_SENT)",
+	},
+}
+
+// Every event that the kernel may deliver, in every state, on both ends and on each kind of
+// network, leads on or is known not to come. None that ends a connection is lost.
+func TestEveryEventInEveryState(t *testing.T) {
+	lib, err := loadVerbs()
+	if err != nil {
+		t.Skip(err)
+	}
+	var calls []string
+	fake := func(name string) uintptr {
+		return purego.NewCallback(func() uintptr { calls = append(calls, name); return 0 })
+	}
+	cm := &librdmacm{disconnect: fake("disconnect"), reject: fake("reject")}
+	live := []string{connecting, responded, accepting, confirming, connected}
+	ends := []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError, verbs.CMDisconnected, verbs.CMDeviceRemoval}
+	for _, transport := range []verbs.Transport{verbs.TransportIB, verbs.TransportRoCE, verbs.TransportIWARP} {
+		table := cmTable(transport)
+		for _, s := range tableStates() {
+			for typ := verbs.CMAddrResolved; typ <= verbs.CMTimewaitExit; typ++ {
+				if typ == verbs.CMConnectRequest {
+					continue // makes an id of its own; see dispatch
+				}
+				var told []verbs.CMEvent
+				calls = nil
+				id := &cmID{
+					ch: newCMChannel(lib, cm), handle: 1,
+					ctx: &devContext{dev: &device{transport: transport}},
+				}
+				id.ch.workers.most = 0 // they are not to run anything
+				id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
+				s.set(id)
+				if id.state == cmClosed {
+					id.handle = 0
+				}
+				was := id.state
+				id.onEvent(&cmEvent{typ: typ})
+
+				want, listed := table[typ][s.name]
+				if !listed {
+					want = to(was)
+					if _, known := table[typ]; !known && was != cmClosed {
+						want.tells = []verbs.CMEventType{typ} // news that changes nothing
+					}
+					if slices.Contains(ends, typ) && slices.Contains(live, s.name) {
+						require.NotEmpty(t, tableSilence[typ][s.name], "%v: why is %v not heard while %v?", transport, typ, s.name)
+					}
+				}
+				var tells []verbs.CMEventType
+				for _, ev := range told {
+					tells = append(tells, ev.Type)
+				}
+				assert.Equal(t, want.next, id.state, "%v: %v while %v", transport, typ, s.name)
+				assert.Equal(t, want.tells, tells, "%v: %v while %v", transport, typ, s.name)
+				assert.Equal(t, want.calls, calls, "%v: %v while %v", transport, typ, s.name)
+				assert.Equal(t, want.keeps, id.left != nil, "%v: %v while %v", transport, typ, s.name)
+				if slices.Contains(ends, typ) && len(told) > 0 && (s.name == responded || s.name == confirming) && typ != verbs.CMDeviceRemoval {
+					assert.ErrorIs(t, told[0].Err, verbs.ErrTryAgain, "%v: %v while %v: nothing was delivered", transport, typ, s.name)
+				}
+			}
+		}
+	}
+}
+
+// An end of a listener of which the device says that it was not brought up after all (qedr).
+func TestEstablishedInVain(t *testing.T) {
+	var told []verbs.CMEvent
+	id := &cmID{handle: 1, state: cmAccepting, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
+	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
+	id.onEvent(&cmEvent{typ: verbs.CMEstablished, status: -int32(syscall.ECONNRESET)})
+	id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+	require.Len(t, told, 1)
+	assert.Equal(t, verbs.CMConnectError, told[0].Type)
+	assert.ErrorIs(t, told[0].Err, syscall.ECONNRESET)
+	assert.Equal(t, cmFailed, id.state)
+}
+
+// Disconnect of an answer that nobody has confirmed takes it back: rdma_disconnect does
+// nothing then. Where the confirmation comes first there is a connection to end.
+func TestDisconnectBeforeConfirmed(t *testing.T) {
+	lib, err := loadVerbs()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, confirmed := range []bool{false, true} {
+		for transport, takesBack := range map[verbs.Transport]bool{verbs.TransportIB: true, verbs.TransportRoCE: true, verbs.TransportIWARP: false} {
+			var told []verbs.CMEventType
+			var calls []string
+			id := &cmID{handle: 1, state: cmAccepting, ctx: &devContext{dev: &device{transport: transport}}}
+			id.ch = newCMChannel(lib, &librdmacm{
+				disconnect: purego.NewCallback(func() uintptr { calls = append(calls, "disconnect"); return 0 }),
+				reject: purego.NewCallback(func() uintptr {
+					calls = append(calls, "reject")
+					if confirmed {
+						return ^uintptr(0)
+					}
+					return 0
+				}),
+			})
+			id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+			require.NoError(t, id.Disconnect())
+			switch {
+			case !takesBack:
+				assert.Equal(t, []string{"disconnect"}, calls, "%v", transport)
+				assert.Empty(t, told, "%v: the kernel's follows", transport)
+			case confirmed:
+				assert.Equal(t, []string{"disconnect", "reject", "disconnect"}, calls, "%v", transport)
+				assert.Empty(t, told, "%v: the kernel's follow", transport)
+			default:
+				assert.Equal(t, []string{"disconnect", "reject"}, calls, "%v", transport)
+				assert.Equal(t, []verbs.CMEventType{verbs.CMDisconnected}, told, "%v", transport)
+			}
+		}
+	}
+}
