@@ -28,11 +28,12 @@ type cmChannel struct {
 	lib    *librdmacm
 	handle uintptr // struct rdma_event_channel
 
-	calls   slots // of calls for ids
-	ready   slots // of calls that complete connections
-	ends    slots // of calls that destroy ids
-	routes  slots // of rdma_resolve_route
-	workers workers
+	calls    slots // of calls for ids
+	ready    slots // of calls that complete connections
+	ends     slots // of calls that destroy ids
+	routes   slots // of rdma_resolve_route
+	connects slots // of rdma_connect on iWARP
+	workers  workers
 
 	mu      sync.Mutex
 	ids     map[uintptr]*cmID // by their keys
@@ -79,7 +80,8 @@ const cmWorkers = 32
 func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 	return &cmChannel{
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
-		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots), workers: workers{most: cmWorkers},
+		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots),
+		connects: newSlots(connectSlots), workers: workers{most: cmWorkers},
 	}
 }
 

@@ -70,7 +70,15 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	c.c.retryCount = id.ctx.limits.finiteRetries(c.c.retryCount)
 	// The events of the exchange may come before rdma_connect returns.
 	id.state = cmConnecting
-	if err := id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle); err != nil {
+	if id.ctx.dev.transport == verbs.TransportIWARP {
+		err = id.connectOverTCP(c)
+	} else {
+		err = id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle)
+	}
+	if id.state != cmConnecting { // closed, or answered already
+		return nil
+	}
+	if err != nil {
 		if ev, ok := id.failedAtOnce(err); ok {
 			id.state = cmFailed
 			id.events.Push(ev)

@@ -13,6 +13,18 @@ import (
 // iWARP's connections begin on TCP, whose refusals come as errno where the connection
 // manager of InfiniBand has reasons (cma_iw_handler in the kernel).
 
+// connectOverTCP is rdma_connect on iWARP: that of siw waits until TCP is connected, which
+// takes minutes where nobody answers. Others' calls, the events of the id and its Close do
+// not wait for it; the id is destroyed when it returns. mu is held, but not meanwhile.
+func (id *cmID) connectOverTCP(c *cParam) error {
+	handle := id.useLocked()
+	id.mu.Unlock()
+	err := id.withPrivateData(id.ch.connects, c, "rdma_connect", id.ch.lib.connect, handle)
+	_ = id.unuse()
+	id.mu.Lock()
+	return err
+}
+
 // iwarpReason is the reason that an errno stands for: MPA's reject, of which the private
 // data is the application's, comes as a reset.
 func iwarpReason(errno syscall.Errno) verbs.RejectReason {

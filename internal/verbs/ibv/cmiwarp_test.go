@@ -4,10 +4,14 @@ package ibv
 
 import (
 	"errors"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -35,4 +39,60 @@ func TestFailedAtOnce(t *testing.T) {
 	id.ctx.dev.transport = verbs.TransportRoCE
 	_, ok := id.failedAtOnce(failed("rdma_connect", syscall.ECONNREFUSED))
 	assert.False(t, ok)
+}
+
+// A Connect that waits for TCP (siw) keeps nobody from the id: its Close returns, and the
+// struct is destroyed when the call is over. Nor does it keep other calls waiting.
+func TestConnectWaitsForTCP(t *testing.T) {
+	lib, err := loadVerbs()
+	if err != nil {
+		t.Skip(err)
+	}
+	goOn := make(chan struct{})
+	called := make(chan struct{}, connectSlots)
+	destroyed := make(chan struct{}, connectSlots)
+	ch := newCMChannel(lib, &librdmacm{
+		connect: purego.NewCallback(func() uintptr {
+			called <- struct{}{}
+			<-goOn
+			return 0
+		}),
+		destroyID: purego.NewCallback(func() uintptr {
+			destroyed <- struct{}{}
+			return 0
+		}),
+		reject: purego.NewCallback(func() uintptr { return 0 }),
+	})
+	ids := make([]*cmID, cmSlots+1)
+	var told atomic.Int32
+	returned := make(chan error, len(ids))
+	for i := range ids {
+		id := &cmID{
+			ch: ch, handle: 1, state: cmRouteResolved,
+			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
+		}
+		id.events.Init(func(verbs.CMEvent) { told.Add(1) })
+		ids[i] = id
+		go func() { returned <- id.Connect(&verbs.ConnParam{QPNum: 17}, time.Minute) }()
+		<-called
+	}
+	require.NoError(t, ch.call("rdma_reject", ch.lib.reject), "beside them")
+	require.NoError(t, ids[0].Close())
+	ids[1].onEvent(&cmEvent{typ: verbs.CMEstablished})
+	assert.EqualValues(t, 1, told.Load())
+	assert.Empty(t, destroyed, "it is in use")
+	close(goOn)
+	for range ids {
+		require.NoError(t, <-returned)
+	}
+	<-destroyed
+	for i, want := range []cmState{cmClosed, cmConnected, cmConnecting} {
+		ids[i].mu.Lock()
+		assert.Equal(t, want, ids[i].state)
+		assert.Equal(t, want == cmConnecting, ids[i].timer != nil, "%v", want)
+		ids[i].mu.Unlock()
+	}
+	for _, id := range ids[2:] {
+		id.stopTimer()
+	}
 }

@@ -16,6 +16,7 @@ const (
 	cmReadySlots     = 6  // answering and confirming
 	cmEndSlots       = 6  // destroying ids
 	routeSlots       = 4  // rdma_resolve_route, which may wait for a daemon
+	connectSlots     = 16 // rdma_connect on iWARP, which may wait for TCP
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots
