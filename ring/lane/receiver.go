@@ -1,0 +1,159 @@
+package lane
+
+import "github.com/rdmanet/go-rdmanet/ring"
+
+// MaxRings is the most rings with unread bytes that a stream has at one end.
+const MaxRings = 8
+
+// Receiver is the owner's view of the rings of a stream: the one that the peer writes to,
+// and those it wrote to before and that hold unread bytes.
+//
+// # Why no sender waits for ever
+//
+// Let everything under way arrive, and the application read it. A sender that finds no room
+// has filled the ring beyond what it knows to be consumed: received less what was reported,
+// counted from the ring's begin, is its size. That is more than half, and all but 63 bytes
+// of it can be reported, which is more than a tenth of the smallest ring. So CreditDue
+// holds. It holds as well for a sender that waits for up to half of the ring.
+type Receiver struct {
+	rings   [MaxRings]ownRing
+	n       int  // of rings; the last is written to
+	offered Ring // Size 0: none
+
+	received uint64
+	consumed uint64
+	reported uint64 // a multiple of Granule
+}
+
+type ownRing struct {
+	Ring
+	start uint64 // of the stream, the byte at the ring's begin
+}
+
+// NewReceiver returns the Receiver for a ring that the peer knows.
+func NewReceiver(r Ring) Receiver {
+	return Receiver{rings: [MaxRings]ownRing{{Ring: r}}, n: 1}
+}
+
+func (r *Receiver) last() *ownRing { return &r.rings[r.n-1] }
+
+// Data takes in n bytes that have arrived. Room is judged by what was consumed, not by what
+// was reported: a peer that guesses it right overwrites nothing unread. An error has
+// RuleOverflow or RuleStraddle, and nothing has changed then.
+func (r *Receiver) Data(n uint32) error {
+	l := r.last()
+	if room := uint64(l.Size) - (r.received - max(r.consumed, l.start)); uint64(n) > room {
+		return violation(RuleOverflow, 0, uint64(n), room)
+	}
+	if end := uint64(l.Size) - (r.received-l.start)&uint64(l.Size-1); uint64(n) > end {
+		return violation(RuleStraddle, 0, uint64(n), end)
+	}
+	r.received += uint64(n)
+	return nil
+}
+
+// Buffered returns how many bytes can be read.
+func (r *Receiver) Buffered() uint64 { return r.received - r.consumed }
+
+// Readable returns the first of them that lie together.
+func (r *Receiver) Readable() Span {
+	i, end := 0, r.received
+	for i+1 < r.n && r.rings[i+1].start <= r.consumed {
+		i++
+	}
+	if i+1 < r.n {
+		end = r.rings[i+1].start
+	}
+	l := &r.rings[i]
+	off := uint32((r.consumed - l.start) & uint64(l.Size-1))
+	return Span{Ring: l.Ring, Off: off, Len: uint32(min(end-r.consumed, uint64(l.Size-off)))}
+}
+
+// Consume gives the first n unread bytes back to the sender. The error matches
+// ring.ErrConfig, and nothing changes, if there are fewer.
+func (r *Receiver) Consume(n int) error {
+	if uint64(n) > r.Buffered() { // a negative n is huge
+		return misuse("cannot consume %d bytes of %d buffered", n, r.Buffered())
+	}
+	r.consumed += uint64(n)
+	return nil
+}
+
+// pending returns how many granules no credit has told.
+func (r *Receiver) pending() uint64 { return (r.consumed - r.reported) / Granule }
+
+// CreditDue reports whether a credit has to be sent: half of the ring is used up as far as
+// the sender knows, and there is a tenth to tell.
+func (r *Receiver) CreditDue() bool {
+	l, told := r.last(), r.reported+r.pending()*Granule
+	known := max(r.reported, l.start)
+	return r.received-known >= uint64(l.Size/2) && told > known && told-known >= uint64(l.Size/10)
+}
+
+// CreditSent returns how many granules the credit gives that is being sent now. What is
+// more than MaxGranules is for the next.
+func (r *Receiver) CreditSent() uint32 {
+	n := min(r.pending(), MaxGranules)
+	r.reported += n * Granule
+	return uint32(n)
+}
+
+// WantsRing reports whether a larger ring should be offered ahead of need: half of the ring
+// holds unread bytes, and no ring is under way.
+func (r *Receiver) WantsRing() bool {
+	l := r.last()
+	return r.received-max(r.consumed, l.start) >= uint64(l.Size/2) && l.Size < MaxRing && r.mayOffer()
+}
+
+func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && r.n < MaxRings }
+
+// Offer records that a ring is offered to the peer, of any size, which may be smaller. It is
+// the peer's to write to from then on. The error is ring.ErrGrowing while the peer has not
+// moved to an earlier one, or MaxRings hold unread bytes.
+func (r *Receiver) Offer(to Ring) error {
+	switch {
+	case !to.valid(1):
+		return misuse("no ring: %+v", to)
+	case !r.mayOffer():
+		return ring.ErrGrowing
+	}
+	r.offered = to
+	return nil
+}
+
+// Offering reports whether a ring was offered that the peer has not moved to.
+func (r *Receiver) Offering() bool { return r.offered.Size != 0 }
+
+// Moved takes in that the peer's next byte goes to the begin of the ring offered. An error
+// has RuleMove.
+func (r *Receiver) Moved() error {
+	if r.offered.Size == 0 {
+		return violation(RuleMove, 0, 0, 0)
+	}
+	r.rings[r.n] = ownRing{r.offered, r.received}
+	r.n++
+	r.offered = Ring{}
+	return nil
+}
+
+// Reclaim returns the oldest ring if nobody needs it any more: the peer has moved on, and
+// its bytes are consumed. To be called until it says no.
+func (r *Receiver) Reclaim() (Ring, bool) {
+	if r.n == 1 || r.rings[1].start > r.consumed {
+		return Ring{}, false
+	}
+	old := r.rings[0].Ring
+	copy(r.rings[:], r.rings[1:r.n])
+	r.n--
+	r.rings[r.n] = ownRing{}
+	return old, true
+}
+
+// Ring returns the ring that the peer writes to.
+func (r *Receiver) Ring() Ring { return r.last().Ring }
+
+// ReceivedBytes returns how many bytes arrived in total.
+func (r *Receiver) ReceivedBytes() uint64 { return r.received }
+
+// ConsumedBytes returns how many bytes were consumed in total.
+func (r *Receiver) ConsumedBytes() uint64 { return r.consumed }

@@ -1,0 +1,73 @@
+package lane
+
+import (
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReceiverRefuses(t *testing.T) {
+	r := NewReceiver(Ring{Addr: 0x1000, Size: 256})
+	requireViolation(t, ProtocolError{RuleOverflow, 0, 257, 256}, r.Data(257))
+	require.NoError(t, r.Data(200))
+	requireViolation(t, ProtocolError{RuleOverflow, 0, 57, 56}, r.Data(57))
+	require.ErrorIs(t, r.Consume(201), ring.ErrConfig)
+	require.ErrorIs(t, r.Consume(-1), ring.ErrConfig)
+	require.NoError(t, r.Consume(200))
+	requireViolation(t, ProtocolError{RuleStraddle, 0, 57, 56}, r.Data(57))
+	requireViolation(t, ProtocolError{RuleMove, 0, 0, 0}, r.Moved())
+	require.ErrorIs(t, r.Offer(Ring{Size: 100}), ring.ErrConfig)
+	require.NoError(t, r.Offer(Ring{Addr: 0x2000, Size: 512}))
+	require.ErrorIs(t, r.Offer(Ring{Addr: 0x3000, Size: 512}), ring.ErrGrowing)
+	require.NoError(t, r.Moved())
+	require.ErrorIs(t, r.Moved(), RuleMove)
+}
+
+// The bytes of rings that were left come out before those of the next, and each ring is
+// given back when it is empty.
+func TestReceiverChain(t *testing.T) {
+	r := NewReceiver(Ring{Addr: 0, Size: 256})
+	require.NoError(t, r.Data(256))
+	assert.True(t, r.WantsRing())
+	for i := range uint32(MaxRings - 1) {
+		require.NoError(t, r.Offer(Ring{RKey: i + 1, Size: 256}))
+		assert.False(t, r.WantsRing())
+		require.NoError(t, r.Moved())
+		require.NoError(t, r.Data(100))
+		require.NoError(t, r.Data(156))
+	}
+	require.ErrorIs(t, r.Offer(Ring{Size: 256}), ring.ErrGrowing, "there is an end to it")
+	require.ErrorIs(t, r.Data(1), RuleOverflow)
+	for i := range uint32(MaxRings) {
+		require.Equal(t, Span{Ring{RKey: i, Size: 256}, 0, 256}, r.Readable())
+		require.NoError(t, r.Consume(200))
+		_, ok := r.Reclaim()
+		require.False(t, ok, "it has unread bytes")
+		require.Equal(t, Span{Ring{RKey: i, Size: 256}, 200, 56}, r.Readable())
+		require.NoError(t, r.Consume(56))
+		old, ok := r.Reclaim()
+		require.Equal(t, i < MaxRings-1, ok, "the last one stays")
+		if ok {
+			require.Equal(t, i, old.RKey)
+		}
+	}
+	assert.Zero(t, r.Buffered())
+	assert.Zero(t, r.Readable().Len)
+}
+
+func TestReceiverCreditOfMuch(t *testing.T) {
+	r := NewReceiver(Ring{Size: MaxRing})
+	for range MaxRing / MaxMessage {
+		require.NoError(t, r.Data(MaxMessage))
+	}
+	assert.False(t, r.CreditDue(), "nothing to tell")
+	require.NoError(t, r.Consume(MaxRing))
+	var told uint64
+	for r.CreditDue() {
+		told += uint64(r.CreditSent()) * Granule
+	}
+	assert.Greater(t, told, uint64(MaxRing/2))
+	assert.EqualValues(t, MaxGranules, r.CreditSent())
+}
