@@ -13,7 +13,7 @@ test:
 STEPS ?= 100000000
 model: export MODEL_STEPS = $(STEPS)
 model:
-	go test -count=1 -timeout 0 -run '^TestModel' ./ring
+	go test -count=1 -timeout 0 -run '^Test(Model|Slots|Hostile|Baton)' ./ring/...
 	go test -count=1 -timeout 0 -v -run '^TestModel' ./rdmanet
 
 # The tests of connections that look for what is rare, at full length: go test runs a slice.

@@ -1,0 +1,239 @@
+package lane
+
+// Arrive takes in a message that has completed: its immediate and, if that says so, a copy
+// of the next record in the ring of records. An error is a *ProtocolError about the lane,
+// and ends the link. What is wrong about one stream resets that stream, and is told by
+// EventBroken.
+func (l *Lane) Arrive(imm uint32, record []byte) error {
+	d, err := ParseDoorbell(imm)
+	if err != nil {
+		return err
+	}
+	if err := l.slots.Arrived(); err != nil {
+		return err
+	}
+	if d.Type != TypeControl && record != nil {
+		return violation(RuleRecordLength, 0, uint64(len(record)), 0)
+	}
+	switch d.Type {
+	case TypeSlots:
+		if err := l.slots.Returned(int(d.N)); err != nil {
+			return err
+		}
+		l.slotsOpened()
+		return nil
+	case TypeControl:
+		return l.recordArrived(record)
+	}
+	s, err := l.live(d.Stream)
+	if err != nil {
+		return err
+	}
+	if d.Type == TypeCredit {
+		return l.creditArrived(s, d.N)
+	}
+	return l.dataArrived(s, d.N)
+}
+
+// live returns the stream that a message is for: OPEN has passed, the peer has accepted it
+// if that was for the peer to do, and it has not ended it.
+func (l *Lane) live(id ID) (*Stream, error) {
+	if id > l.cfg.Streams {
+		return nil, violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
+	}
+	s := l.table[id]
+	switch {
+	case s == nil || !s.opened || l.cfg.Role == RoleDialer && !s.decided:
+		return nil, violation(RuleNotOpen, id, 0, 0)
+	case s.endGot:
+		return nil, violation(RuleAfterEnd, id, 0, 0)
+	}
+	return s, nil
+}
+
+// dataArrived takes in n bytes.
+func (l *Lane) dataArrived(s *Stream, n uint32) error {
+	if s.drops {
+		return nil
+	}
+	if s.finGot {
+		l.breakOff(s, RuleAfterFIN, uint64(n))
+		return nil
+	}
+	if err := s.rx.Data(n); err != nil {
+		l.broke(s, err)
+		return nil
+	}
+	l.tell(Event{Kind: EventReadable, Stream: s})
+	l.owe(s)
+	return nil
+}
+
+// creditArrived gives the stream's writer room.
+func (l *Lane) creditArrived(s *Stream, granules uint32) error {
+	if s.endSent || s.ignored {
+		return nil
+	}
+	if err := s.tx.Credit(granules); err != nil {
+		l.broke(s, err)
+		return nil
+	}
+	l.writable(s)
+	return nil
+}
+
+// broke resets a stream whose peer broke a rule of it.
+func (l *Lane) broke(s *Stream, err error) {
+	if e, ok := err.(*ProtocolError); ok {
+		e.Stream = s.id
+	}
+	l.Reset(s, CodeProtocol)
+	l.tell(Event{Kind: EventBroken, Stream: s, Err: err})
+	l.writable(s)
+}
+
+func (l *Lane) breakOff(s *Stream, rule Rule, got uint64) { l.broke(s, violation(rule, s.id, got, 0)) }
+
+// recordArrived takes in a record.
+func (l *Lane) recordArrived(b []byte) error {
+	r, err := ParseRecord(b)
+	if err != nil {
+		return err
+	}
+	if r.Epoch != l.cfg.Epoch {
+		if int32(r.Epoch-l.cfg.Epoch) < 0 {
+			return nil // of an earlier life of the lane
+		}
+		return violation(RuleEpoch, 0, uint64(r.Epoch), uint64(l.cfg.Epoch))
+	}
+	if r.Number != l.got {
+		return violation(RuleNumber, 0, uint64(r.Number), uint64(l.got))
+	}
+	l.got++
+	if by := senders[r.Kind]; by != 0 && by == l.cfg.Role {
+		return violation(RuleRole, r.Stream, uint64(r.Kind), 0)
+	}
+	switch r.Kind {
+	case KindPlaces:
+		return l.placesArrived(&r)
+	case KindWant:
+		l.tell(Event{Kind: EventWant, Count: r.Count})
+		return nil
+	case KindRecall:
+		l.recalled(int(r.Count))
+		return nil
+	case KindGoAway:
+		return l.goAwayArrived(&r)
+	case KindPing, KindPong:
+		return l.pingArrived(&r)
+	}
+	return l.streamRecord(&r)
+}
+
+// senders tells who sends the kinds that only one role does.
+var senders = [numKinds]Role{
+	KindOpen: RoleDialer, KindRelease: RoleDialer, KindWant: RoleDialer,
+	KindAccepted: RoleListener, KindRefused: RoleListener, KindPlaces: RoleListener, KindRecall: RoleListener,
+}
+
+// streamRecord takes in a record about a stream.
+func (l *Lane) streamRecord(r *Record) error {
+	if r.Stream > l.cfg.Streams {
+		return violation(RuleStream, r.Stream, uint64(r.Stream), uint64(l.cfg.Streams))
+	}
+	s := l.table[r.Stream]
+	switch r.Kind {
+	case KindOpen:
+		return l.openArrived(s, r)
+	case KindRelease:
+		return l.releaseArrived(s, r.Stream)
+	case KindAccepted, KindRefused:
+		return l.answered(s, r)
+	}
+	s, err := l.live(r.Stream)
+	if err != nil {
+		return err
+	}
+	switch r.Kind {
+	case KindRing:
+		if s.endSent || s.ignored {
+			return nil
+		}
+		if err := s.tx.Offer(r.Ring); err != nil {
+			l.broke(s, err)
+		} else if !s.finished() {
+			l.queue(s, todoMoved)
+		}
+	case KindMoved:
+		l.moved(s)
+	case KindFIN:
+		l.finArrived(s, r)
+	case KindClose, KindReset:
+		l.endArrived(s, r)
+	}
+	return nil
+}
+
+// answered takes in the listener's answer to an OPEN.
+func (l *Lane) answered(s *Stream, r *Record) error {
+	if s == nil || !s.opened || s.decided {
+		return violation(RuleNotOpen, r.Stream, uint64(r.Kind), 0)
+	}
+	s.decided = true
+	if r.Kind == KindAccepted {
+		l.tell(Event{Kind: EventAccepted, Stream: s})
+		return nil
+	}
+	s.refused, s.drops, s.endGot, s.endSent, s.todo = true, true, true, true, 0
+	l.tell(Event{Kind: EventRefused, Stream: s, Code: r.Code})
+	l.writable(s)
+	l.release(s)
+	return nil
+}
+
+func (l *Lane) moved(s *Stream) {
+	if s.ignored {
+		return
+	}
+	if err := s.rx.Moved(); err != nil {
+		if !s.drops {
+			l.broke(s, err)
+		}
+		return
+	}
+	l.tell(Event{Kind: EventMoved, Stream: s})
+}
+
+func (l *Lane) finArrived(s *Stream, r *Record) {
+	switch {
+	case s.drops:
+		s.finGot = true
+	case s.finGot:
+		l.breakOff(s, RuleAfterFIN, 0)
+	case r.Total != s.rx.received:
+		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
+	default:
+		s.finGot = true
+		l.tell(Event{Kind: EventReadable, Stream: s})
+	}
+}
+
+// endArrived takes in the last that the peer says of a stream, and answers it.
+func (l *Lane) endArrived(s *Stream, r *Record) {
+	s.endGot = true
+	s.todo &^= todoRing | todoMoved | todoFIN
+	switch {
+	case s.ignored:
+		return
+	case r.Kind == KindReset:
+		s.broken = true
+		l.tell(Event{Kind: EventReset, Stream: s, Code: r.Code})
+	case !s.drops && r.Total != s.rx.received:
+		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
+	default:
+		l.tell(Event{Kind: EventClosed, Stream: s})
+	}
+	l.writable(s)
+	l.end(s, todoClose)
+	l.release(s)
+}

@@ -1,0 +1,105 @@
+package lane
+
+// goAway is how far a listener's going away is, in two steps as HTTP/2 has them (RFC 9113,
+// section 6.8), with the dialer's word between them:
+//
+//	listener                       dialer
+//	GOAWAY announce  ------->      opens no more; places are void
+//	                 <-------      GOAWAY stopped: so many opens were sent
+//	GOAWAY final     ------->      opens above were not seen, and are dialled again
+//
+// A listener that cannot wait for the dialer's word sends the last step without it. What is
+// opened then is ignored at the listener, and the dialer learns of it by the count.
+type goAway struct {
+	announced bool
+	stopped   bool
+	final     bool
+	last      uint32 // opens that are served, once final
+}
+
+// GoAway begins: no place is granted any more, and the dialer is asked to open no more.
+func (l *Lane) GoAway() {
+	if l.cfg.Role == RoleListener && !l.goAway.announced {
+		l.goAway.announced = true
+		l.grants = nil
+		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageAnnounce})
+	}
+}
+
+// GoAwayFinal says which opens are served: those that have arrived. Later ones are ignored.
+func (l *Lane) GoAwayFinal() {
+	if l.cfg.Role == RoleListener && !l.goAway.final {
+		l.GoAway()
+		l.goAway.final, l.goAway.last = true, l.opens
+		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageFinal, Opens: l.opens})
+	}
+}
+
+// goAwayArrived takes a step.
+func (l *Lane) goAwayArrived(r *Record) error {
+	g := &l.goAway
+	role := RoleDialer // who takes this step in
+	if r.Stage == StageStopped {
+		role = RoleListener
+	}
+	switch {
+	case l.cfg.Role != role:
+		return violation(RuleRole, 0, uint64(r.Stage), 0)
+	case r.Stage == StageAnnounce && (g.announced || r.Opens != 0),
+		r.Stage == StageStopped && (!g.announced || g.stopped),
+		r.Stage == StageFinal && (!g.announced || g.final):
+		return violation(RuleGoAway, 0, uint64(r.Stage), 0)
+	case r.Stage == StageStopped && r.Opens != l.opens, r.Stage == StageFinal && r.Opens > l.opens:
+		return violation(RuleOpenNumber, 0, uint64(r.Opens), uint64(l.opens))
+	}
+	l.tell(Event{Kind: EventGoAway, Stage: r.Stage})
+	switch r.Stage {
+	case StageAnnounce:
+		g.announced, l.want = true, 0
+		l.dropPlaces()
+		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageStopped, Opens: l.opens})
+	case StageStopped:
+		g.stopped = true
+	case StageFinal:
+		g.final, g.last = true, r.Opens
+		return l.redial()
+	}
+	return nil
+}
+
+// dropPlaces forgets the places, and has those who took one and said nothing dial again.
+func (l *Lane) dropPlaces() {
+	for id, s := range l.table {
+		if s != nil && !s.opened && s.todo&todoRelease == 0 {
+			l.table[id] = nil
+			l.drop(s)
+		}
+	}
+	l.places = nil
+}
+
+// redial has those streams dialled again that the listener has not seen.
+func (l *Lane) redial() error {
+	for _, s := range l.table {
+		if s != nil && s.opened && s.number > l.goAway.last && s.decided {
+			return violation(RuleOpenNumber, s.id, uint64(l.goAway.last), uint64(s.number))
+		}
+	}
+	for id, s := range l.table {
+		if s != nil && s.opened && s.number > l.goAway.last {
+			l.table[id] = nil
+			l.drop(s)
+		}
+	}
+	return nil
+}
+
+// drop ends a stream of which the listener knows nothing.
+func (l *Lane) drop(s *Stream) {
+	dialled := s.opened || s.todo&todoOpen != 0
+	s.todo, s.ignored, s.drops, s.endSent, s.endGot = 0, true, true, true, true
+	if dialled {
+		l.tell(Event{Kind: EventRedial, Stream: s})
+	}
+	l.writable(s)
+}

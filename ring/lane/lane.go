@@ -1,0 +1,342 @@
+package lane
+
+import (
+	"errors"
+)
+
+// A Role is which end of a lane this is.
+type Role uint8
+
+// The roles.
+const (
+	// RoleDialer opens streams.
+	RoleDialer Role = iota + 1
+	// RoleListener grants places and accepts.
+	RoleListener
+)
+
+// Config says what two ends of a lane have agreed on.
+type Config struct {
+	Role         Role
+	Epoch        uint32 // counts the lives of the lane
+	Streams      ID     // the highest id, 1 to MaxStream
+	Receives     int    // that this end has posted, MinDepth to MaxDepth
+	PeerReceives int    // that the peer has posted
+	Places       int    // records that either ring of records holds
+}
+
+var (
+	// ErrNoPlace is returned by Lane.Open without a place. Want asks for one, EventPlaces
+	// tells of one.
+	ErrNoPlace = errors.New("lane: no place to open a stream with")
+	// ErrGoingAway is returned by Lane.Open and Lane.Grant when the listener takes no more
+	// opens.
+	ErrGoingAway = errors.New("lane: the listener takes no more opens")
+	// ErrStream is returned for a stream that is not in a state for what was asked.
+	ErrStream = errors.New("lane: the stream is past that")
+)
+
+// A Lane is one end of a lane: its slots, records and streams.
+//
+// What arrives goes to Arrive, in order. What is to be posted comes from Next, to be asked
+// until there is none, and from Data; both are posted in the order in which they came. Event
+// tells the rest.
+//
+// # Ids
+//
+// The listener grants ids, each with a ring, as places. The dialer takes a place by OPEN.
+// Each end ends a stream once, by CLOSE or RESET, the listener also by REFUSED, and answers
+// the peer's end by its own at once, as nothing it might still send would be looked at.
+// After its end it sends nothing of the stream. When both have ended, the dialer sends
+// RELEASE; then nothing of the stream is under way in either direction, since a lane is in
+// order, and the id may be granted again.
+//
+// What peers may spend is bounded by what is granted: opens by places, and so resets, as
+// each needs a place again; events by messages; messages by slots.
+type Lane struct {
+	cfg    Config
+	slots  *Slots
+	table  []*Stream // by id
+	places []*Stream // dialer: not taken, in order
+	events []Event
+
+	records []*Stream // that have records to send
+	credits []*Stream // that have credits to send
+	waiting []*Stream // writers that wait for slots
+	turn    bool      // whose turn it is of the two queues
+
+	sent  uint32 // records
+	got   uint32
+	opens uint32 // OPENs sent or taken in
+
+	grants  []Record // listener
+	want    uint16   // dialer
+	recall  uint16   // listener
+	goAway  goAway
+	ping    ping
+	control []Record // of the lane itself, a few
+}
+
+// New returns one end of a lane on which nothing was sent. The error matches ring.ErrConfig.
+func New(c Config) (*Lane, error) {
+	if c.Role != RoleDialer && c.Role != RoleListener {
+		return nil, misuse("role %d", c.Role)
+	}
+	s, err := NewSlots(c.Receives, c.PeerReceives, c.Places, c.Streams)
+	if err != nil {
+		return nil, err
+	}
+	return &Lane{cfg: c, slots: s, table: make([]*Stream, c.Streams+1)}, nil
+}
+
+// A Message is what has to be posted: a doorbell, and the record that goes with it.
+type Message struct {
+	Imm       uint32
+	Record    Record // of a control message; its Kind is 0 for others
+	Place     uint32 // of the record in the peer's ring of records
+	Solicited bool   // wakes a peer that sleeps
+}
+
+// Next returns the next message that is no data, if one is due and may be sent now. It is
+// to be posted, since this end counts it as sent.
+func (l *Lane) Next() (Message, bool) {
+	if l.slots.Due() {
+		if !l.slots.CanReturn() {
+			return Message{}, false
+		}
+		n := l.slots.Return()
+		l.slotsOpened()
+		return Message{Imm: Doorbell{Type: TypeSlots, N: uint32(n)}.Imm(), Solicited: true}, true
+	}
+	if !l.slots.CanCredit() {
+		return Message{}, false
+	}
+	if r, ok := l.laneRecord(); ok {
+		return l.record(r), true
+	}
+	for range 2 {
+		if l.turn = !l.turn; l.turn {
+			if m, ok := l.nextRecord(); ok {
+				return m, true
+			}
+		} else if m, ok := l.nextCredit(); ok {
+			return m, true
+		}
+	}
+	return Message{}, false
+}
+
+// record makes r a message.
+func (l *Lane) record(r Record) Message {
+	r.Epoch, r.Number = l.cfg.Epoch, l.sent
+	l.sent++
+	l.slots.Record()
+	return Message{
+		Imm:    Doorbell{Type: TypeControl}.Imm(),
+		Record: r, Place: r.Number & uint32(l.cfg.Places-1), Solicited: true,
+	}
+}
+
+// nextCredit sends the credit of the next stream in turn.
+func (l *Lane) nextCredit() (Message, bool) {
+	for len(l.credits) > 0 {
+		s := l.credits[0]
+		l.credits = l.credits[1:]
+		s.credits = false
+		if !s.owes() {
+			continue
+		}
+		n := s.rx.CreditSent()
+		l.owe(s)
+		l.slots.Credit()
+		return Message{Imm: Doorbell{Type: TypeCredit, Stream: s.id, N: n}.Imm(), Solicited: true}, true
+	}
+	return Message{}, false
+}
+
+// owes reports whether a credit is due that the peer can use.
+func (s *Stream) owes() bool {
+	return s.opened && s.todo&(todoOpen|todoAccepted) == 0 &&
+		!s.finGot && !s.endGot && !s.endSent && !s.drops && !s.ignored && s.rx.CreditDue()
+}
+
+// owe queues a stream whose credit is due.
+func (l *Lane) owe(s *Stream) {
+	if !s.credits && s.owes() && (l.cfg.Role == RoleDialer || s.decided) {
+		s.credits = true
+		l.credits = append(l.credits, s)
+	}
+}
+
+// nextRecord sends a record of the next stream in turn.
+func (l *Lane) nextRecord() (Message, bool) {
+	for len(l.records) > 0 && l.slots.CanRecord() {
+		s := l.records[0]
+		l.records = l.records[1:]
+		s.queued = false
+		if s.todo == 0 {
+			continue
+		}
+		m := l.record(l.take(s))
+		l.queue(s, 0)
+		l.owe(s)
+		l.writable(s)
+		return m, true
+	}
+	return Message{}, false
+}
+
+// queue adds to what a stream has to send. Nothing goes before the answer to an OPEN.
+func (l *Lane) queue(s *Stream, todo uint16) {
+	s.todo |= todo
+	if s.todo == 0 || s.queued || l.cfg.Role == RoleListener && !s.decided && s.todo&(todoAccepted|todoRefused) == 0 {
+		return
+	}
+	s.queued = true
+	l.records = append(l.records, s)
+}
+
+// take makes the first of what a stream has to send, and counts it as sent.
+func (l *Lane) take(s *Stream) Record {
+	first := s.todo & -s.todo
+	s.todo &^= first
+	r := Record{Stream: s.id}
+	switch first {
+	case todoOpen:
+		l.opens++
+		s.opened, s.number = true, l.opens
+		r.Kind, r.Ring, r.Port, r.Opens = KindOpen, s.rx.Ring(), s.port, s.number
+	case todoAccepted:
+		s.decided = true
+		r.Kind = KindAccepted
+	case todoRefused:
+		s.decided, s.endSent = true, true
+		r.Kind, r.Code = KindRefused, s.code
+	case todoRing:
+		r.Kind, r.Ring = KindRing, s.rx.offered
+	case todoMoved:
+		s.tx.Move()
+		r.Kind = KindMoved
+	case todoFIN:
+		s.finSent = true
+		r.Kind, r.Total = KindFIN, s.tx.sent
+	case todoClose:
+		s.endSent = true
+		r.Kind, r.Total = KindClose, s.tx.sent
+	case todoReset:
+		s.endSent = true
+		r.Kind, r.Code = KindReset, s.code
+	case todoRelease:
+		r.Kind = KindRelease
+		l.table[s.id] = nil
+		return r
+	}
+	if s.endSent {
+		s.todo &= todoRelease
+		l.release(s)
+	}
+	return r
+}
+
+// Data returns where the next at most n bytes of a stream go, with the doorbell that
+// announces them, and counts them as sent: they are to be posted. Last says that no more
+// follow soon. ok is false if none may be sent now; EventWritable tells when to ask again,
+// unless the stream has ended, which is ErrStream.
+func (l *Lane) Data(s *Stream, n int, last bool) (p Span, m Message, ok bool, err error) {
+	if s.finished() || s.ignored {
+		return p, m, false, ErrStream
+	}
+	if !s.sends() {
+		s.waits = true
+		return p, m, false, nil
+	}
+	if p = s.tx.Next(n); p.Len == 0 || !l.slots.CanData(s.id) {
+		s.waits = true
+		if p.Len > 0 && !s.listed {
+			s.listed = true
+			l.waiting = append(l.waiting, s)
+		}
+		return Span{}, m, false, nil
+	}
+	s.tx.Sent(p)
+	last = last && int(p.Len) == n || s.tx.Free() == 0
+	m.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
+	m.Solicited = l.slots.Data(s.id, last)
+	return p, m, true, nil
+}
+
+// Consume gives the first n unread bytes of a stream back to its sender. The error matches
+// ring.ErrConfig if there are fewer.
+func (l *Lane) Consume(s *Stream, n int) error {
+	if err := s.rx.Consume(n); err != nil {
+		return err
+	}
+	l.owe(s)
+	return nil
+}
+
+// Offer offers the peer another ring for a stream. The error is ring.ErrGrowing while an
+// earlier one is under way, and ErrStream if the peer sends no more.
+func (l *Lane) Offer(s *Stream, to Ring) error {
+	if s.todo&todoOpen != 0 || !s.opened || s.finGot || s.endGot || s.endSent || s.drops || s.ignored {
+		return ErrStream
+	}
+	if err := s.rx.Offer(to); err != nil {
+		return err
+	}
+	l.queue(s, todoRing)
+	return nil
+}
+
+// CloseWrite ends what this end sends.
+func (l *Lane) CloseWrite(s *Stream) error {
+	if s.finished() || s.ignored {
+		return ErrStream
+	}
+	l.queue(s, todoFIN)
+	return nil
+}
+
+// Close ends both directions in good order. What arrives later is lost.
+func (l *Lane) Close(s *Stream) {
+	s.drops = true
+	l.end(s, todoClose)
+}
+
+// Reset breaks a stream off.
+func (l *Lane) Reset(s *Stream, code Code) {
+	s.drops, s.broken = true, true
+	if s.code == 0 {
+		s.code = code
+	}
+	l.end(s, todoReset)
+}
+
+// end queues the end of what this end sends, once.
+func (l *Lane) end(s *Stream, how uint16) {
+	if s.endSent || s.ignored || s.todo&(todoClose|todoReset|todoRefused|todoRelease) != 0 {
+		return
+	}
+	s.todo &^= todoFIN | todoMoved | todoRing
+	l.queue(s, how)
+}
+
+// release queues the release of an id when both ends have ended.
+func (l *Lane) release(s *Stream) {
+	if l.cfg.Role == RoleDialer && s.endSent && s.endGot && l.table[s.id] == s {
+		l.queue(s, todoRelease)
+	}
+}
+
+// Reposted records that n receives were posted again, whose messages were given to Arrive.
+func (l *Lane) Reposted(n int) error { return l.slots.Reposted(n) }
+
+// Streams returns how many ids are in use, those granted included.
+func (l *Lane) Streams() (n int) {
+	for _, s := range l.table {
+		if s != nil {
+			n++
+		}
+	}
+	return n
+}

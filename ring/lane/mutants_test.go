@@ -1,0 +1,283 @@
+package lane
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// streams calls f with each stream of end e.
+func (m *model) streams(e int, f func(s *Stream)) {
+	for _, s := range m.lanes[e].table {
+		if s != nil && s.opened {
+			f(s)
+		}
+	}
+}
+
+// drop takes the events of a kind away.
+func (l *Lane) dropEvents(kind EventKind) {
+	kept := l.events[:0:0]
+	for _, e := range l.events {
+		if e.Kind != kind {
+			kept = append(kept, e)
+		}
+	}
+	l.events = kept
+}
+
+// Each breach breaks one rule of the protocol in one plan.
+var breaches = []breach{
+	{name: "a sender ignores the window", plan: "window", want: "an unread byte is overwritten",
+		before: func(m *model, e int, at spot) {
+			if at == atData {
+				m.streams(e, func(s *Stream) { s.tx.credited = s.tx.sent &^ (Granule - 1) })
+			}
+		}},
+	{name: "an owner credits what is not read", plan: "window", want: RuleCredit.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if d, err := ParseDoorbell(p.Imm); err == nil && d.Type == TypeCredit {
+				d.N = uint32(m.apps[e][p.life].s.rx.received-m.apps[e][p.life].s.rx.consumed)/Granule + d.N
+				p.Imm = d.Imm()
+			}
+			return false
+		}},
+	{name: "an owner forgets a credit", plan: "window", want: "deadlock: bytes cannot be sent",
+		after: func(m *model, e int, at spot) {
+			if at == atRead {
+				m.streams(e, func(s *Stream) { s.rx.reported = s.rx.consumed &^ (Granule - 1) })
+			}
+		}},
+	{name: "a credit wakes nobody", plan: "window", want: "deadlock: bytes cannot be sent",
+		after: func(m *model, e int, at spot) {
+			if at == atArrive {
+				m.lanes[e].dropEvents(EventWritable)
+			}
+		}},
+	{name: "a credit comes twice", plan: "window", want: RuleCredit.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if d, err := ParseDoorbell(p.Imm); err == nil && d.Type == TypeCredit {
+				m.wire[1-e] = append(m.wire[1-e], *p)
+			}
+			return false
+		}},
+	{name: "data comes twice", plan: "window", want: RuleOverflow.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if p.span.Len > 0 && p.offset == 0 {
+				m.wire[1-e] = append(m.wire[1-e], *p)
+			}
+			return false
+		}},
+	{name: "data is lost", plan: "half-closes", want: RuleTotal.Error(),
+		packet: func(m *model, e int, p *packet) bool { return p.span.Len > 0 }},
+	{name: "a record is lost", plan: "half-closes", want: RuleNumber.Error(),
+		packet: func(m *model, e int, p *packet) bool { return e == 0 && p.Record.Kind == KindFIN }},
+	{name: "the last of a burst is not solicited", plan: "window, asleep", want: "an end sleeps over what has arrived",
+		packet: func(m *model, e int, p *packet) bool {
+			p.Solicited = p.Solicited && p.span.Len == 0
+			return false
+		}},
+	{name: "credits are not solicited", plan: "window, asleep", want: "an end sleeps over what has arrived",
+		packet: func(m *model, e int, p *packet) bool {
+			d, err := ParseDoorbell(p.Imm)
+			p.Solicited = p.Solicited && (err != nil || d.Type != TypeCredit)
+			return false
+		}},
+	{name: "only the last of a burst is solicited", plan: "slots, asleep", want: "an end sleeps over what has arrived",
+		packet: func(m *model, e int, p *packet) bool {
+			p.Solicited = p.Solicited && (p.span.Len == 0 || p.offset == uint64(m.p.write[e])-1)
+			return false
+		}},
+	{name: "returned slots wake nobody", plan: "slots, asleep", want: "deadlock: bytes cannot be sent",
+		after: func(m *model, e int, at spot) {
+			if at == atArrive {
+				m.lanes[e].dropEvents(EventWritable)
+			}
+		}},
+	{name: "a share that is never lent", plan: "slots, asleep", want: "deadlock: bytes cannot be sent",
+		before: func(m *model, e int, at spot) {
+			if l := m.lanes[e]; at == atData && int(l.slots.streams[1]) >= l.slots.share() {
+				l.slots.posted += 1 << 20 // Data says no, as for a return that is due
+			}
+		},
+		after: func(m *model, e int, at spot) {
+			if l := m.lanes[e]; at == atData && l.slots.posted >= 1<<20 {
+				l.slots.posted -= 1 << 20
+			}
+		}},
+	{name: "a sender moves and does not tell", plan: "growth", want: "a byte is lost, doubled or out of order",
+		after: func(m *model, e int, at spot) {
+			if at == atArrive {
+				m.streams(e, func(s *Stream) {
+					if s.tx.Offered() && s.tx.sent > 0 {
+						s.tx.Move()
+						s.todo &^= todoMoved
+					}
+				})
+			}
+		}},
+	{name: "a sender moves later than it tells", plan: "growth", want: "a byte is lost, doubled or out of order",
+		packet: func(m *model, e int, p *packet) bool {
+			if p.span.Len > 0 && m.rings[0].bytes != nil {
+				m.streams(e, func(s *Stream) {
+					if s.tx.start > 0 && s.tx.sent > 0 && p.offset == s.tx.start {
+						p.span.Ring.RKey--
+						p.span.Off = 0
+						for i := range p.span.Len {
+							m.rings[p.span.Ring.RKey].bytes[i] = 0
+						}
+					}
+				})
+			}
+			return false
+		}},
+	{name: "credits of the old ring are forgotten", plan: "growth", want: RuleCredit.Error(),
+		after: func(m *model, e int, at spot) {
+			if at == atNext {
+				m.streams(e, func(s *Stream) {
+					if s.tx.start > 0 && s.tx.credited < s.tx.start {
+						s.tx.credited = (s.tx.start + Granule - 1) &^ (Granule - 1)
+					}
+				})
+			}
+		}},
+	{name: "a ring is given back when the next is offered", plan: "growth", want: "in a ring that was given back",
+		after: func(m *model, e int, at spot) {
+			m.streams(e, func(s *Stream) {
+				if s.rx.Offering() {
+					m.rings[s.rx.Ring().RKey].gone = true
+				}
+			})
+		}},
+	{name: "a ring is given back with unread bytes", plan: "growth", want: "a ring with unread bytes is given back",
+		after: func(m *model, e int, at spot) {
+			if at == atArrive {
+				m.streams(e, func(s *Stream) {
+					if s.rx.n > 1 && s.rx.consumed < s.rx.rings[1].start {
+						s.rx.rings[1].start = s.rx.consumed
+					}
+				})
+			}
+		}},
+	{name: "an end is not answered", plan: "reuse", want: "a stream is left closing",
+		after: func(m *model, e int, at spot) {
+			if e == 1 {
+				m.streams(e, func(s *Stream) {
+					if s.endGot && !s.endSent {
+						s.todo &^= todoClose
+					}
+				})
+			}
+		}},
+	{name: "an id is released before the peer has ended", plan: "reuse", want: RuleNotOpen.Error(),
+		after: func(m *model, e int, at spot) {
+			if e == 0 && at == atNext {
+				m.streams(e, func(s *Stream) {
+					if s.endSent && s.decided && !s.endGot {
+						s.endGot = true
+						m.lanes[e].release(s)
+					}
+				})
+			}
+		}},
+	{name: "an id is granted again without a release", plan: "reuse", want: RulePlace.Error(),
+		after: func(m *model, e int, at spot) {
+			if e == 1 {
+				m.streams(e, func(s *Stream) {
+					if s.endSent && m.lanes[e].table[s.id] == s {
+						m.lanes[e].table[s.id] = nil
+						_ = m.grant(s.id)
+					}
+				})
+			}
+		}},
+	{name: "the dialer takes a place before it is granted again", plan: "reuse", want: RulePlace.Error(),
+		after: func(m *model, e int, at spot) {
+			if l := m.lanes[0]; e == 0 && at == atNext && l.table[1] == nil && len(l.places) == 0 {
+				s := &Stream{id: 1, placed: true, tx: NewSender(Ring{Size: 256})}
+				l.table[1], l.places = s, append(l.places, s)
+			}
+		}},
+	{name: "no id is released", plan: "reuse", want: "deadlock: a dial waits for ever",
+		after: func(m *model, e int, at spot) {
+			for _, s := range m.lanes[0].table {
+				if s != nil {
+					s.todo &^= todoRelease
+				}
+			}
+		}},
+	{name: "bytes follow CLOSE", plan: "reuse", want: RuleTotal.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if w := m.wire[1-e]; p.Record.Kind == KindClose && len(w) > 0 && w[len(w)-1].span.Len > 0 {
+				w[len(w)-1], *p = *p, w[len(w)-1]
+				p.span = Span{} // it is in memory already
+			}
+			return false
+		}},
+	{name: "a byte overtakes OPEN", plan: "reuse", want: RuleNotOpen.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if w := m.wire[1-e]; p.span.Len > 0 && len(w) > 0 && w[len(w)-1].Record.Kind == KindOpen {
+				w[len(w)-1], *p = *p, w[len(w)-1]
+			}
+			return false
+		}},
+	{name: "a refused stream is not released", plan: "refusal", want: "deadlock: a dial waits for ever",
+		after: func(m *model, e int, at spot) {
+			m.streams(0, func(s *Stream) {
+				if s.refused {
+					s.todo &^= todoRelease
+				}
+			})
+		}},
+	{name: "GOAWAY counts an open that was not seen", plan: "GOAWAY in a hurry, one", want: "a stream is left closing",
+		before: func(m *model, e int, at spot) {
+			for i := range m.lanes[1].control {
+				if r := &m.lanes[1].control[i]; r.Stage == StageFinal && r.Opens == 0 {
+					r.Opens = m.lanes[0].opens
+				}
+			}
+		}},
+	{name: "GOAWAY counts an open too few", plan: "GOAWAY in a hurry, one", want: RuleOpenNumber.Error(),
+		before: func(m *model, e int, at spot) {
+			for i := range m.lanes[1].control {
+				if r := &m.lanes[1].control[i]; r.Stage == StageFinal {
+					r.Opens = 0
+				}
+			}
+		}},
+	{name: "streams above GOAWAY are not dialled again", plan: "GOAWAY in a hurry, one", want: "a stream above GOAWAY is not dialled again",
+		after: func(m *model, e int, at spot) { m.lanes[0].dropEvents(EventRedial) }},
+	{name: "the dialer opens after GOAWAY", plan: "GOAWAY, one", want: RuleGoAway.Error(),
+		after: func(m *model, e int, at spot) {
+			if g := &m.lanes[0].goAway; g.announced && len(m.lanes[0].control) == 0 && m.lanes[0].table[2] == nil {
+				s := &Stream{id: 2, port: 9, placed: true, tx: NewSender(Ring{Size: 256}), rx: NewReceiver(Ring{Size: 256})}
+				m.lanes[0].table[2] = s
+				m.lanes[0].queue(s, todoOpen)
+			}
+		}},
+	{name: "a place that was asked back is taken as well", plan: "recall, one", want: RuleNotOpen.Error(),
+		after: func(m *model, e int, at spot) {
+			l := m.lanes[0]
+			for _, s := range l.table {
+				if s != nil && s.todo&todoRelease != 0 && !s.opened && len(l.places) == 0 {
+					l.places = append(l.places, s)
+				}
+			}
+		}},
+}
+
+// TestModelFindsBreaches breaks each rule on purpose: the explorer must name it.
+func TestModelFindsBreaches(t *testing.T) {
+	for i := range breaches {
+		b := &breaches[i]
+		t.Run(b.name, func(t *testing.T) {
+			n, trace, err := search(planCalled(t, b.plan), b, 200_000)
+			require.Error(t, err, "%d states and nothing found", n)
+			require.False(t, errors.Is(err, errLimit), "%d states and nothing found", n)
+			assert.ErrorContains(t, err, b.want, "after\n%s", last(trace))
+			t.Logf("after %d states: %v", n, err)
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package lane
+
+// ping is a question of either end whether the other is there. One of each is under way.
+type ping struct {
+	asked bool
+	token uint64
+	owes  bool // an answer
+	reply uint64
+	send  bool // the question was not sent yet
+}
+
+// Ping asks the peer for a sign of life, and reports whether it could: not while an earlier
+// question is unanswered. EventPong is the answer.
+func (l *Lane) Ping(token uint64) bool {
+	if l.ping.asked {
+		return false
+	}
+	l.ping.asked, l.ping.send, l.ping.token = true, true, token
+	return true
+}
+
+func (l *Lane) pingArrived(r *Record) error {
+	p := &l.ping
+	if r.Kind == KindPing {
+		if p.owes {
+			return violation(RulePing, 0, r.Total, p.reply)
+		}
+		p.owes, p.reply = true, r.Total
+		return nil
+	}
+	if !p.asked || p.send || r.Total != p.token {
+		return violation(RulePing, 0, r.Total, p.token)
+	}
+	p.asked = false
+	l.tell(Event{Kind: EventPong})
+	return nil
+}
+
+// laneRecord returns the next record about the lane itself, if one may be sent.
+func (l *Lane) laneRecord() (r Record, ok bool) {
+	if !l.slots.CanRecord() {
+		return r, false
+	}
+	p := &l.ping
+	switch {
+	case p.owes:
+		p.owes = false
+		return Record{Kind: KindPong, Total: p.reply}, true
+	case p.send:
+		p.send = false
+		return Record{Kind: KindPing, Total: p.token}, true
+	case len(l.control) > 0:
+		r, l.control = l.control[0], l.control[1:]
+		return r, true
+	case len(l.grants) > 0:
+		r, l.grants = l.grants[0], l.grants[1:]
+		for i := range ID(r.Count) {
+			l.table[r.Stream+i].placed = true
+		}
+		return r, true
+	case l.recall > 0:
+		r, l.recall = Record{Kind: KindRecall, Count: l.recall}, 0
+		return r, true
+	case l.want > 0:
+		r, l.want = Record{Kind: KindWant, Count: l.want}, 0
+		return r, true
+	}
+	return r, false
+}

@@ -1,0 +1,157 @@
+package lane
+
+// Grant makes count ids from first on places, with rings that lie one behind the other from
+// r on. It is for the listener. The error matches ring.ErrConfig if an id is out of range or
+// in use, or is ErrGoingAway.
+func (l *Lane) Grant(first ID, count int, r Ring) error {
+	if l.goAway.announced {
+		return ErrGoingAway
+	}
+	if l.cfg.Role != RoleListener || first == 0 || count <= 0 || count > int(l.cfg.Streams)-int(first)+1 || !r.valid(uint64(count)) {
+		return misuse("cannot grant %d places from %d on with %+v", count, first, r)
+	}
+	for id := first; int(id) < int(first)+count; id++ {
+		if l.table[id] != nil {
+			return misuse("stream %d is in use", id)
+		}
+	}
+	for i := range count {
+		id := first + ID(i)
+		own := r
+		own.Addr += uint64(i) * uint64(r.Size)
+		l.table[id] = &Stream{id: id, rx: NewReceiver(own)}
+	}
+	l.grants = append(l.grants, Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r})
+	return nil
+}
+
+// placesArrived makes places of what the listener grants.
+func (l *Lane) placesArrived(r *Record) error {
+	if l.goAway.announced {
+		return violation(RuleGoAway, r.Stream, uint64(r.Count), 0)
+	}
+	if last := int(r.Stream) + int(r.Count) - 1; last > int(l.cfg.Streams) {
+		return violation(RuleStream, r.Stream, uint64(last), uint64(l.cfg.Streams))
+	}
+	for i := range ID(r.Count) {
+		if l.table[r.Stream+i] != nil {
+			return violation(RulePlace, r.Stream+i, uint64(r.Stream+i), 0)
+		}
+	}
+	for i := range ID(r.Count) {
+		to := r.Ring
+		to.Addr += uint64(i) * uint64(to.Size)
+		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true}
+		l.table[s.id] = s
+		l.places = append(l.places, s)
+	}
+	l.tell(Event{Kind: EventPlaces, Count: r.Count})
+	return nil
+}
+
+// Open takes a place for a new stream, whose ring at this end is r, and proposes a port. It
+// is for the dialer. The error is ErrNoPlace, ErrGoingAway, or matches ring.ErrConfig.
+func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
+	switch {
+	case l.cfg.Role != RoleDialer || port == 0 || !r.valid(1):
+		return nil, misuse("cannot open a stream from port %d with %+v", port, r)
+	case l.goAway.announced:
+		return nil, ErrGoingAway
+	case len(l.places) == 0:
+		return nil, ErrNoPlace
+	}
+	s := l.places[0]
+	l.places = l.places[1:]
+	s.rx, s.port = NewReceiver(r), port
+	l.queue(s, todoOpen)
+	return s, nil
+}
+
+// Want tells the listener that n dials wait for a place. 0 is not told.
+func (l *Lane) Want(n uint16) {
+	if l.cfg.Role == RoleDialer && !l.goAway.announced {
+		l.want = min(n, uint16(MaxStream))
+	}
+}
+
+// Recall asks the dialer for n places back. Those come by EventReleased; some may have been
+// taken meanwhile.
+func (l *Lane) Recall(n uint16) {
+	if l.cfg.Role == RoleListener {
+		l.recall = min(n, uint16(MaxStream))
+	}
+}
+
+// recalled gives places back, the last first.
+func (l *Lane) recalled(n int) {
+	for range min(n, len(l.places)) {
+		last := len(l.places) - 1
+		s := l.places[last]
+		l.places = l.places[:last]
+		l.queue(s, todoRelease)
+	}
+}
+
+// openArrived begins a stream on a place.
+func (l *Lane) openArrived(s *Stream, r *Record) error {
+	switch {
+	case l.goAway.stopped:
+		return violation(RuleGoAway, r.Stream, uint64(r.Opens), uint64(l.opens))
+	case s == nil || !s.placed || s.opened:
+		return violation(RulePlace, r.Stream, uint64(r.Stream), 0)
+	case r.Opens != l.opens+1:
+		return violation(RuleOpenNumber, r.Stream, uint64(r.Opens), uint64(l.opens)+1)
+	}
+	l.opens++
+	s.opened, s.number, s.port, s.tx = true, r.Opens, r.Port, NewSender(r.Ring)
+	if l.goAway.final {
+		s.ignored, s.drops = true, true
+		return nil
+	}
+	l.tell(Event{Kind: EventOpened, Stream: s})
+	return nil
+}
+
+// Accept answers an OPEN: the stream stands.
+func (l *Lane) Accept(s *Stream) error {
+	if err := l.mayAnswer(s); err != nil {
+		return err
+	}
+	l.queue(s, todoAccepted)
+	if s.endGot && s.todo&(todoClose|todoReset) == 0 {
+		l.end(s, todoClose)
+	}
+	return nil
+}
+
+// Refuse answers an OPEN: there is no stream. The error matches ring.ErrConfig for a code
+// that is not a refusal's.
+func (l *Lane) Refuse(s *Stream, code Code) error {
+	if code == 0 || code > lastRefusal {
+		return misuse("cannot refuse for code %d", code)
+	}
+	if err := l.mayAnswer(s); err != nil {
+		return err
+	}
+	s.drops, s.refused, s.code, s.todo = true, true, code, 0
+	l.queue(s, todoRefused)
+	return nil
+}
+
+func (l *Lane) mayAnswer(s *Stream) error {
+	if l.cfg.Role != RoleListener || !s.opened || s.decided || s.ignored || s.todo&(todoAccepted|todoRefused) != 0 {
+		return ErrStream
+	}
+	return nil
+}
+
+// releaseArrived frees an id.
+func (l *Lane) releaseArrived(s *Stream, id ID) error {
+	if s == nil || !s.placed || s.opened && (!s.endSent || !s.endGot && !s.refused) {
+		return violation(RuleRelease, id, uint64(id), 0)
+	}
+	s.endGot = true
+	l.table[id] = nil
+	l.tell(Event{Kind: EventReleased, Stream: s})
+	return nil
+}
