@@ -88,7 +88,8 @@ func TestBacklogFullLeave(t *testing.T) {
 }
 
 // TestWaitingClientsLeave has clients leave that wait for a place, while none comes: the
-// listener lets go of them, and of their descriptors, at once.
+// listener lets go of them, and of their descriptors, at once. On a network it does so when
+// there is a place: of a request the kernel tells nothing before it was answered.
 func TestWaitingClientsLeave(t *testing.T) {
 	const backlog = 4
 	eachDevice(t, func(t *testing.T, fl flavour) {
@@ -122,14 +123,23 @@ func TestWaitingClientsLeave(t *testing.T) {
 		for range backlog {
 			requireDialError(t, <-results, context.Canceled)
 		}
+		accepts := func() {
+			for range conns {
+				s, err := l.AcceptConn()
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = s.Close() })
+			}
+		}
+		onNetwork := os.Getenv("RDMANET_TEST_ADDR") != ""
+		if onNetwork {
+			accepts()
+		}
 		require.Eventually(t, func() bool { return waiting() == 0 }, patience, time.Millisecond)
-		require.Eventually(t, func() bool { return l.Stats().Failed == backlog }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return l.Stats().Failed == backlog }, patience, time.Millisecond, "%+v", l.Stats())
 		require.Eventually(t, func() bool { return before.LeakedFiles() == "" }, patience, time.Millisecond, "%s", before.LeakedFiles())
-		require.Equal(t, backlog, l.Stats().Pending, "and no place has come")
-		for range conns {
-			s, err := l.AcceptConn()
-			require.NoError(t, err)
-			defer s.Close()
+		if !onNetwork {
+			require.Equal(t, backlog, l.Stats().Pending, "and no place has come")
+			accepts()
 		}
 		requireServed(t, fl, l)
 	})

@@ -170,10 +170,6 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			*out = verbs.CMEvent{Type: verbs.CMDisconnected, ID: id}
 			return true
 		case cmConnecting, cmAccepting, cmResponded:
-		case cmRequested: // by a dialer that takes its request back
-			if ev.typ != verbs.CMRejected {
-				return false
-			}
 		default:
 			return false
 		}

@@ -96,7 +96,6 @@ func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCe
 		},
 		verbs.CMDeviceRemoval: {},
 	}
-	t[verbs.CMRejected][cmRequested.String()] = to(cmFailed, verbs.CMRejected)
 	for _, s := range tableStates() {
 		if s.name == closedID {
 			continue
@@ -118,6 +117,9 @@ func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCe
 	return t
 }
 
+// Of a request the kernel tells nothing before it was accepted (ucma_event_handler, where
+// the id has no uid yet): whoever answers a dialer that has left finds out by that.
+//
 // tableSilence says why an event does nothing in a state in which an id has, or is about to
 // have, a connection.
 var tableSilence = map[verbs.CMEventType]map[string]string{
