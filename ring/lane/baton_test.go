@@ -1,0 +1,382 @@
+package lane
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestBaton(t *testing.T) {
+	var b Baton
+	require.True(t, b.Wait(1), "nobody polls")
+	require.False(t, b.Wait(2))
+	require.False(t, b.Wait(3))
+	assert.False(t, b.Event(), "somebody polls")
+	b.Found(2)
+	next, arm := b.Leave(1)
+	assert.Equal(t, Waiter(3), next, "who was found something for need not poll")
+	assert.False(t, arm)
+	assert.True(t, b.Holds(3))
+	next, arm = b.Leave(2)
+	assert.True(t, next == 0 && !arm, "it has nothing to pass on")
+	next, arm = b.Leave(3)
+	assert.True(t, next == 0 && arm)
+	require.False(t, b.Wait(4), "that one still polls")
+	rest := func(w, next Waiter, again bool) {
+		t.Helper()
+		n, a := b.Rest(w)
+		assert.Equal(t, next, n)
+		assert.Equal(t, again, a)
+	}
+	rest(3, 4, false)
+	rest(3, 0, false) // it has rested
+	_, arm = b.Leave(4)
+	require.True(t, arm)
+	assert.False(t, b.Event(), "it has armed the queue, and it rings behind its last poll")
+	rest(4, 0, true)
+	rest(4, 0, false)
+	assert.True(t, b.Event())
+	_, arm = b.Leave(Goroutine)
+	assert.True(t, arm)
+	rest(Goroutine, 0, false)
+	assert.Equal(t, Baton{waiting: []Waiter{}}, b)
+}
+
+// batonModel is some calls and the lane's goroutine, each at some place of its way, and a
+// completion queue. Everything between two steps of one may happen to the others.
+type batonModel struct {
+	baton  Baton
+	at     []batonPlace // of each call; the goroutine is the last
+	rounds []int        // waits that a call has still to do
+	inbox  []int        // what was found for each call
+	token  []bool       // a wake-up that a sleeper takes
+	queue  []int        // completions, by call
+	coming []int        // those that the device will still make
+	armed  bool
+	event  bool
+	gives  bool // the first call may give up at any time
+	polls  bool // the last call waits for what never comes, and never tires of polling
+	breach batonBreach
+}
+
+type batonPlace uint8
+
+const (
+	batonLook batonPlace = iota
+	batonWait
+	batonPoll
+	batonTireArm
+	batonTirePoll
+	batonTireRest
+	batonLookAgain
+	batonSleep
+	batonLeave
+	batonArm
+	batonPollAgain
+	batonRest
+	batonDone
+	batonAsleep // the goroutine
+	batonEvent
+)
+
+type batonBreach uint8
+
+const (
+	batonSound batonBreach = iota
+	noSecondLook
+	noArm
+	noSecondPoll
+	noLeave
+	noLeaveOfSleepers
+	noWake
+	noPass
+	noThirdPoll
+)
+
+func (m *batonModel) clone() *batonModel {
+	c := *m
+	c.baton.waiting = slices.Clone(m.baton.waiting)
+	c.at, c.rounds, c.inbox, c.token = slices.Clone(m.at), slices.Clone(m.rounds), slices.Clone(m.inbox), slices.Clone(m.token)
+	c.queue, c.coming = slices.Clone(m.queue), slices.Clone(m.coming)
+	return &c
+}
+
+func (m *batonModel) hash() uint64 {
+	h := hasher(2)
+	h.add(uint64(m.baton.holder), uint64(len(m.baton.waiting)), uint64(len(m.queue)))
+	for _, w := range m.baton.waiting {
+		h.add(uint64(w))
+	}
+	for i, at := range m.at {
+		h.add(uint64(at), uint64(m.rounds[i]), uint64(m.inbox[i]), uint64(m.coming[i]))
+		h.bits(m.token[i])
+	}
+	for _, q := range m.queue {
+		h.add(uint64(q))
+	}
+	h.bits(m.armed, m.event, m.baton.rung)
+	return uint64(h)
+}
+
+func (m *batonModel) waiter(i int) Waiter {
+	if i == len(m.at)-1 {
+		return Goroutine
+	}
+	return Waiter(i + 1)
+}
+
+// poll takes one completion, if there is one, and wakes whom it is for.
+func (m *batonModel) poll() bool {
+	if len(m.queue) == 0 {
+		return false
+	}
+	x := m.queue[0]
+	m.queue = m.queue[1:]
+	m.inbox[x]++
+	m.baton.Found(m.waiter(x))
+	if at := m.at[x]; at == batonLookAgain || at == batonSleep { // it is known to wait
+		m.token[x] = true
+	}
+	return true
+}
+
+func (m *batonModel) wake(w Waiter) {
+	if w != 0 && m.breach != noWake {
+		m.token[w-1] = true
+	}
+}
+
+// finish ends a wait of call i.
+func (m *batonModel) finish(i int) {
+	if m.waiter(i) == Goroutine {
+		m.at[i] = batonAsleep
+		return
+	}
+	m.at[i] = batonDone
+	if m.inbox[i] > 0 {
+		m.inbox[i]--
+		m.token[i] = false
+		if m.rounds[i]--; m.rounds[i] > 0 {
+			m.at[i] = batonLook
+		}
+	}
+}
+
+// step lets i do its next thing, and reports whether there was one.
+func (m *batonModel) step(i int) bool {
+	w := m.waiter(i)
+	leave := batonLeave
+	if m.breach == noLeave && w != Goroutine {
+		leave = batonDone
+	}
+	go_ := func(to batonPlace) bool { m.at[i] = to; return true }
+	switch m.at[i] {
+	case batonLook:
+		if m.inbox[i] > 0 {
+			return go_(batonLeave) // it may hold the baton from its sleep
+		}
+		if m.baton.Holds(w) {
+			return go_(batonPoll)
+		}
+		return go_(batonWait)
+	case batonWait:
+		if m.baton.Wait(w) {
+			return go_(batonPoll)
+		}
+		if m.breach == noSecondLook {
+			return go_(batonSleep)
+		}
+		return go_(batonLookAgain)
+	case batonLookAgain:
+		if m.inbox[i] > 0 {
+			return go_(leave)
+		}
+		return go_(batonSleep)
+	case batonSleep:
+		if !m.token[i] {
+			return false
+		}
+		m.token[i] = false
+		switch {
+		case m.inbox[i] > 0:
+			return go_(batonLeave)
+		case m.baton.Holds(w):
+			return go_(batonPoll)
+		case slices.Contains(m.baton.waiting, w):
+			return true // woken for nothing
+		}
+		return go_(batonWait)
+	case batonPoll:
+		if m.inbox[i] > 0 && w != Goroutine {
+			if leave == batonDone {
+				m.finish(i)
+				return true
+			}
+			return go_(leave)
+		}
+		if m.poll() {
+			return true
+		}
+		if w == Goroutine {
+			return go_(batonLeave)
+		}
+		if m.polls {
+			return false // until something comes
+		}
+		return go_(batonTireArm) // it has polled long enough
+	case batonTireArm, batonArm:
+		m.armed = m.breach != noArm
+		return go_(m.at[i] + 1)
+	case batonTirePoll, batonPollAgain:
+		if m.breach != noSecondPoll && m.poll() {
+			if m.at[i] == batonTirePoll {
+				return go_(batonPoll)
+			}
+			return go_(batonLeave)
+		}
+		return go_(m.at[i] + 1)
+	case batonTireRest:
+		if m.rest(w) {
+			return go_(batonTireArm)
+		}
+		return go_(batonSleep)
+	case batonLeave:
+		next, arm := m.baton.Leave(w)
+		m.wake(next)
+		if arm {
+			return go_(batonArm)
+		}
+		m.finish(i)
+	case batonRest:
+		if m.rest(w) {
+			return go_(batonArm)
+		}
+		m.finish(i)
+	case batonAsleep:
+		if !m.event {
+			return false
+		}
+		m.event = false
+		return go_(batonEvent)
+	case batonEvent:
+		if m.baton.Event() {
+			return go_(batonPoll)
+		}
+		return go_(batonAsleep)
+	default:
+		return false
+	}
+	return true
+}
+
+// rest is Rest, and reports whether to look again.
+func (m *batonModel) rest(w Waiter) bool {
+	if m.breach == noPass {
+		m.baton.holder = 0
+		return false
+	}
+	next, again := m.baton.Rest(w)
+	m.wake(next)
+	if m.breach == noThirdPoll && again {
+		_, again = m.baton.Rest(w)
+	}
+	return again
+}
+
+// explore takes the model every way there is, and returns what is wrong.
+func (m *batonModel) explore(seen map[uint64]struct{}) string {
+	h := m.hash()
+	if _, ok := seen[h]; ok {
+		return ""
+	}
+	seen[h] = struct{}{}
+	moved := false
+	try := func(c *batonModel) string {
+		moved = true
+		return c.explore(seen)
+	}
+	for i := range m.at {
+		if c := m.clone(); c.step(i) {
+			if what := try(c); what != "" {
+				return what
+			}
+		}
+		if m.coming[i] > 0 {
+			c := m.clone()
+			c.coming[i]--
+			c.queue = append(c.queue, i)
+			c.event = c.event || c.armed
+			c.armed = false
+			if what := try(c); what != "" {
+				return what
+			}
+		}
+	}
+	if m.gives && m.at[0] == batonSleep { // its time is up
+		c := m.clone()
+		c.at[0] = batonLeave
+		if m.breach == noLeaveOfSleepers {
+			c.at[0] = batonDone
+		}
+		if what := try(c); what != "" {
+			return what
+		}
+	}
+	if moved {
+		return ""
+	}
+	if len(m.queue) > 0 {
+		return "a completion lies where nobody looks"
+	}
+	for i, at := range m.at[:len(m.at)-1] {
+		if at != batonDone && !(m.gives && i == 0) && !(m.polls && i == len(m.at)-2) {
+			return "a call sleeps over what was found for it"
+		}
+	}
+	return ""
+}
+
+// TestBatonExplore takes calls and the goroutine every way there is: no wake-up is lost, and
+// each way to lose one is found.
+func TestBatonExplore(t *testing.T) {
+	type setting struct {
+		rounds       []int
+		gives, polls bool
+	}
+	settings := []setting{{rounds: []int{2, 1}}, {rounds: []int{1, 1}, gives: true}, {rounds: []int{2, 1}, polls: true}}
+	if deep() {
+		settings = append(settings, setting{rounds: []int{1, 1, 1}}, setting{rounds: []int{2, 2}}, setting{rounds: []int{1, 1, 1}, gives: true}, setting{rounds: []int{2, 2, 1}})
+	}
+	explore := func(s setting, b batonBreach) (string, int) {
+		n := len(s.rounds)
+		m := &batonModel{
+			at: make([]batonPlace, n+1), rounds: append(slices.Clone(s.rounds), 0), inbox: make([]int, n+1), token: make([]bool, n+1),
+			coming: append(slices.Clone(s.rounds), 0), armed: true, gives: s.gives, polls: s.polls, breach: b,
+		}
+		m.at[n] = batonAsleep
+		if s.polls {
+			m.coming[n-1] = 0
+		}
+		seen := map[uint64]struct{}{}
+		return m.explore(seen), len(seen)
+	}
+	for _, s := range settings {
+		what, n := explore(s, batonSound)
+		t.Logf("%d states", n)
+		require.Empty(t, what, "%+v", s)
+	}
+	for b, name := range map[batonBreach]string{
+		noSecondLook: "no second look before sleeping", noArm: "no arming", noSecondPoll: "no second poll",
+		noLeave: "done without leaving", noLeaveOfSleepers: "given up without leaving", noWake: "handed over without waking", noPass: "rest without passing on", noThirdPoll: "no look after the queue has rung",
+	} {
+		found := ""
+		for _, s := range settings {
+			what, _ := explore(s, b)
+			found = max(found, what)
+		}
+		assert.NotEmpty(t, found, name)
+		t.Logf("%s: %s", name, found)
+	}
+}
