@@ -233,6 +233,17 @@ func (id *ID) Waits() bool {
 	return true
 }
 
+// HoldsDescriptor reports whether the ID of a ConnectRequest that was not answered holds a
+// descriptor of this process. On kernel devices it does not.
+func (id *ID) HoldsDescriptor() bool {
+	l := id.only()
+	if l == nil {
+		return false
+	}
+	_, holds := l.id.(verbs.ListenHolder)
+	return holds
+}
+
 // OnLeave has left called, once, when the client of a ConnectRequest leaves before it was
 // answered, on devices that do not tell so by an event; it must not block. stop ends that,
 // and must be called before the ID is used otherwise, but for Close.

@@ -21,8 +21,8 @@ import (
 // somebody waits, no more are taken in where the device can leave them outside.
 //
 // Who waits may hold what another one lacks, so that none of them would ever be served. So
-// after each try that failed for want of descriptors the one that came last is refused, and
-// dials again by itself: see Dialer.dialAddr.
+// after each try that failed for want of descriptors the one that came last of those that
+// hold some is refused, and dials again by itself: see Dialer.dialAddr.
 
 const (
 	firstShortagePause = 5 * time.Millisecond
@@ -52,8 +52,9 @@ type shortages struct {
 
 // A shortClient is one that waits.
 type shortClient struct {
-	elem *list.Element // in shortages.waiting; nil when it was refused
-	turn chan struct{} // has a token when it is to try again, and is closed when it was refused
+	holds bool          // it has a descriptor of this process
+	elem  *list.Element // in shortages.waiting; nil when it was refused
+	turn  chan struct{} // has a token when it is to try again, and is closed when it was refused
 }
 
 func newShortages(hold func(bool)) *shortages {
@@ -136,10 +137,11 @@ func (s *shortages) some() bool {
 	return s.waiting.Len() > 0
 }
 
-// join has a client wait. Its turn comes after those of all who wait already.
-func (s *shortages) join() *shortClient {
+// join has a client wait that holds a descriptor or none. Its turn comes after those of all
+// who wait already.
+func (s *shortages) join(holds bool) *shortClient {
 	s.mu.Lock()
-	c := &shortClient{turn: make(chan struct{}, 1)}
+	c := &shortClient{holds: holds, turn: make(chan struct{}, 1)}
 	c.elem = s.waiting.PushBack(c)
 	if s.waiting.Len() == 1 {
 		s.schedule()
@@ -154,7 +156,10 @@ func (s *shortages) join() *shortClient {
 func (s *shortages) failed(c *shortClient, descriptors bool) {
 	s.mu.Lock()
 	last := s.waiting.Back()
-	if descriptors && last != c.elem {
+	for last != nil && last != c.elem && !last.Value.(*shortClient).holds {
+		last = last.Prev()
+	}
+	if descriptors && last != nil && last != c.elem {
 		back := s.waiting.Remove(last).(*shortClient)
 		back.elem = nil
 		close(back.turn)
@@ -257,7 +262,7 @@ func (l *Listener) prepare(id *cm.ID, events *idEvents) (*endpoint, error) {
 		}
 		l.lacking(err)
 	}
-	c := l.shortages.join()
+	c := l.shortages.join(id.HoldsDescriptor())
 	for {
 		if err := l.waitTurn(c, id, events); err != nil {
 			l.shortages.leave(c, false)
@@ -287,6 +292,7 @@ func (l *Listener) lacking(err error) {
 var shortageErrnos = []syscall.Errno{
 	syscall.EMFILE, syscall.ENFILE, syscall.ETOOMANYREFS,
 	syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC,
+	syscall.EAGAIN, // of a device without free resources, as mlx5's, or of a thread
 }
 
 // shortageErrno is the errno by which programs know a shortage, if err is one: a want of
@@ -328,6 +334,9 @@ func (e *shortageError) Temporary() bool { return true }
 // acceptShortage is what Accept returns for a shortage, in the shape of package net.
 func (l *Listener) acceptShortage(err error) error {
 	errno, _ := shortageErrno(err)
+	if errno == syscall.EAGAIN { // which of accept(2) means that nobody is there
+		errno = syscall.ENOMEM
+	}
 	return l.opError(opAccept, os.NewSyscallError("accept4", &shortageError{errno, err}))
 }
 

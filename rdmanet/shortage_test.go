@@ -22,7 +22,7 @@ func TestShortageTurns(t *testing.T) {
 		held := false
 		s := newShortages(func(hold bool) { held = hold })
 		began := time.Now()
-		a, b, c := s.join(), s.join(), s.join()
+		a, b, c := s.join(true), s.join(true), s.join(true)
 		require.True(t, held)
 		<-a.turn
 		require.Equal(t, firstShortagePause, time.Since(began))
@@ -46,7 +46,7 @@ func TestShortageTurns(t *testing.T) {
 		began = time.Now()
 		<-a.turn
 		require.Equal(t, lastShortagePause, time.Since(began))
-		d := s.join()
+		d := s.join(true)
 		s.failed(a, false)
 		began = time.Now()
 		resourcesFreed()
@@ -57,6 +57,34 @@ func TestShortageTurns(t *testing.T) {
 		require.True(t, held)
 		s.leave(d, true)
 		require.False(t, held)
+		require.False(t, s.some())
+	})
+}
+
+// TestShortageOfOthers has clients wait of whom not all hold descriptors: only those that do
+// are sent away.
+func TestShortageOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShortages(func(bool) {})
+		a, b, c, d := s.join(false), s.join(true), s.join(true), s.join(false)
+		for _, next := range []*shortClient{c, b} {
+			<-a.turn
+			s.failed(a, true)
+			_, mine := <-next.turn
+			require.False(t, mine)
+		}
+		for pause := firstShortagePause; pause < lastShortagePause; pause *= 2 {
+			began := time.Now()
+			<-a.turn
+			s.failed(a, true) // nobody is left who could give something back
+			require.Equal(t, pause, time.Since(began))
+		}
+		require.Empty(t, d.turn)
+		<-a.turn
+		s.leave(a, true)
+		_, mine := <-d.turn
+		require.True(t, mine)
+		s.leave(d, true)
 		require.False(t, s.some())
 	})
 }

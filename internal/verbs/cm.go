@@ -225,7 +225,8 @@ type Notifier interface {
 }
 
 // A ListenHolder is a CMID that can leave dialers where they cost nothing, for a listener
-// that cannot serve those it has for want of descriptors or memory.
+// that cannot serve those it has for want of descriptors or memory. The id of a
+// CONNECT_REQUEST that is one holds a descriptor.
 type ListenHolder interface {
 	// Hold(true) has a listening id take in no further dialers, until Hold(false). Each
 	// Hold(true) also gives up something that takes descriptors and that nobody misses, if
