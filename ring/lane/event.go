@@ -48,20 +48,15 @@ type Event struct {
 }
 
 // tell appends an event.
-func (l *Lane) tell(e Event) { l.events = append(l.events, e) }
+func (l *Lane) tell(e Event) { l.events.push(e) }
 
 // Event returns the next event. It is to be asked after each call of another method until
 // there is none; a call adds at most a few, or one for each stream.
 func (l *Lane) Event() (Event, bool) {
-	if len(l.events) == 0 {
+	if l.events.len() == 0 {
 		return Event{}, false
 	}
-	e := l.events[0]
-	l.events[0] = Event{}
-	if l.events = l.events[1:]; len(l.events) == 0 {
-		l.events = nil
-	}
-	return e, true
+	return l.events.pop(), true
 }
 
 // writable wakes a writer that waits.
@@ -74,9 +69,9 @@ func (l *Lane) writable(s *Stream) {
 
 // slotsOpened wakes all that wait for slots, in the order in which they came.
 func (l *Lane) slotsOpened() {
-	for _, s := range l.waiting {
+	for l.waiting.len() > 0 {
+		s := l.waiting.pop()
 		s.listed = false
 		l.writable(s)
 	}
-	l.waiting = l.waiting[:0]
 }

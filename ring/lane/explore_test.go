@@ -62,7 +62,7 @@ func (m *model) due(e int) bool {
 func (m *model) open() error {
 	size := m.p.rings[0]
 	l := m.lanes[0]
-	if len(l.places) == 0 && !l.goAway.announced {
+	if l.places.len() == 0 && !l.goAway.announced {
 		m.wants = true
 		l.Want(1)
 		return nil
@@ -305,13 +305,13 @@ func (m *model) hash() uint64 {
 			h.add(uint64(u.stream))
 			h.bits(u.record)
 		}
-		for _, list := range [][]*Stream{l.table, l.places, l.records, l.credits, l.waiting} {
+		for _, list := range [][]*Stream{l.table, l.places.all(), l.records.all(), l.credits.all(), l.waiting.all()} {
 			h.add(uint64(len(list)))
 			for _, s := range list {
 				h.stream(s)
 			}
 		}
-		for _, list := range [][]Record{l.grants, l.control} {
+		for _, list := range [][]Record{l.grants.all(), l.control.all()} {
 			h.add(uint64(len(list)))
 			for _, r := range list {
 				h.add(uint64(r.Kind), uint64(r.Stream), uint64(r.Stage), uint64(r.Opens))

@@ -21,8 +21,8 @@ type goAway struct {
 func (l *Lane) GoAway() {
 	if l.cfg.Role == RoleListener && !l.goAway.announced {
 		l.goAway.announced = true
-		l.grants = nil
-		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageAnnounce})
+		l.grants.clear()
+		l.control.push(Record{Kind: KindGoAway, Stage: StageAnnounce})
 	}
 }
 
@@ -31,7 +31,7 @@ func (l *Lane) GoAwayFinal() {
 	if l.cfg.Role == RoleListener && !l.goAway.final {
 		l.GoAway()
 		l.goAway.final, l.goAway.last = true, l.opens
-		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageFinal, Opens: l.opens})
+		l.control.push(Record{Kind: KindGoAway, Stage: StageFinal, Opens: l.opens})
 	}
 }
 
@@ -57,7 +57,7 @@ func (l *Lane) goAwayArrived(r *Record) error {
 	case StageAnnounce:
 		g.announced, l.want = true, 0
 		l.dropPlaces()
-		l.control = append(l.control, Record{Kind: KindGoAway, Stage: StageStopped, Opens: l.opens})
+		l.control.push(Record{Kind: KindGoAway, Stage: StageStopped, Opens: l.opens})
 	case StageStopped:
 		g.stopped = true
 	case StageFinal:
@@ -75,7 +75,7 @@ func (l *Lane) dropPlaces() {
 			l.drop(s)
 		}
 	}
-	l.places = nil
+	l.places.clear()
 }
 
 // redial has those streams dialled again that the listener has not seen.

@@ -56,25 +56,25 @@ var (
 type Lane struct {
 	cfg    Config
 	slots  *Slots
-	table  []*Stream // by id
-	places []*Stream // dialer: not taken, in order
-	events []Event
+	table  []*Stream      // by id
+	places queue[*Stream] // dialer: not taken, in order
+	events queue[Event]
 
-	records []*Stream // that have records to send
-	credits []*Stream // that have credits to send
-	waiting []*Stream // writers that wait for slots
-	turn    bool      // whose turn it is of the two queues
+	records queue[*Stream] // that have records to send
+	credits queue[*Stream] // that have credits to send
+	waiting queue[*Stream] // writers that wait for slots
+	turn    bool           // whose turn it is of the two queues
 
 	sent  uint32 // records
 	got   uint32
 	opens uint32 // OPENs sent or taken in
 
-	grants  []Record // listener
-	want    uint16   // dialer
-	recall  uint16   // listener
+	grants  queue[Record] // listener
+	want    uint16        // dialer
+	recall  uint16        // listener
 	goAway  goAway
 	ping    ping
-	control []Record // of the lane itself, a few
+	control queue[Record] // of the lane itself, a few
 }
 
 // New returns one end of a lane on which nothing was sent. The error matches ring.ErrConfig.
@@ -139,9 +139,8 @@ func (l *Lane) record(r Record) Message {
 
 // nextCredit sends the credit of the next stream in turn.
 func (l *Lane) nextCredit() (Message, bool) {
-	for len(l.credits) > 0 {
-		s := l.credits[0]
-		l.credits = l.credits[1:]
+	for l.credits.len() > 0 {
+		s := l.credits.pop()
 		s.credits = false
 		if !s.owes() {
 			continue
@@ -164,15 +163,14 @@ func (s *Stream) owes() bool {
 func (l *Lane) owe(s *Stream) {
 	if !s.credits && s.owes() && (l.cfg.Role == RoleDialer || s.decided) {
 		s.credits = true
-		l.credits = append(l.credits, s)
+		l.credits.push(s)
 	}
 }
 
 // nextRecord sends a record of the next stream in turn.
 func (l *Lane) nextRecord() (Message, bool) {
-	for len(l.records) > 0 && l.slots.CanRecord() {
-		s := l.records[0]
-		l.records = l.records[1:]
+	for l.records.len() > 0 && l.slots.CanRecord() {
+		s := l.records.pop()
 		s.queued = false
 		if s.todo == 0 {
 			continue
@@ -193,7 +191,7 @@ func (l *Lane) queue(s *Stream, todo uint16) {
 		return
 	}
 	s.queued = true
-	l.records = append(l.records, s)
+	l.records.push(s)
 }
 
 // take makes the first of what a stream has to send, and counts it as sent.
@@ -254,7 +252,7 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, m Message, ok bool, er
 		s.waits = true
 		if p.Len > 0 && !s.listed {
 			s.listed = true
-			l.waiting = append(l.waiting, s)
+			l.waiting.push(s)
 		}
 		return Span{}, m, false, nil
 	}

@@ -220,9 +220,9 @@ func (h *hostile) beyond() string {
 	switch {
 	case l.slots.free < 0 || l.slots.free > l.slots.depth:
 		return "slots"
-	case l.Streams() > 4 || len(l.grants)+len(l.control)+len(l.places) > 16:
+	case l.Streams() > 4 || l.grants.len()+l.control.len()+l.places.len() > 16:
 		return "streams"
-	case len(l.records)+len(l.credits)+len(l.waiting) > 64:
+	case l.records.len()+l.credits.len()+l.waiting.len() > 64:
 		return "queues"
 	}
 	for _, s := range l.table {

@@ -54,7 +54,7 @@ func TestModelExplore(t *testing.T) {
 			continue
 		}
 		t.Run(p.name, func(t *testing.T) {
-			n, trace, err := search(&p.plan, nil, 50_000_000)
+			n, trace, err := search(&p.plan, nil, 20_000_000)
 			t.Logf("%d states", n)
 			require.NoError(t, err, "after\n%s", last(trace))
 		})

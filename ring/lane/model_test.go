@@ -177,9 +177,10 @@ func (m *model) clone() *model {
 		}
 		d, slots := *l, *l.slots
 		slots.used, slots.streams = slices.Clone(slots.used), slices.Clone(slots.streams)
-		d.slots, d.table, d.places = &slots, all(l.table), all(l.places)
-		d.records, d.credits, d.waiting = all(l.records), all(l.credits), all(l.waiting)
-		d.grants, d.control = slices.Clone(l.grants), slices.Clone(l.control)
+		d.slots, d.table, d.places.items = &slots, all(l.table), all(l.places.items)
+		d.records.items, d.credits.items, d.waiting.items = all(l.records.items), all(l.credits.items), all(l.waiting.items)
+		d.grants.items, d.control.items = slices.Clone(l.grants.items), slices.Clone(l.control.items)
+		d.events.items = slices.Clone(l.events.items)
 		c.lanes[i] = &d
 		c.wire[i] = slices.Clone(m.wire[i])
 		c.apps[i] = slices.Clone(m.apps[i])

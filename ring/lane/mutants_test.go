@@ -19,13 +19,11 @@ func (m *model) streams(e int, f func(s *Stream)) {
 
 // drop takes the events of a kind away.
 func (l *Lane) dropEvents(kind EventKind) {
-	kept := l.events[:0:0]
-	for _, e := range l.events {
-		if e.Kind != kind {
-			kept = append(kept, e)
+	for range l.events.len() {
+		if e := l.events.pop(); e.Kind != kind {
+			l.events.push(e)
 		}
 	}
-	l.events = kept
 }
 
 // Each breach breaks one rule of the protocol in one plan.
@@ -195,9 +193,10 @@ var breaches = []breach{
 		}},
 	{name: "the dialer takes a place before it is granted again", plan: "reuse", want: RulePlace.Error(),
 		after: func(m *model, e int, at spot) {
-			if l := m.lanes[0]; e == 0 && at == atNext && l.table[1] == nil && len(l.places) == 0 {
+			if l := m.lanes[0]; e == 0 && at == atNext && l.table[1] == nil && l.places.len() == 0 {
 				s := &Stream{id: 1, placed: true, tx: NewSender(Ring{Size: 256})}
-				l.table[1], l.places = s, append(l.places, s)
+				l.table[1] = s
+				l.places.push(s)
 			}
 		}},
 	{name: "no id is released", plan: "reuse", want: "deadlock: a dial waits for ever",
@@ -233,16 +232,16 @@ var breaches = []breach{
 		}},
 	{name: "GOAWAY counts an open that was not seen", plan: "GOAWAY in a hurry, one", want: "a stream is left closing",
 		before: func(m *model, e int, at spot) {
-			for i := range m.lanes[1].control {
-				if r := &m.lanes[1].control[i]; r.Stage == StageFinal && r.Opens == 0 {
+			for i := range m.lanes[1].control.all() {
+				if r := &m.lanes[1].control.all()[i]; r.Stage == StageFinal && r.Opens == 0 {
 					r.Opens = m.lanes[0].opens
 				}
 			}
 		}},
 	{name: "GOAWAY counts an open too few", plan: "GOAWAY in a hurry, one", want: RuleOpenNumber.Error(),
 		before: func(m *model, e int, at spot) {
-			for i := range m.lanes[1].control {
-				if r := &m.lanes[1].control[i]; r.Stage == StageFinal {
+			for i := range m.lanes[1].control.all() {
+				if r := &m.lanes[1].control.all()[i]; r.Stage == StageFinal {
 					r.Opens = 0
 				}
 			}
@@ -251,7 +250,7 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) { m.lanes[0].dropEvents(EventRedial) }},
 	{name: "the dialer opens after GOAWAY", plan: "GOAWAY, one", want: RuleGoAway.Error(),
 		after: func(m *model, e int, at spot) {
-			if g := &m.lanes[0].goAway; g.announced && len(m.lanes[0].control) == 0 && m.lanes[0].table[2] == nil {
+			if g := &m.lanes[0].goAway; g.announced && m.lanes[0].control.len() == 0 && m.lanes[0].table[2] == nil {
 				s := &Stream{id: 2, port: 9, placed: true, tx: NewSender(Ring{Size: 256}), rx: NewReceiver(Ring{Size: 256})}
 				m.lanes[0].table[2] = s
 				m.lanes[0].queue(s, todoOpen)
@@ -261,8 +260,8 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) {
 			l := m.lanes[0]
 			for _, s := range l.table {
-				if s != nil && s.todo&todoRelease != 0 && !s.opened && len(l.places) == 0 {
-					l.places = append(l.places, s)
+				if s != nil && s.todo&todoRelease != 0 && !s.opened && l.places.len() == 0 {
+					l.places.push(s)
 				}
 			}
 		}},

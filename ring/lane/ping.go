@@ -49,11 +49,10 @@ func (l *Lane) laneRecord() (r Record, ok bool) {
 	case p.send:
 		p.send = false
 		return Record{Kind: KindPing, Total: p.token}, true
-	case len(l.control) > 0:
-		r, l.control = l.control[0], l.control[1:]
-		return r, true
-	case len(l.grants) > 0:
-		r, l.grants = l.grants[0], l.grants[1:]
+	case l.control.len() > 0:
+		return l.control.pop(), true
+	case l.grants.len() > 0:
+		r = l.grants.pop()
 		for i := range ID(r.Count) {
 			l.table[r.Stream+i].placed = true
 		}

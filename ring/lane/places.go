@@ -21,7 +21,7 @@ func (l *Lane) Grant(first ID, count int, r Ring) error {
 		own.Addr += uint64(i) * uint64(r.Size)
 		l.table[id] = &Stream{id: id, rx: NewReceiver(own)}
 	}
-	l.grants = append(l.grants, Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r})
+	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r})
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (l *Lane) placesArrived(r *Record) error {
 		to.Addr += uint64(i) * uint64(to.Size)
 		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true}
 		l.table[s.id] = s
-		l.places = append(l.places, s)
+		l.places.push(s)
 	}
 	l.tell(Event{Kind: EventPlaces, Count: r.Count})
 	return nil
@@ -57,11 +57,10 @@ func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 		return nil, misuse("cannot open a stream from port %d with %+v", port, r)
 	case l.goAway.announced:
 		return nil, ErrGoingAway
-	case len(l.places) == 0:
+	case l.places.len() == 0:
 		return nil, ErrNoPlace
 	}
-	s := l.places[0]
-	l.places = l.places[1:]
+	s := l.places.pop()
 	s.rx, s.port = NewReceiver(r), port
 	l.queue(s, todoOpen)
 	return s, nil
@@ -84,11 +83,8 @@ func (l *Lane) Recall(n uint16) {
 
 // recalled gives places back, the last first.
 func (l *Lane) recalled(n int) {
-	for range min(n, len(l.places)) {
-		last := len(l.places) - 1
-		s := l.places[last]
-		l.places = l.places[:last]
-		l.queue(s, todoRelease)
+	for range min(n, l.places.len()) {
+		l.queue(l.places.popLast(), todoRelease)
 	}
 }
 

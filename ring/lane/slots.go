@@ -89,11 +89,8 @@ func (s *Slots) Owed() int { return s.posted }
 // Due reports whether a return has to be sent, before anything else.
 func (s *Slots) Due() bool { return s.posted >= s.own/4 }
 
-// CanReturn reports whether a return may be sent. One that is not due must leave the
-// reserve alone.
-func (s *Slots) CanReturn() bool {
-	return s.free > SlotsReserve && s.posted > 0 || s.free > 0 && s.Due()
-}
+// CanReturn reports whether a return is due and may be sent.
+func (s *Slots) CanReturn() bool { return s.Due() && s.free > 0 }
 
 // CanCredit reports whether a credit may be sent.
 func (s *Slots) CanCredit() bool { return s.free > SlotsReserve && !s.Due() }

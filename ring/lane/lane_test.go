@@ -1,0 +1,276 @@
+package lane
+
+import (
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// newPair returns a dialer and a listener, with places granted.
+func newPair(t testing.TB, places int) (pair [2]*Lane) {
+	for i := range pair {
+		var err error
+		pair[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 100, Receives: 64, PeerReceives: 64, Places: 16})
+		require.NoError(t, err)
+	}
+	if places > 0 {
+		require.NoError(t, pair[1].Grant(1, places, Ring{RKey: 1, Size: 4096}))
+	}
+	carry(t, pair)
+	return pair
+}
+
+// deliver gives a message to an end, which posts its receive again.
+func deliver(t testing.TB, to *Lane, m Message, b []byte) {
+	if m.Record.Kind == 0 {
+		b = nil
+	} else if err := m.Record.Put(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Arrive(m.Imm, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Reposted(1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// carry sends what is due, until nothing is, and accepts what is opened.
+func carry(t testing.TB, pair [2]*Lane) (events []Event) {
+	var b [RecordLen]byte
+	for moved := true; moved; {
+		moved = false
+		for i, l := range pair {
+			for m, ok := l.Next(); ok; m, ok = l.Next() {
+				deliver(t, pair[1-i], m, b[:])
+				moved = true
+			}
+		}
+		for _, l := range pair {
+			for e, ok := l.Event(); ok; e, ok = l.Event() {
+				if e.Kind == EventOpened {
+					require.NoError(t, l.Accept(e.Stream))
+					moved = true
+				}
+				events = append(events, e)
+			}
+		}
+	}
+	return events
+}
+
+// kindsOf returns the kinds of events.
+func kindsOf(events []Event) (out []EventKind) {
+	for _, e := range events {
+		out = append(out, e.Kind)
+	}
+	return out
+}
+
+func TestLaneMisuse(t *testing.T) {
+	_, err := New(Config{})
+	require.ErrorIs(t, err, ring.ErrConfig)
+	_, err = New(Config{Role: RoleDialer})
+	require.ErrorIs(t, err, ring.ErrConfig)
+
+	pair := newPair(t, 0)
+	d, l := pair[0], pair[1]
+	good := Ring{Size: 4096}
+	_, err = d.Open(good, 1)
+	require.ErrorIs(t, err, ErrNoPlace)
+	for _, tt := range []struct {
+		first ID
+		count int
+		r     Ring
+	}{{0, 1, good}, {1, 0, good}, {1, 101, good}, {100, 2, good}, {101, 1, good}, {1, 1, Ring{Size: 100}}} {
+		require.ErrorIs(t, l.Grant(tt.first, tt.count, tt.r), ring.ErrConfig, "%+v", tt)
+	}
+	require.ErrorIs(t, d.Grant(1, 1, good), ring.ErrConfig)
+	require.NoError(t, l.Grant(5, 2, good))
+	require.ErrorIs(t, l.Grant(6, 1, good), ring.ErrConfig, "the id is in use")
+	carry(t, pair)
+	_, err = d.Open(good, 0)
+	require.ErrorIs(t, err, ring.ErrConfig)
+	_, err = d.Open(Ring{}, 1)
+	require.ErrorIs(t, err, ring.ErrConfig)
+	s, err := d.Open(good, 1)
+	require.NoError(t, err)
+	assert.Equal(t, ID(5), s.ID())
+	assert.Equal(t, StateOpening, s.State())
+	require.ErrorIs(t, d.Offer(s, good), ErrStream, "OPEN was not sent")
+	carry(t, pair)
+	assert.Equal(t, StateOpen, s.State())
+	require.ErrorIs(t, d.Accept(s), ErrStream)
+	require.ErrorIs(t, l.Refuse(l.table[5], CodeReset), ring.ErrConfig)
+	require.ErrorIs(t, l.Refuse(l.table[5], CodePort), ErrStream, "it was accepted")
+	require.NoError(t, d.CloseWrite(s))
+	require.ErrorIs(t, d.CloseWrite(s), ErrStream)
+	_, _, _, err = d.Data(s, 1, true)
+	require.ErrorIs(t, err, ErrStream)
+	l.GoAway()
+	require.ErrorIs(t, l.Grant(7, 1, good), ErrGoingAway)
+	carry(t, pair)
+	_, err = d.Open(good, 1)
+	require.ErrorIs(t, err, ErrGoingAway)
+}
+
+// A stream from its dial to the release of its id, as events tell it.
+func TestLaneLife(t *testing.T) {
+	pair := newPair(t, 1)
+	d, l := pair[0], pair[1]
+	s, err := d.Open(Ring{RKey: 2, Size: 4096}, 40001)
+	require.NoError(t, err)
+	_, _, ok, err := d.Data(s, 5, true)
+	require.NoError(t, err)
+	require.False(t, ok, "OPEN goes first")
+	assert.Equal(t, []EventKind{EventWritable, EventOpened, EventAccepted}, kindsOf(carry(t, pair)))
+	p, m, ok, err := d.Data(s, 5, true)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, Span{Ring{RKey: 1, Size: 4096}, 0, 5}, p)
+	assert.Equal(t, Message{Imm: 0x40010005, Solicited: true}, m)
+	deliver(t, l, m, nil)
+	peer := l.table[1]
+	assert.EqualValues(t, 40001, peer.Port())
+	assert.EqualValues(t, 5, peer.Receiver().Buffered())
+	d.Close(s)
+	assert.ElementsMatch(t, []EventKind{EventReadable, EventClosed, EventClosed, EventReleased}, kindsOf(carry(t, pair)))
+	assert.Equal(t, StateClosed, s.State())
+	assert.True(t, s.Quiet() && peer.Quiet() && peer.Ended() && !peer.Reset())
+	assert.Zero(t, l.Streams())
+	require.NoError(t, l.Consume(peer, 5), "what arrived can be read when the id is gone")
+	require.NoError(t, l.Grant(1, 1, Ring{RKey: 3, Size: 256}))
+	assert.Equal(t, []EventKind{EventPlaces}, kindsOf(carry(t, pair)))
+}
+
+func TestLaneReset(t *testing.T) {
+	pair := newPair(t, 1)
+	s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
+	require.NoError(t, err)
+	carry(t, pair)
+	pair[1].Reset(pair[1].table[1], CodeNoMemory)
+	events := carry(t, pair)
+	require.ElementsMatch(t, []EventKind{EventReset, EventClosed, EventReleased}, kindsOf(events))
+	assert.Equal(t, CodeNoMemory, events[0].Code)
+	assert.True(t, s.Reset())
+}
+
+// A record of an earlier life of the lane is dropped, and counts for nothing.
+func TestLaneStaleEpoch(t *testing.T) {
+	pair := newPair(t, 0)
+	b := make([]byte, RecordLen)
+	require.NoError(t, Record{Kind: KindPing, Epoch: 6, Number: 99}.Put(b))
+	require.NoError(t, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
+	_, ok := pair[0].Next()
+	assert.False(t, ok)
+	require.NoError(t, Record{Kind: KindPing, Epoch: 8}.Put(b))
+	requireViolation(t, ProtocolError{RuleEpoch, 0, 8, 7}, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
+}
+
+func TestLanePing(t *testing.T) {
+	pair := newPair(t, 0)
+	require.True(t, pair[0].Ping(42))
+	require.False(t, pair[0].Ping(43), "one at a time")
+	assert.Equal(t, []EventKind{EventPong}, kindsOf(carry(t, pair)))
+	require.True(t, pair[0].Ping(43))
+	b := make([]byte, RecordLen)
+	require.NoError(t, Record{Kind: KindPong, Epoch: 7, Number: pair[0].got, Total: 43}.Put(b))
+	requireViolation(t, ProtocolError{RulePing, 0, 43, 43}, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
+}
+
+func TestLaneWant(t *testing.T) {
+	pair := newPair(t, 2)
+	pair[0].Want(3)
+	events := carry(t, pair)
+	require.Equal(t, []EventKind{EventWant}, kindsOf(events))
+	assert.EqualValues(t, 3, events[0].Count)
+	pair[1].Recall(5)
+	assert.Equal(t, []EventKind{EventReleased, EventReleased}, kindsOf(carry(t, pair)))
+	assert.Zero(t, pair[0].Streams()+pair[1].Streams())
+}
+
+// A flood on one stream, at an end that takes nothing in, does not stop its neighbours.
+func TestLaneFlood(t *testing.T) {
+	pair := newPair(t, 3)
+	var streams []*Stream
+	for range 3 {
+		s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
+		require.NoError(t, err)
+		streams = append(streams, s)
+	}
+	carry(t, pair)
+	flood := func(s *Stream) (n int) {
+		for {
+			if _, _, ok, err := pair[0].Data(s, 1, false); err != nil || !ok {
+				return n
+			}
+			n++
+		}
+	}
+	assert.Greater(t, flood(streams[0]), 20)
+	assert.Equal(t, 8, flood(streams[1]))
+	assert.Equal(t, 8, flood(streams[2]))
+	pair[0].Close(streams[1])
+	_, ok := pair[0].Next()
+	assert.True(t, ok, "records get through")
+}
+
+// settle sends what is due after data, and forgets the events.
+func settle(t testing.TB, pair [2]*Lane) {
+	for range 2 { // an answer may make another one due
+		for i, l := range pair {
+			for m, ok := l.Next(); ok; m, ok = l.Next() {
+				deliver(t, pair[1-i], m, nil)
+			}
+			for _, ok := l.Event(); ok; _, ok = l.Event() {
+			}
+		}
+	}
+}
+
+// TestLaneNoAllocation sends and reads without allocating.
+func TestLaneNoAllocation(t *testing.T) {
+	pair := newPair(t, 1)
+	s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
+	require.NoError(t, err)
+	carry(t, pair)
+	peer := pair[1].table[1]
+	step := func() {
+		p, m, ok, err := pair[0].Data(s, 1000, true)
+		if err != nil || !ok {
+			t.Fatal("no data", err)
+		}
+		deliver(t, pair[1], m, nil)
+		if err := pair[1].Consume(peer, int(p.Len)); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, pair)
+	}
+	for range 100 {
+		step()
+	}
+	assert.Zero(t, testing.AllocsPerRun(200, step))
+}
+
+func TestStateString(t *testing.T) {
+	assert.Equal(t, "place", StatePlace.String())
+	assert.Equal(t, "closed", StateClosed.String())
+	assert.Equal(t, "State(6)", State(6).String())
+}
+
+func BenchmarkLaneData(b *testing.B) {
+	pair := newPair(b, 1)
+	s, err := pair[0].Open(Ring{RKey: 2, Size: 1 << 16}, 1)
+	require.NoError(b, err)
+	carry(b, pair)
+	peer := pair[1].table[1]
+	b.ReportAllocs()
+	for b.Loop() {
+		p, m, _, _ := pair[0].Data(s, 64, true)
+		deliver(b, pair[1], m, nil)
+		_ = pair[1].Consume(peer, int(p.Len))
+		settle(b, pair)
+	}
+}

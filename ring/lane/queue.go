@@ -1,0 +1,50 @@
+package lane
+
+// queue is a first-in, first-out list. It allocates only to become longer than it ever was,
+// and keeps nothing of what was taken.
+type queue[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *queue[T]) len() int { return len(q.items) - q.head }
+
+func (q *queue[T]) push(v T) {
+	if q.head > 0 && len(q.items) == cap(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, v)
+}
+
+// pop takes the first. There must be one.
+func (q *queue[T]) pop() T {
+	var none T
+	v := q.items[q.head]
+	q.items[q.head] = none
+	if q.head++; q.head == len(q.items) {
+		q.clear()
+	}
+	return v
+}
+
+// popLast takes the last. There must be one.
+func (q *queue[T]) popLast() T {
+	var none T
+	last := len(q.items) - 1
+	v := q.items[last]
+	q.items[last] = none
+	if q.items = q.items[:last]; q.head == last {
+		q.clear()
+	}
+	return v
+}
+
+// all returns what is in q, until it is changed.
+func (q *queue[T]) all() []T { return q.items[q.head:] }
+
+func (q *queue[T]) clear() {
+	clear(q.items)
+	q.items, q.head = q.items[:0], 0
+}

@@ -1,0 +1,45 @@
+package lane
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestQueue(t *testing.T) {
+	var q queue[*int]
+	in, out := 0, 0
+	for round := range 100 {
+		for range round % 7 {
+			v := in
+			q.push(&v)
+			in++
+		}
+		for range round % 5 {
+			if q.len() > 0 {
+				require.Equal(t, out, *q.pop())
+				out++
+			}
+		}
+		require.Equal(t, in-out, q.len())
+		require.Len(t, q.all(), q.len())
+	}
+	for q.len() > 1 {
+		in--
+		require.Equal(t, in, *q.popLast())
+	}
+	require.Equal(t, out, *q.popLast())
+	assert.Zero(t, q.len())
+	for _, v := range q.items[:cap(q.items)] {
+		assert.Nil(t, v, "nothing is kept")
+	}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		for range 8 {
+			q.push(nil)
+		}
+		for range 8 {
+			q.pop()
+		}
+	}))
+}
