@@ -47,6 +47,7 @@ type shortages struct {
 	waiting list.List // *shortClient, in the order they came
 	pause   time.Duration
 	timer   *time.Timer // until the first one's turn; nil while it tries
+	freed   bool        // something was while it tried
 	warned  time.Time   // when the log was told last
 }
 
@@ -166,7 +167,11 @@ func (s *shortages) failed(c *shortClient, descriptors bool) {
 	} else {
 		s.pause = min(2*s.pause, lastShortagePause)
 	}
-	s.schedule()
+	if s.freed {
+		s.next()
+	} else {
+		s.schedule()
+	}
 	s.mu.Unlock()
 	s.shed()
 }
@@ -186,7 +191,7 @@ func (s *shortages) leave(c *shortClient, served bool) {
 	switch {
 	case s.waiting.Len() == 0:
 		s.stop()
-		s.pause = firstShortagePause
+		s.pause, s.freed = firstShortagePause, false
 	case first && served:
 		s.next()
 	case first:
@@ -204,18 +209,23 @@ func (s *shortages) schedule() {
 	}
 }
 
-// hurry gives the first one its turn now, unless it has it.
+// hurry gives the first one its turn now, or once more if it has it.
 func (s *shortages) hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.timer != nil && s.waiting.Len() > 0 {
+	switch {
+	case s.waiting.Len() == 0:
+	case s.timer != nil:
 		s.next()
+	default:
+		s.freed = true
 	}
 }
 
 // next gives the first one its turn. Called with mu held.
 func (s *shortages) next() {
 	s.stop()
+	s.freed = false
 	select {
 	case s.waiting.Front().Value.(*shortClient).turn <- struct{}{}:
 	default:

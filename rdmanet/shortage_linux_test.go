@@ -511,6 +511,7 @@ func TestShortageOfEach(t *testing.T) {
 				}
 				return err
 			})
+			require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
 			c, err := acceptServed(l)
 			require.NoError(t, err, "%s %v", what, errno)
 			requireClosed(t, c)

@@ -51,6 +51,10 @@ func TestShortageTurns(t *testing.T) {
 		began = time.Now()
 		resourcesFreed()
 		<-a.turn
+		resourcesFreed() // while it tries
+		s.failed(a, false)
+		<-a.turn
+		require.Zero(t, time.Since(began), "it tried too early")
 		s.leave(a, true)
 		<-d.turn
 		require.Zero(t, time.Since(began), "they do not wait for the pause")
