@@ -289,15 +289,10 @@ func (id *cmID) Disconnect() error {
 	if err := id.disconnect(q, handle); err != nil || !answered {
 		return err
 	}
-	return id.takeBack(q, handle)
-}
-
-// takeBack ends what the peer has not confirmed, of which rdma_disconnect says nothing over
-// InfiniBand: neither a message nor an event follows. The id is in use.
-func (id *cmID) takeBack(q *qp, handle uintptr) error {
-	if err := id.call("rdma_reject", id.ch.lib.reject, handle, 0, 0); err != nil {
-		return id.disconnect(q, handle) // it was confirmed meanwhile, or the peer was first
-	}
+	// Of an answer that nobody has confirmed rdma_disconnect says nothing, neither to the peer
+	// nor here. Close takes it back; should it be confirmed before, that ends at once.
+	// rdma_reject would take it back now, but leaves the answer to be repeated for a minute,
+	// which rdma_destroy_id waits for.
 	id.mu.Lock()
 	if id.state == cmAccepting {
 		id.state = cmDisconnected

@@ -36,7 +36,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 
 	switch {
 	case !concerns:
-		if was == cmFailed {
+		if was == cmFailed || was == cmDisconnected {
 			id.tooLate(ev, q, handle)
 		}
 		return
@@ -94,7 +94,8 @@ func (id *cmID) notUp(err error) error {
 	return causeFor(&cmEvent{typ: verbs.CMConnectError, status: -int32(errnoOf(err))}, id.remote)
 }
 
-// tooLate answers a peer that took longer than the application was ready to wait.
+// tooLate answers a peer that took longer than the application was ready to wait: until it
+// gave up, or disconnected.
 func (id *cmID) tooLate(ev *cmEvent, q *qp, handle uintptr) {
 	switch ev.typ {
 	case verbs.CMConnectResponse:

@@ -164,6 +164,10 @@ func testCM(t *testing.T, s *suite) {
 				c.next(verbs.CMDisconnected)
 				requireFlushed(e.t, a.Received(1), 1)
 			}
+			closed := make(chan error, 1)
+			require.NoError(e.t, b.QP.Close())
+			go func() { closed <- srv.Close() }()
+			finish(e.t, closed, 1, e.cfg.Timeout) // the kernel does not hold on to it
 		}
 	})
 
