@@ -259,13 +259,13 @@ func (c *Conn) corrupted(cause error) error {
 	c.sums.err = newConnError(syscall.ECONNRESET, cause)
 	c.rxStats.corrupt++
 	c.ep.log(slog.LevelError, "rdmanet: bytes did not arrive as they were sent", "err", cause)
-	if !c.has(flagFailed | flagGone | flagPeerClosed) {
+	if c.term.mayFlush() {
 		c.tx.Lock()
 		told := c.postControl(ring.KindCorrupt, nil)
 		c.pending = 0
 		c.tx.Unlock()
 		if told {
-			c.flags.Or(flagCorrupt) // Close sees to it that it arrives
+			c.term.toldCorrupt() // Close sees to it that it arrives
 		}
 	}
 	c.fail(syscall.ECONNRESET, cause)

@@ -73,7 +73,7 @@ func TestChecksumFlippedBit(t *testing.T) {
 					requireChecksumError(t, err)
 					require.EqualValues(t, 1, server.Stats().ChecksumErrors)
 					require.EqualValues(t, 100, server.Stats().BytesRead)
-					require.Equal(t, StateFailed, server.state())
+					require.Equal(t, StateFailed, server.term.state())
 
 					_, err = client.Read(make([]byte, 1))
 					requireChecksumError(t, err)
@@ -165,7 +165,7 @@ func TestChecksumAfterTheEnd(t *testing.T) {
 			require.NoError(t, end(client))
 			require.Eventually(t, func() bool {
 				server.arrived()
-				return server.has(flagPeerFIN | flagFailed | flagGone)
+				return server.term.received() || server.term.sendDone()
 			}, patience, time.Millisecond)
 			server.ep.data[12] ^= 1
 			for range 3 {

@@ -170,7 +170,7 @@ func TestChecksumWire(t *testing.T) {
 						continue
 					}
 					requireChecksumError(t, err)
-					if victim.Stats().ChecksumErrors > 0 && !victim.has(flagPeerClosed) {
+					if victim.Stats().ChecksumErrors > 0 && !victim.term.peerClosed() {
 						s.heardCorrupt()
 					}
 				}

@@ -24,6 +24,7 @@ func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}
+	c.term.close()
 	c.wake(dirRead)
 	c.wake(dirWrite)
 	c.stopKeepAlive()
@@ -53,8 +54,8 @@ func (c *Conn) sayGoodbye() {
 		kind = ring.KindReset
 	}
 	c.tx.Lock()
-	c.flags.Or(flagWriteShut)
-	if !c.has(flagFailed | flagGone) {
+	c.term.shutWrite()
+	if !c.term.broken() {
 		c.end(kind)
 	}
 	c.tx.Unlock()
@@ -80,8 +81,8 @@ func (c *Conn) exit(last bool) {
 
 // drained says that nothing is left to send. It reaps what has completed.
 func (c *Conn) drained() bool {
-	if c.has(flagGone|flagPeerClosed) || c.has(flagFailed) && !c.has(flagCorrupt) {
-		return true // the peer takes nothing more
+	if !c.term.peerTakes() {
+		return true
 	}
 	c.tx.Lock()
 	defer c.tx.Unlock()

@@ -1,12 +1,10 @@
 package rdmanet
 
 import (
-	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -33,9 +31,7 @@ type Conn struct {
 	laddr   *net.TCPAddr
 	raddr   *net.TCPAddr
 
-	flags atomic.Uint32
-	busy  atomic.Bool           // progress was cut short: poll again before sleeping
-	cause atomic.Pointer[error] // why the connection fails; set once, before flagFailed
+	term termination
 
 	dl       sync.Mutex // guards the deadlines of ep.channel
 	deadline [2]atomic.Int64
@@ -44,18 +40,19 @@ type Conn struct {
 	sums     *checksums   // nil without checksums
 	pace     pacer        // guarded by the read lock
 
-	rx        sync.Mutex
-	recv      *ring.Receiver
-	reported  uint64      // bytes consumed, as the peer was last told
-	reaped    uint32      // receives that wait to be posted again
-	depth     uint32      // how many there are
-	lent      uint32      // unread bytes that a call is copying, or has given out
-	wantGrow  bool        // the peer filled the ring; a larger one would help
-	credited  bool        // the peer gave room, of which what waits for some is to be told
-	peerEnded bool        // the peer sent FIN, Close or Reset
-	deaf      bool        // nothing that arrives is looked at any more
-	wc        [2]verbs.WC // enough for a conversation; a stream is lent more
-	rxStats   rxStats
+	rx       sync.Mutex
+	recv     *ring.Receiver
+	reported uint64        // bytes consumed, as the peer was last told
+	reaped   uint32        // receives that wait to be posted again
+	depth    uint32        // how many there are
+	lent     uint32        // unread bytes that a call is copying, or has given out
+	wantGrow bool          // the peer filled the ring; a larger one would help
+	credited bool          // the peer gave room, of which what waits for some is to be told
+	deaf     bool          // nothing that arrives is looked at any more
+	busy     atomic.Bool   // progress was cut short: poll again before sleeping; read without rx
+	statuses atomic.Uint32 // completion statuses that countStatus has counted; no lock guards it
+	wc       [2]verbs.WC   // enough for a conversation; a stream is lent more
+	rxStats  rxStats
 
 	// What is seldom used lies between what readers and what writers write, which may
 	// run on different processors: here at least 128 bytes.
@@ -63,12 +60,11 @@ type Conn struct {
 	entry     entry         // in the registry of connections
 	torn      chan struct{} // closed when the verbs objects are destroyed
 	linger    atomic.Int64  // seconds; below 0 is the default
-	statuses  atomic.Uint32 // completion statuses that countStatus has counted
-	rescued   atomic.Uint32 // sleepers that rescue woke
 
 	tx        sync.Mutex
-	pending   ring.Kind // FIN, Close or Reset that waits for a slot; 0 if none
-	wantBlock bool      // the writer waits for a block, not only for room
+	pending   ring.Kind     // FIN, Close or Reset that waits for a slot; 0 if none
+	wantBlock bool          // the writer waits for a block, not only for room
+	rescued   atomic.Uint32 // sleepers that rescue woke; no lock guards it
 	send      *ring.Sender
 	sq        sendQueue
 	chunk     int // largest data message
@@ -80,19 +76,6 @@ type Conn struct {
 	txStats   txStats
 }
 
-// Flags of a Conn. They are set and never cleared.
-const (
-	flagFailed     = 1 << iota // cause says why; nothing moves any more
-	flagPeerFIN                // the peer writes no more
-	flagPeerClosed             // the peer neither writes nor reads any more
-	flagReadShut               // CloseRead
-	flagWriteShut              // CloseWrite, or Close: the FIN is posted or pending
-	flagGone                   // nothing can be sent: disconnected, or requests fail; how it ends, the receive queue tells
-	flagUnanswered             // with flagGone: its device did not answer
-	flagCorrupt                // with flagFailed: the peer was told of a wrong checksum
-	flagHungUp                 // this end has disconnected
-)
-
 type rxStats struct {
 	messages, doorbells, creditsReceived, copied, placed, grown uint64
 	framing, corrupt                                            uint64 // of checksums
@@ -103,74 +86,8 @@ type txStats struct {
 	stallTime                                                                   time.Duration
 }
 
-func (c *Conn) has(flag uint32) bool { return c.flags.Load()&flag != 0 }
-
 func (c *Conn) opError(op string, err error) error {
 	return opError(op, c.network, c.laddr, c.raddr, err)
-}
-
-// fail ends the connection with a cause; the first one counts. It wakes all who
-// wait and may be called with or without locks.
-func (c *Conn) fail(errno syscall.Errno, detail error) {
-	c.blame(errno, detail)
-	if !c.has(flagFailed) {
-		c.cutOff(flagFailed)
-		c.wake(dirRead)
-		c.wake(dirWrite)
-	}
-}
-
-// doom is fail for a connection that can send no more, while what arrived before may
-// still lie in the receive queue: it fails when that has told all, by its flush.
-func (c *Conn) doom(errno syscall.Errno, detail error) {
-	c.blame(errno, detail)
-	c.cutOff(flagGone)
-}
-
-// cutOff sets flags that say how the connection has ended. Unless the peer was told, it
-// sees that the peer learns of it, and that what is posted here comes back.
-func (c *Conn) cutOff(flags uint32) {
-	c.flags.Or(flags)
-	if c.has(flagCorrupt) || c.outOfReach() || c.flags.Or(flagHungUp)&flagHungUp != 0 {
-		return
-	}
-	// Not here: it may have to wait for a peer that does not listen, and locks are held.
-	go c.ep.abort()
-}
-
-// outOfReach says that the connection fails because the network, or the peer, has gone.
-// Then the QP is in ERR or given up. To disconnect would make a reset of the peer's own
-// timeout where one direction still works; and a goodbye over a link that is down takes
-// soft-RoCE's connection manager down with it, for all connections. Close disconnects.
-func (c *Conn) outOfReach() bool {
-	cause := c.failure()
-	return !c.ep.sameHost && (cause == nil || errors.Is(cause, ErrPeerGone))
-}
-
-// blame notes why the connection fails, unless that is known.
-func (c *Conn) blame(errno syscall.Errno, detail error) {
-	err := newConnError(errno, detail)
-	if c.cause.CompareAndSwap(nil, &err) {
-		c.countFailure(errno)
-	}
-}
-
-func (c *Conn) failGone() { c.fail(c.goneErrno(), ErrPeerGone) }
-
-// goneErrno tells, as TCP does, a peer that does not answer from one that has left.
-func (c *Conn) goneErrno() syscall.Errno {
-	if c.has(flagUnanswered) {
-		return syscall.ETIMEDOUT
-	}
-	return syscall.ECONNRESET
-}
-
-// failure is the cause of a failed connection.
-func (c *Conn) failure() error {
-	if p := c.cause.Load(); p != nil {
-		return *p
-	}
-	return nil
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr.

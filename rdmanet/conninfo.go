@@ -76,7 +76,7 @@ func Conns() []ConnInfo {
 func (c *Conn) info() ConnInfo {
 	i := ConnInfo{
 		Network: c.network, Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
-		Device: c.ep.device, Accepted: c.entry.accepted, Checksum: c.Checksum(), State: c.state(), Since: epoch.Add(c.entry.since),
+		Device: c.ep.device, Accepted: c.entry.accepted, Checksum: c.Checksum(), State: c.term.state(), Since: epoch.Add(c.entry.since),
 		ConnStats: c.Stats(),
 	}
 	c.rx.Lock()
@@ -88,23 +88,6 @@ func (c *Conn) info() ConnInfo {
 	c.tx.Unlock()
 	i.Registered = c.ep.pinned.bytes()
 	return i
-}
-
-func (c *Conn) state() ConnState {
-	flags := c.flags.Load()
-	switch {
-	case c.life.closed():
-		return StateClosing
-	case flags&(flagFailed|flagGone) != 0 && flags&flagPeerClosed == 0:
-		return StateFailed
-	case flags&flagPeerFIN != 0 && flags&flagWriteShut != 0:
-		return StateClosing
-	case flags&flagPeerFIN != 0:
-		return StateCloseWait
-	case flags&flagWriteShut != 0:
-		return StateFinWait
-	}
-	return StateEstablished
 }
 
 // ListenerInfo is what can be seen of a listener from outside.

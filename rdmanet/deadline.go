@@ -37,7 +37,7 @@ func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
 		c.deadline[d].Store(at)
 		// Where the direction has ended the channel keeps the deadline that wake
 		// set: moving it could put a waiter back to sleep before it looked.
-		if !c.ended(d) {
+		if !c.term.ended(d) {
 			c.ep.setDeadline(d, t)
 		}
 	}
@@ -67,17 +67,6 @@ func sinceEpoch(t time.Time) int64 {
 func (c *Conn) expired(d direction) bool {
 	at := c.deadline[d].Load()
 	return at != 0 && int64(time.Since(epoch)) >= at
-}
-
-// ended says that nobody will wait in the direction any more.
-func (c *Conn) ended(d direction) bool {
-	if c.life.closed() {
-		return true
-	}
-	if d == dirRead {
-		return c.has(flagFailed | flagReadShut)
-	}
-	return c.has(flagFailed | flagWriteShut | flagPeerClosed)
 }
 
 // wake ends the waits in a direction that has ended, for good.

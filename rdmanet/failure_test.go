@@ -55,7 +55,7 @@ func TestRefusedRequests(t *testing.T) {
 			client.tx.Lock()
 			client.sq.qp = aloof{client.sq.qp}
 			client.tx.Unlock()
-			client.flags.And(^uint32(flagGone)) // the device may know before the connection manager
+			client.term.marks.And(^uint32(termSendDone)) // the device may know before the connection manager
 			_, err := client.Write([]byte("x"))
 			require.ErrorIs(t, err, c.want)
 			require.NotErrorIs(t, err, verbs.ErrInvalid)
@@ -82,7 +82,7 @@ func TestRefusedReceives(t *testing.T) {
 				}
 				arrived(t, server)
 				require.NoError(t, c.leave(server))
-				require.Eventually(t, func() bool { return client.has(flagGone) }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return client.term.sendDone() }, patience, time.Millisecond)
 				client.rx.Lock()
 				client.ep.qp = aloof{client.ep.qp}
 				client.rx.Unlock()
@@ -169,7 +169,7 @@ func TestDisconnectsWhereHeard(t *testing.T) {
 		"not answered":      {[]func(*Conn){sending(verbs.WCRetryExcErr)}, 0},
 		"flushed":           {[]func(*Conn){sending(verbs.WCWRFlushErr), (*Conn).failGone}, 0},
 		"silent":            {[]func(*Conn){func(c *Conn) { c.fail(syscall.ETIMEDOUT, ErrPeerGone) }}, 0},
-		"corrupt":           {[]func(*Conn){func(c *Conn) { c.flags.Or(flagCorrupt) }, ours}, 0},
+		"corrupt":           {[]func(*Conn){func(c *Conn) { c.term.toldCorrupt() }, ours}, 0},
 		"our doing":         {[]func(*Conn){ours, ours}, 1},
 		"refused":           {[]func(*Conn){sending(verbs.WCRemOpErr), ours}, 1},
 		"flushed, by us":    {[]func(*Conn){sending(verbs.WCWRFlushErr), ours}, 1},
@@ -183,7 +183,7 @@ func TestDisconnectsWhereHeard(t *testing.T) {
 			for _, f := range c.fail {
 				f(client)
 			}
-			require.Equal(t, c.want > 0, client.has(flagHungUp))
+			require.Equal(t, c.want > 0, client.term.has(termDisconnected))
 			require.Eventually(t, func() bool { return id.ended.Load() >= c.want }, patience, time.Millisecond)
 			client.ep.sameHost = true
 			require.NoError(t, client.Close())

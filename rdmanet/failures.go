@@ -88,13 +88,9 @@ func (f *failures) read() (errnos, statuses map[string]uint64) {
 	return f.errnos.read(nil), statuses
 }
 
-// ending says that the connection is coming to an end that both sides know of, so that
-// what fails from now on is no failure.
-func (c *Conn) ending() bool { return c.life.closed() || c.has(flagPeerClosed) }
-
 // countFailure counts what ended the connection.
 func (c *Conn) countFailure(errno syscall.Errno) {
-	if d := c.entry.device; d != nil && !c.ending() {
+	if d := c.entry.device; d != nil && !c.term.expected() {
 		d.errnos.count(errno)
 	}
 }
@@ -104,7 +100,7 @@ func (c *Conn) countFailure(errno syscall.Errno) {
 func (c *Conn) countStatus(err error) {
 	var status verbs.WCStatus
 	d := c.entry.device
-	if d == nil || c.ending() || !errors.As(err, &status) {
+	if d == nil || c.term.expected() || !errors.As(err, &status) {
 		return
 	}
 	bit := min(status, maxStatus)

@@ -329,7 +329,7 @@ func TestFaultyRemoval(t *testing.T) {
 func remove(p patient) {
 	p.t.Helper()
 	p.d.Remove(func() {
-		require.Eventually(p.t, func() bool { return p.ill.has(flagFailed) }, patience, time.Millisecond)
+		require.Eventually(p.t, func() bool { return p.ill.term.failed() }, patience, time.Millisecond)
 	})
 }
 
@@ -415,7 +415,7 @@ func TestFaultyNotifications(t *testing.T) {
 // has told that the peer is gone.
 func tick(p patient) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool { return p.ill.has(flagGone) && !p.ill.ep.up() }, patience, time.Millisecond)
+	require.Eventually(p.t, func() bool { return p.ill.term.sendDone() && !p.ill.ep.up() }, patience, time.Millisecond)
 	p.ill.keepAlive.mu.Lock()
 	round := p.ill.keepAlive.round
 	p.ill.keepAlive.mu.Unlock()

@@ -67,5 +67,5 @@ func (c *Conn) heardFirst() bool {
 	c.rx.Lock()
 	defer c.rx.Unlock()
 	c.progress()
-	return c.rxStats.doorbells > 0 || c.has(flagFailed|flagGone)
+	return c.rxStats.doorbells > 0 || c.term.broken()
 }

@@ -22,7 +22,7 @@ func (c *Conn) awaitFirstData(notify func()) (stop func()) {
 			c.progress()
 			arrived = c.rxStats.doorbells > 0
 			c.rx.Unlock()
-			return arrived || c.has(flagFailed|flagGone)
+			return arrived || c.term.broken()
 		}
 		err := c.ep.wait(dirRead, func() bool { return look() || c.ep.recvCQ.ReqNotify(false) != nil || look() })
 		if err == nil && arrived {

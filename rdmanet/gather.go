@@ -97,7 +97,7 @@ func (c *Conn) sendGathered() bool {
 	for c.gatheredBytes() > 0 {
 		g := c.gathered
 		grant := c.send.Next(min(g.n, c.chunk))
-		if grant.N == 0 || c.has(flagFailed|flagGone|flagPeerClosed) || !c.room() {
+		if grant.N == 0 || !c.term.mayFlush() || !c.room() {
 			return false
 		}
 		b := c.blocks.cur
@@ -147,7 +147,7 @@ func (c *Conn) tick() {
 		c.rx.Unlock()
 	}
 	c.tx.Lock()
-	if g.waits = g.n > 0 && !c.has(flagFailed|flagGone|flagPeerClosed); g.waits {
+	if g.waits = g.n > 0 && c.term.mayFlush(); g.waits {
 		g.timer.Reset(gatherTick)
 	}
 	c.tx.Unlock()

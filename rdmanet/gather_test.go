@@ -286,7 +286,7 @@ func TestGatherRefused(t *testing.T) {
 	gatherSome(t, client)
 	client.tx.Lock()
 	client.sq.qp = &refusesOne{QP: client.sq.qp}
-	client.flags.Or(flagWriteShut)
+	client.term.shutWrite()
 	client.end(ring.KindFIN)
 	client.flushPending() // as a reader does that goes to sleep
 	pending := client.pending

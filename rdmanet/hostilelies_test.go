@@ -33,7 +33,7 @@ func dataLies() []lie {
 			p.data(2)
 			// Of a victim that had read before the second came it would not be a lie.
 			within(t, patience, "the second message", func() {
-				for !v.has(flagFailed) {
+				for !v.term.failed() {
 					look(v)
 				}
 			})
@@ -167,11 +167,11 @@ func start(t testing.TB, p *wirePeer, v *Conn, honest ring.Credit) {
 	require.Equal(t, ring.Doorbell{Kind: ring.KindData, Len: wrote}, p.heard())
 	p.credit(honest)
 	within(t, patience, "the first credit", func() {
-		for v.Stats().CreditsReceived == 0 && !v.has(flagFailed) {
+		for v.Stats().CreditsReceived == 0 && !v.term.failed() {
 			look(v)
 		}
 	})
-	require.False(t, v.has(flagFailed), "an honest credit was refused: %v", v.failure())
+	require.False(t, v.term.failed(), "an honest credit was refused: %v", v.term.err())
 }
 
 // verbsLies use the wrong verb, or memory that is none of the liar's business.

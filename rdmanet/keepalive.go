@@ -123,7 +123,7 @@ func (c *Conn) startKeepAlive() {
 	k := &c.keepAlive
 	config := k.inForce()
 	// A process of this host cannot be lost without the device knowing.
-	if config == nil || c.ep.sameHost || c.life.closed() {
+	if config == nil || c.ep.sameHost || c.term.closed() {
 		return
 	}
 	k.beat = heartbeat{}
@@ -185,7 +185,7 @@ func (c *Conn) lookAfter(round uint64) {
 	k := &c.keepAlive
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.round != round || c.has(flagFailed|flagPeerClosed) {
+	if k.round != round || !c.term.peerListens() {
 		return // set anew, or nothing is left to look after
 	}
 	config := k.inForce()
@@ -194,7 +194,7 @@ func (c *Conn) lookAfter(round uint64) {
 		return
 	}
 	heard, err := c.heard()
-	if err != nil || c.has(flagGone) {
+	if err != nil || c.term.sendDone() {
 		c.giveUp()
 		return
 	}
@@ -228,7 +228,7 @@ func (c *Conn) heard() (uint64, error) {
 func (c *Conn) ask() {
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	if c.has(flagGone) || c.sq.room() <= sendQueueReserve {
+	if c.term.sendDone() || c.sq.room() <= sendQueueReserve {
 		return
 	}
 	if err := c.postHeartbeat(); err != nil {
@@ -256,7 +256,7 @@ func (c *Conn) giveUp() {
 	c.rx.Lock()
 	c.progress()
 	c.rx.Unlock()
-	if !c.has(flagPeerClosed) {
+	if !c.term.peerClosed() {
 		c.failGone()
 	} else {
 		c.wake(dirRead)

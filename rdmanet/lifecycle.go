@@ -58,9 +58,6 @@ func (l *lifecycle) sema(d direction) *semaphore {
 	return &l.semas.Load()[d]
 }
 
-// closed says that close was called.
-func (l *lifecycle) closed() bool { return l.word.Load()&lifeClosed != 0 }
-
 // incref takes a reference; false after close. Pair with decref.
 func (l *lifecycle) incref() bool {
 	for {

@@ -137,7 +137,7 @@ func (c *Conn) flushPending() {
 	if !c.sendGathered() {
 		return
 	}
-	if c.pending != 0 && !c.has(flagFailed|flagGone) && c.postControl(c.pending, nil) {
+	if c.pending != 0 && !c.term.broken() && c.postControl(c.pending, nil) {
 		c.pending = 0
 	}
 }
@@ -146,19 +146,19 @@ func (c *Conn) flushPending() {
 func (c *Conn) sendFailed(err error) {
 	c.countStatus(err)
 	switch {
-	case c.has(flagPeerClosed):
+	case c.term.peerClosed():
 		c.fail(syscall.EPIPE, nil)
-	case errors.Is(err, verbs.WCRetryExcErr) && !c.ep.sameHost && !c.has(flagGone):
-		c.cutOff(flagGone | flagUnanswered)
+	case errors.Is(err, verbs.WCRetryExcErr) && !c.ep.sameHost && !c.term.sendDone():
+		c.endSending(true)
 	case errors.Is(err, verbs.WCWRFlushErr), errors.Is(err, verbs.WCRetryExcErr),
 		errors.Is(err, verbs.ErrState), errors.Is(err, verbs.ErrClosed):
 		// The peer is not there any more. What it said before it went, perhaps that
 		// it closed, comes by the receive CQ.
-		c.cutOff(flagGone)
+		c.endSending(false)
 	case errors.Is(err, verbs.WCRemAccessErr):
 		// The system takes the MR of a grown ring from a killed process before the QP.
-		c.doom(syscall.ECONNRESET, fmt.Errorf("%w: it has taken its memory away: %w", ErrPeerGone, err))
+		c.failAfterDrain(syscall.ECONNRESET, fmt.Errorf("%w: it has taken its memory away: %w", ErrPeerGone, err))
 	default:
-		c.doom(syscall.ECONNRESET, err)
+		c.failAfterDrain(syscall.ECONNRESET, err)
 	}
 }

@@ -34,14 +34,14 @@ func (m *model) check() {
 // checkGathered: somebody is going to send what was gathered.
 func (e *modelEnd) checkGathered() {
 	c := e.conn
-	if c.gatheredBytes() > 0 && !c.gathered.waits && !e.closed && !c.has(flagFailed|flagGone|flagPeerClosed) {
+	if c.gatheredBytes() > 0 && !c.gathered.waits && !e.closed && c.term.mayFlush() {
 		e.m.fail("invariant 6: %d bytes that %v has gathered wait for nothing", c.gathered.n, e)
 	}
 }
 
 // checkTrust: nobody has told a lie, so nobody is taken for a liar.
 func (e *modelEnd) checkTrust() {
-	if err := e.conn.failure(); err != nil && errors.Is(err, ring.ErrProtocol) {
+	if err := e.conn.term.err(); err != nil && errors.Is(err, ring.ErrProtocol) {
 		e.m.fail("invariant 2: %v takes its peer for a liar: %v", e, err)
 	}
 }
@@ -49,7 +49,7 @@ func (e *modelEnd) checkTrust() {
 // checkReceives: what was reaped is posted again, whether or not the application reads.
 func (e *modelEnd) checkReceives() {
 	c, d := e.conn, &e.dev
-	if d.failed || c.has(flagFailed|flagGone) || c.deaf {
+	if d.failed || c.term.broken() || c.deaf {
 		return
 	}
 	if n := d.recvs.len() + d.recvCQ.wcs.len() + int(c.reaped); n != int(e.m.set.depth) {
@@ -90,19 +90,19 @@ func (e *modelEnd) checkSleepers() {
 		switch {
 		case d.recvCQ.wcs.len() > 0 && !c.deaf:
 			why = "completions of receives"
-		case c.has(flagFailed):
+		case c.term.failed():
 			why = "a failure"
 		case act == actReader && c.recv.Buffered() > 0:
 			why = "bytes to read"
-		case act == actReader && c.has(flagPeerFIN|flagReadShut):
+		case act == actReader && c.term.has(termPeerFIN|termReadShut):
 			why = "the end of the stream"
-		case act == actWriter && c.has(flagPeerClosed|flagWriteShut):
+		case act == actWriter && c.term.has(termPeerClosed|termWriteShut):
 			why = "nobody to write to"
-		case act == actWriter && !c.has(flagGone) && free && d.sendCQ.wcs.len() > 0:
+		case act == actWriter && !c.term.sendDone() && free && d.sendCQ.wcs.len() > 0:
 			why = "completions of sends"
-		case act == actWriter && !c.has(flagGone) && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
+		case act == actWriter && !c.term.sendDone() && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
 			why = "room"
-		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.has(flagGone|flagPeerClosed):
+		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.term.has(termSendDone|termPeerClosed):
 			switch {
 			case c.pending != 0:
 				why = "the end of the stream to send"

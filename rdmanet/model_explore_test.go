@@ -95,9 +95,9 @@ func (m *model) state() uint64 {
 		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.recv)), unsafe.Sizeof(*c.recv)))
 		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.send)), unsafe.Sizeof(*c.send)))
 		h.bytes(c.ep.memory.(*simMemory).buf[:ring.KeyedCreditLen])
-		h.add(uint64(c.flags.Load()), c.life.word.Load(), c.reported, uint64(c.reaped), uint64(c.chunk), uint64(c.pending),
+		h.add(uint64(c.term.marks.Load()), c.life.word.Load(), c.reported, uint64(c.reaped), uint64(c.chunk), uint64(c.pending),
 			c.sq.posted, c.sq.completed, c.sq.signaled, uint64(c.ep.peerRKey), uint64(c.ep.nextRKey), uint64(c.ep.granted))
-		h.flags(c.wantGrow, c.busy.Load(), c.peerEnded, c.deaf, c.wantBlock, c.ep.grown != nil, c.cause.Load() != nil)
+		h.flags(c.wantGrow, c.busy.Load(), c.deaf, c.wantBlock, c.ep.grown != nil, c.term.err() != nil)
 		for _, b := range c.blocks.all {
 			h.add(uint64(b.used), b.last)
 			h.flags(b.taken, b == c.blocks.cur)

@@ -41,8 +41,8 @@ func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, 
 func (c *Conn) event(ev *cm.Event) {
 	switch ev.Type {
 	case cm.Disconnected:
-		c.flags.Or(flagGone | flagHungUp)
-		if c.life.closed() {
+		c.term.disconnected()
+		if c.term.closed() {
 			c.wake(dirWrite) // ends a drain
 			return
 		}

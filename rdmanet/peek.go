@@ -27,7 +27,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	b, err := c.await(n)
 	if err == nil {
 		c.ep.pinned.peek.hold(c.ep.pinned)
-		if c.life.closed() {
+		if c.term.closed() {
 			c.dropPins() // Close may have looked before
 		}
 	}

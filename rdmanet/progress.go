@@ -19,7 +19,7 @@ func (c *Conn) progress() {
 	if busy := c.poll(); busy != c.busy.Load() {
 		c.busy.Store(busy)
 	}
-	if c.recv.CreditDue() && !c.has(flagFailed|flagPeerClosed) {
+	if c.recv.CreditDue() && c.term.peerListens() {
 		c.returnCredit()
 	}
 	if c.credited {
@@ -66,8 +66,8 @@ func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
 			return false
 		}
 	}
-	if n > 0 && !c.has(flagFailed) {
-		if c.has(flagGone) {
+	if n > 0 && !c.term.failed() {
+		if c.term.sendDone() {
 			c.reaped += uint32(n) // a peer that failed us gets no more to use
 		} else if err := c.repost(wcs[:n]); err != nil {
 			c.repostFailed(err)
@@ -104,7 +104,7 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 		return false
 	}
 	c.rxStats.doorbells++
-	if c.peerEnded && (bell.Kind != ring.KindCredit && bell.Kind != ring.KindKeepAlive) && !(bell.Kind != ring.KindData && c.has(flagPeerFIN)) {
+	if !c.term.peerMaySay(bell.Kind) {
 		c.violation(fmt.Errorf("%w: %v after the end of the stream", ErrProtocol, bell.Kind))
 		return false
 	}
@@ -134,18 +134,14 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 			return false
 		}
 	case ring.KindFIN:
-		c.peerEnded = true
-		c.flags.Or(flagPeerFIN)
+		c.term.peerFIN()
 	case ring.KindClose:
-		c.peerEnded = true
-		c.flags.Or(flagPeerFIN | flagPeerClosed)
+		c.term.peerClose()
 		c.wake(dirWrite)
 	case ring.KindReset:
-		c.peerEnded = true
 		c.fail(syscall.ECONNRESET, nil)
 		return false
 	case ring.KindCorrupt:
-		c.peerEnded = true
 		c.fail(syscall.ECONNRESET, fmt.Errorf("%w: the peer found it in what this end sent", ErrChecksum))
 		return false
 	case ring.KindKeepAlive:
@@ -158,7 +154,7 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 func (c *Conn) receiveFailed(status verbs.WCStatus) {
 	c.countStatus(status)
 	switch {
-	case c.has(flagPeerClosed):
+	case c.term.peerClosed():
 		// It said so before it went.
 	case status == verbs.WCWRFlushErr:
 		// The request that failed, if one did, says why.
@@ -181,9 +177,9 @@ func (c *Conn) receiveFailed(status verbs.WCStatus) {
 // it closed, is in the CQ; behind it come the receives that are flushed.
 func (c *Conn) repostFailed(err error) {
 	if c.ep.up() {
-		c.doom(syscall.ECONNABORTED, err)
+		c.failAfterDrain(syscall.ECONNABORTED, err)
 	} else {
-		c.cutOff(flagGone)
+		c.endSending(false)
 	}
 }
 

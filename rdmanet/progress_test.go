@@ -21,7 +21,7 @@ func TestImmediateWhereNone(t *testing.T) {
 				Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: ring.Doorbell{Kind: ring.KindKeepAlive}.Imm(),
 			})
 			require.Equal(t, want == nil, goes)
-			require.ErrorIs(t, client.failure(), want)
+			require.ErrorIs(t, client.term.err(), want)
 		})
 	}
 }

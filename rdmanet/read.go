@@ -41,7 +41,7 @@ func (c *Conn) read(p []byte) (int, error) {
 		c.rx.Lock()
 		c.look(len(p))
 		if n := min(c.recv.Buffered(), len(p)); n > 0 {
-			if c.life.closed() { // the peer is told that it is unread
+			if c.term.closed() { // the peer is told that it is unread
 				c.rx.Unlock()
 				return 0, net.ErrClosed
 			}
@@ -116,7 +116,7 @@ func (c *Conn) consume(n int) {
 		c.fail(syscall.ECONNABORTED, err)
 		return
 	}
-	if c.recv.CreditDue() && !c.has(flagFailed|flagPeerClosed) {
+	if c.recv.CreditDue() && c.term.peerListens() {
 		c.returnCredit()
 	}
 }
@@ -134,28 +134,18 @@ func (c *Conn) taken(n int) {
 // readEnd says why nothing more will be read, nil if something may. The caller
 // holds rx, has polled, and found nothing buffered.
 func (c *Conn) readEnd() error {
-	flags := c.flags.Load()
-	switch {
-	case flags == 0:
-		return nil
-	case c.life.closed():
-		return net.ErrClosed
-	case flags&(flagFailed|flagPeerFIN) == flagFailed:
-		return c.failure()
-	case flags&(flagPeerFIN|flagReadShut) != 0:
-		if c.sums != nil {
-			if err := c.checkEnd(); err != nil {
-				return err
-			}
+	err := c.term.readErr()
+	if err == io.EOF && c.sums != nil {
+		if err := c.checkEnd(); err != nil {
+			return err
 		}
-		return io.EOF
 	}
-	return nil
+	return err
 }
 
 // tryRead polls once and says whether the reader has something to do.
 func (c *Conn) tryRead() bool {
-	if c.ended(dirRead) {
+	if c.term.ended(dirRead) {
 		return true
 	}
 	c.rx.Lock()
@@ -164,7 +154,7 @@ func (c *Conn) tryRead() bool {
 	if c.recv.Buffered() == 0 {
 		c.pace.misses++
 	}
-	return c.recv.Buffered() > 0 || c.has(flagPeerFIN|flagFailed) || c.busy.Load()
+	return c.recv.Buffered() > 0 || c.term.received() || c.busy.Load()
 }
 
 // armRead is tryRead around an arming of the CQ.
@@ -243,7 +233,7 @@ func (c *Conn) await(limit int) ([]byte, error) {
 		c.rx.Lock()
 		c.look(max(limit, 1))
 		if n := c.recv.Buffered(); n > 0 {
-			if c.life.closed() { // the peer is told that it is unread
+			if c.term.closed() { // the peer is told that it is unread
 				c.rx.Unlock()
 				return nil, net.ErrClosed
 			}
@@ -296,10 +286,10 @@ func (c *Conn) CloseRead() error {
 	if c.over() {
 		err = os.NewSyscallError("shutdown", syscall.ENOTCONN)
 	} else {
-		first := c.flags.Or(flagReadShut)&flagReadShut == 0
+		first := c.term.shutRead()
 		c.wake(dirRead)
 		c.tx.Lock()
-		if first && c.has(flagWriteShut) && !c.has(flagFailed|flagGone|flagPeerClosed) {
+		if first && c.term.writeShut() && c.term.mayFlush() {
 			c.end(ring.KindClose)
 		}
 		c.tx.Unlock()

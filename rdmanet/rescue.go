@@ -17,7 +17,7 @@ func (c *Conn) rescue() {
 	for d := range c.waiter {
 		w, d := &c.waiter[d], direction(d)
 		since := w.overdue.Load()
-		if !w.parked.Load() || c.ended(d) || !c.somethingFor(d) {
+		if !w.parked.Load() || c.term.ended(d) || !c.somethingFor(d) {
 			continue // a park begins with overdue at 0
 		}
 		now := int64(time.Since(epoch))
@@ -42,7 +42,7 @@ func (c *Conn) somethingFor(d direction) bool {
 	c.rx.Lock()
 	defer c.rx.Unlock()
 	c.progress()
-	return c.recv.Buffered() > 0 || c.has(flagPeerFIN|flagFailed)
+	return c.recv.Buffered() > 0 || c.term.received()
 }
 
 // wokenEarly puts back the deadline of a waiter that it ended before its time, unless
@@ -50,7 +50,7 @@ func (c *Conn) somethingFor(d direction) bool {
 func (c *Conn) wokenEarly(d direction) {
 	c.dl.Lock()
 	defer c.dl.Unlock()
-	if c.ended(d) {
+	if c.term.ended(d) {
 		return
 	}
 	var t time.Time

@@ -140,7 +140,7 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 	var buf []byte
 	if err == nil {
 		c.ep.pinned.reserve.hold(c.ep.pinned)
-		if c.life.closed() {
+		if c.term.closed() {
 			c.dropPins() // Close may have looked before
 		}
 		c.reserved.used = n

@@ -48,7 +48,7 @@ func (c *Conn) SetBusyPoll(d time.Duration) error {
 // connection was made with, and asks for that size now. As with TCP the system
 // may give less; the ring never shrinks. Stats tells the size.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if c.life.closed() {
+	if c.term.closed() {
 		return c.setClosed()
 	}
 	return c.set(func() {
@@ -61,7 +61,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 // SetWriteBuffer is accepted and changes nothing: what is written goes to the
 // peer's ring, whose size is the peer's to choose.
 func (c *Conn) SetWriteBuffer(int) error {
-	if c.life.closed() {
+	if c.term.closed() {
 		return c.setClosed()
 	}
 	return c.set(nil)

@@ -28,7 +28,7 @@ type waiter struct {
 // os.ErrDeadlineExceeded.
 func (c *Conn) wait(d direction) error {
 	w := &c.waiter[d]
-	if c.life.closed() {
+	if c.term.closed() {
 		return net.ErrClosed
 	}
 	if d == dirRead && !c.ep.synchronous {
@@ -45,7 +45,7 @@ func (c *Conn) wait(d direction) error {
 		}
 		return nil
 	}
-	if c.life.closed() {
+	if c.term.closed() {
 		return net.ErrClosed
 	}
 	if c.expired(d) {
@@ -60,11 +60,11 @@ func (c *Conn) wait(d direction) error {
 	w.parked.Store(false)
 	w.budget.parked(time.Since(began))
 	switch {
-	case err == nil, c.has(flagFailed):
+	case err == nil, c.term.failed():
 		return nil
-	case c.life.closed(), errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed):
+	case c.term.closed(), errors.Is(err, os.ErrClosed), errors.Is(err, net.ErrClosed):
 		return net.ErrClosed
-	case c.ended(d):
+	case c.term.ended(d):
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		if c.expired(d) {

@@ -15,6 +15,7 @@ import (
 func TestWaitWhileClosing(t *testing.T) {
 	client, _ := pair(t)
 	require.True(t, client.life.close())
+	client.term.close()
 	within(t, patience, "wait", func() {
 		require.ErrorIs(t, client.wait(dirRead), net.ErrClosed)
 		require.ErrorIs(t, client.wait(dirWrite), net.ErrClosed)
@@ -70,7 +71,7 @@ func TestReadOwesCredit(t *testing.T) {
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
 				look(server)
-				return server.Stats().CreditsReceived > 0 || server.has(flagPeerFIN)
+				return server.Stats().CreditsReceived > 0 || server.term.has(termPeerFIN)
 			}, patience, time.Millisecond)
 			require.NoError(t, client.Close())
 			require.ErrorIs(t, <-done, net.ErrClosed)

@@ -58,24 +58,7 @@ func (c *Conn) mayWrite() error {
 	if c.expired(dirWrite) {
 		return os.ErrDeadlineExceeded
 	}
-	return c.writeError()
-}
-
-// writeError says why nothing can be written any more, nil if something can.
-func (c *Conn) writeError() error {
-	flags := c.flags.Load()
-	if flags == 0 {
-		return nil
-	}
-	switch {
-	case c.life.closed():
-		return net.ErrClosed
-	case flags&(flagWriteShut|flagPeerClosed) != 0:
-		return syscall.EPIPE
-	case flags&flagFailed != 0:
-		return c.failure()
-	}
-	return nil // if the peer has gone, what it said before is still to come
+	return c.term.writeErr()
 }
 
 // sendSome sends one message of p's first bytes and returns how many those were;
@@ -83,7 +66,7 @@ func (c *Conn) writeError() error {
 func (c *Conn) sendSome(p []byte, whole bool) int {
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	if c.has(flagFailed | flagGone | flagWriteShut | flagPeerClosed) {
+	if !c.term.maySend() {
 		return 0
 	}
 	if c.sums != nil {
@@ -171,7 +154,7 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 	for sent < end {
 		n := 0
 		c.tx.Lock()
-		if !c.has(flagFailed|flagGone|flagWriteShut|flagPeerClosed) && c.sendGathered() {
+		if c.term.maySend() && c.sendGathered() {
 			if g, next := c.next(min(end-sent, c.chunk)); next > 0 && c.room() {
 				// The last request that reads the block is signalled, or the block would
 				// never be known to be free.
@@ -224,7 +207,7 @@ func (c *Conn) reap() bool {
 
 // stall waits until there is room to write, or an error.
 func (c *Conn) stall() error {
-	if err := c.writeError(); err != nil {
+	if err := c.term.writeErr(); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -240,23 +223,23 @@ func (c *Conn) stall() error {
 	if err != nil {
 		return err
 	}
-	return c.writeError()
+	return c.term.writeErr()
 }
 
 // tryWrite polls once and says whether the writer has something to do.
 func (c *Conn) tryWrite() bool {
-	if c.ended(dirWrite) {
+	if c.term.ended(dirWrite) {
 		return true
 	}
 	c.rx.Lock()
 	c.progress()
 	c.rx.Unlock()
-	if c.ended(dirWrite) || c.busy.Load() {
+	if c.term.ended(dirWrite) || c.busy.Load() {
 		return true
 	}
 	c.tx.Lock()
 	defer c.tx.Unlock()
-	return !c.has(flagGone) && c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() && !c.has(flagGone)
+	return !c.term.sendDone() && c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() && !c.term.sendDone()
 }
 
 // blockReady says whether the writer gets the block it needs, if it needs one. The
@@ -304,20 +287,7 @@ func (c *Conn) over() bool {
 	c.rx.Lock()
 	c.progress()
 	c.rx.Unlock()
-	flags := c.flags.Load()
-	if flags&(flagPeerFIN|flagFailed) == flagPeerFIN {
-		return flags&flagWriteShut != 0
-	}
-	return flags&(flagFailed|flagGone) != 0
-}
-
-// endKind is how the stream ends: an end that does not read any more says so, or the peer
-// would write until the ring is full and wait there.
-func (c *Conn) endKind() ring.Kind {
-	if c.has(flagReadShut) {
-		return ring.KindClose
-	}
-	return ring.KindFIN
+	return c.term.over()
 }
 
 func (c *Conn) closeWrite() error {
@@ -325,9 +295,9 @@ func (c *Conn) closeWrite() error {
 		return os.NewSyscallError("shutdown", syscall.ENOTCONN)
 	}
 	c.tx.Lock()
-	first := c.flags.Or(flagWriteShut)&flagWriteShut == 0
-	if first && !c.has(flagPeerClosed|flagGone) {
-		c.end(c.endKind())
+	first := c.term.shutWrite()
+	if first && c.term.mayFlush() {
+		c.end(c.term.endKind())
 	}
 	c.tx.Unlock()
 	if first {
