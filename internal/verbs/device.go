@@ -147,6 +147,7 @@ type DeviceAttr struct {
 	MaxQP           int
 	MaxQPWR         int // work requests in one queue
 	MaxSGE          int
+	MaxSGERD        int // SGEs of a READ, which are fewer on iWARP
 	MaxCQ           int
 	MaxCQE          int
 	MaxMR           int

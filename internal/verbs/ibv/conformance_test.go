@@ -107,10 +107,20 @@ func deviations(d *device) verbstest.Deviation {
 			verbstest.DeviatesSQE | verbstest.DeviatesWindows | verbstest.DeviatesOwnQKey
 	}
 	if d.transport == verbs.TransportIWARP {
-		known |= verbstest.DeviatesOnlyCM | verbstest.DeviatesNoRNR
+		known |= verbstest.DeviatesOnlyCM | verbstest.DeviatesNoRNR | verbstest.DeviatesEarlySuccess
+	}
+	if strings.HasPrefix(d.name, softIWARPName) {
+		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush |
+			verbstest.DeviatesReadOrder | verbstest.DeviatesEmptyRead | verbstest.DeviatesErrPosts | verbstest.DeviatesRights |
+			verbstest.DeviatesSolicited
 	}
 	return known
 }
+
+// softIWARPName begins the names of the kernel's soft-iWARP devices here.
+const softIWARPName = "siw"
+
+func onSoftIWARP(t testing.TB) bool { return strings.HasPrefix(needDevice(t).name, softIWARPName) }
 
 func onIWARP(t testing.TB) bool { return needDevice(t).transport == verbs.TransportIWARP }
 

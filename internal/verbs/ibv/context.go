@@ -51,7 +51,7 @@ func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*d
 	if c.limits, err = c.queryLimits(); err != nil {
 		return nil, err
 	}
-	if c.limits.attr.VendorID == softIWARPVendor {
+	if c.isSoftIWARP() {
 		if err := c.plug(); err != nil {
 			return nil, err
 		}

@@ -205,6 +205,8 @@ func (q *qp) allocate() (err error) {
 		return err
 	}
 	q.sends.init(q.mem, c, q.init.Type, q.ctx.limits.attr.Caps)
+	q.sends.siw = q.ctx.isSoftIWARP()
+	q.sends.maxRd = min(c.MaxSendSGE, q.ctx.limits.attr.MaxSGERD)
 	q.sends.ops = q.init.SendOps
 	q.sends.pd = q.pd
 	q.sendBad = &array[uintptr](q.mem, 1)[0]
@@ -212,6 +214,7 @@ func (q *qp) allocate() (err error) {
 	q.recvBad = &array[uintptr](q.mem, 1)[0]
 	if q.srq == nil {
 		q.recvs.init(q.mem, c.MaxRecvSGE)
+		q.recvs.siw = q.ctx.isSoftIWARP()
 		q.recvArgs = [3]uintptr{q.handle, uintptr(unsafe.Pointer(&q.recvs.wrs[0])), uintptr(unsafe.Pointer(q.recvBad))}
 	}
 	q.postSend, q.postRecv = q.ctx.ops().postSend, q.ctx.ops().postRecv

@@ -53,6 +53,7 @@ func (c *devContext) queryLimits() (limits, error) {
 		MaxQP:           int(a.maxQP),
 		MaxQPWR:         int(a.maxQPWR),
 		MaxSGE:          int(a.maxSGE),
+		MaxSGERD:        int(a.maxSGE),
 		MaxCQ:           int(a.maxCQ),
 		MaxCQE:          int(a.maxCQE),
 		MaxMR:           int(a.maxMR),
@@ -87,7 +88,11 @@ func (c *devContext) queryLimits() (limits, error) {
 	if a.deviceCapFlags&deviceMemWindow2B != 0 && c.ops().allocMW != 0 {
 		*caps |= verbs.CapMemWindow
 	}
-	if a.deviceCapFlags&deviceMemMgtExt != 0 {
+	if c.dev.transport == verbs.TransportIWARP && a.maxSGERd > 0 {
+		l.attr.MaxSGERD = int(a.maxSGERd)
+	}
+	// siw's library posts no LOCAL_INV, and says of no receive that a key was invalidated.
+	if a.deviceCapFlags&deviceMemMgtExt != 0 && a.vendorID != softIWARPVendor {
 		*caps |= verbs.CapSendInv
 	}
 	if c.deviceCapFlagsEx()&deviceAtomicWrite != 0 && c.lib.qpToQPEx != 0 && c.extended(unsafe.Offsetof(cVerbsContextTail{}.createQPEx)) != 0 {

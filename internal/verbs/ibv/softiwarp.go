@@ -5,6 +5,9 @@ package ibv
 import (
 	"fmt"
 	"syscall"
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 const (
@@ -22,6 +25,41 @@ const (
 	// offset from the begin of the file. The kernel makes it 1 MiB.
 	softIWARPPlug = softIWARPBadKey/32 + 1
 )
+
+func (c *devContext) isSoftIWARP() bool { return c.limits.attr.VendorID == softIWARPVendor }
+
+// dropEmpty takes the SGEs of no bytes out of the request that was added last, which has the
+// last n SGEs of the list: siw loses its place behind one, and then reads through a null
+// pointer in the kernel. But a READ has one in any case, since siw takes that of the request
+// whose slot it has if there is none.
+func (l *sendList) dropEmpty(c *cSendWR, n int) {
+	if c.flags&uint32(verbs.SendInline) != 0 {
+		return
+	}
+	first := l.sgeUsed - n
+	l.sgeUsed = first
+	for _, g := range l.sges[first : first+n] {
+		if g.length > 0 {
+			l.sges[l.sgeUsed] = g
+			l.sgeUsed++
+		}
+	}
+	if l.sgeUsed == first && c.opcode == uint32(verbs.WRRDMARead) {
+		l.sges[l.sgeUsed] = cSGE{}
+		l.sgeUsed++
+	}
+	c.numSGE, c.sgList = int32(l.sgeUsed-first), 0
+	if l.sgeUsed > first {
+		c.sgList = uintptr(unsafe.Pointer(&l.sges[first]))
+	}
+}
+
+// addEmpty gives the receive an SGE of no bytes: without any siw's library refuses it.
+func (l *recvList) addEmpty(c *cRecvWR) {
+	c.numSGE, c.sgList = 1, uintptr(unsafe.Pointer(&l.sges[l.sgeUsed]))
+	l.sges[l.sgeUsed] = cSGE{}
+	l.sgeUsed++
+}
 
 // plug makes the offset that siw and its library disagree about the middle of a CQ which
 // nobody uses. It must be the first object of the context.

@@ -67,6 +67,7 @@ func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 	}
 	s.mem = mem
 	s.recvs.init(mem, maxSGE)
+	s.recvs.siw = p.ctx.isSoftIWARP()
 	s.bad = &array[uintptr](mem, 1)[0]
 	s.args = [3]uintptr{r, uintptr(unsafe.Pointer(&s.recvs.wrs[0])), uintptr(unsafe.Pointer(s.bad))}
 	p.ctx.addSRQ(s)

@@ -54,7 +54,9 @@ type sendList struct {
 	typ    verbs.QPType
 	pd     *pd // of a UD QP
 	maxSGE int
+	maxRd  int // SGEs of a READ
 	maxInl int
+	siw    bool // see softiwarp.go
 
 	n       int // requests in the chain
 	sgeUsed int
@@ -81,7 +83,7 @@ func (l *sendList) init(a *arena, c *verbs.QPCap, typ verbs.QPType, caps verbs.D
 	if n := sendInline(c); n > 0 {
 		l.inline = array[byte](a, n)
 	}
-	l.caps, l.typ, l.maxSGE, l.maxInl = caps, typ, c.MaxSendSGE, c.MaxInlineData
+	l.caps, l.typ, l.maxSGE, l.maxRd, l.maxInl = caps, typ, c.MaxSendSGE, c.MaxSendSGE, c.MaxInlineData
 }
 
 func (l *sendList) reset() { l.n, l.sgeUsed, l.inlUsed = 0, 0, 0 }
@@ -95,7 +97,7 @@ func (l *sendList) add(wr *verbs.SendWR) (bool, error) {
 	if wr.Flags&verbs.SendInline != 0 {
 		sges = 1
 	}
-	if l.n == len(l.wrs) || sges > len(l.sges)-l.sgeUsed || len(wr.Inline) > len(l.inline)-l.inlUsed {
+	if l.n == len(l.wrs) || max(sges, 1) > len(l.sges)-l.sgeUsed || len(wr.Inline) > len(l.inline)-l.inlUsed {
 		return false, nil
 	}
 	c := &l.wrs[l.n]
@@ -119,6 +121,9 @@ func (l *sendList) add(wr *verbs.SendWR) (bool, error) {
 			l.sges[l.sgeUsed] = cSGE{addr: g.Addr, length: g.Length, lkey: g.LKey}
 			l.sgeUsed++
 		}
+	}
+	if l.siw {
+		l.dropEmpty(c, sges)
 	}
 	l.addRemote(c, wr)
 	return true, nil
@@ -176,6 +181,8 @@ func (l *sendList) check(wr *verbs.SendWR) error {
 		}
 	} else if len(wr.SGList) > l.maxSGE {
 		return fmt.Errorf("%w: %d SGEs where the QP takes %d", verbs.ErrInvalid, len(wr.SGList), l.maxSGE)
+	} else if wr.Opcode == verbs.WRRDMARead && len(wr.SGList) > l.maxRd {
+		return fmt.Errorf("%w: a READ into %d SGEs where the device takes %d", verbs.ErrInvalid, len(wr.SGList), l.maxRd)
 	}
 	switch wr.Opcode {
 	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite:
@@ -223,6 +230,7 @@ type recvList struct {
 	wrs     []cRecvWR
 	sges    []cSGE
 	maxSGE  int
+	siw     bool // see softiwarp.go
 	n       int
 	sgeUsed int
 }
@@ -246,7 +254,7 @@ func (l *recvList) add(wr *verbs.RecvWR) (bool, error) {
 	if len(wr.SGList) > l.maxSGE {
 		return false, fmt.Errorf("%w: %d SGEs where the queue takes %d", verbs.ErrInvalid, len(wr.SGList), l.maxSGE)
 	}
-	if l.n == len(l.wrs) || len(wr.SGList) > len(l.sges)-l.sgeUsed {
+	if l.n == len(l.wrs) || max(len(wr.SGList), 1) > len(l.sges)-l.sgeUsed {
 		return false, nil
 	}
 	c := &l.wrs[l.n]
@@ -258,6 +266,9 @@ func (l *recvList) add(wr *verbs.RecvWR) (bool, error) {
 		g := &wr.SGList[i]
 		l.sges[l.sgeUsed] = cSGE{addr: g.Addr, length: g.Length, lkey: g.LKey}
 		l.sgeUsed++
+	}
+	if l.siw && len(wr.SGList) == 0 {
+		l.addEmpty(c)
 	}
 	if l.n > 0 {
 		l.wrs[l.n-1].next = uintptr(unsafe.Pointer(c))

@@ -82,6 +82,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQP:           qpnBlockCount * qpnBlockSize,
 		MaxQPWR:         maxQueue,
 		MaxSGE:          maxSGE,
+		MaxSGERD:        maxSGE,
 		MaxCQ:           1 << 20,
 		MaxCQE:          maxCQE,
 		MaxMR:           maxMRs,

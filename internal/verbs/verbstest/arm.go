@@ -86,6 +86,9 @@ func testArm(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "SolicitedOnly", func(e *env) {
+		if e.cfg.has(DeviatesSolicited) {
+			e.t.Skip("solicited completions wake nobody on this device")
+		}
 		ch := e.channel()
 		p := e.pair(PairConfig{B: EndConfig{Channel: ch}})
 		require.NoError(e.t, p.B.RecvCQ.ReqNotify(true))
@@ -120,6 +123,9 @@ func testArm(t *testing.T, s *suite) {
 		ch := e.channel()
 		p := e.pair(PairConfig{B: EndConfig{Channel: ch}})
 		for _, order := range [][2]bool{{false, true}, {true, false}} {
+			if order[1] && e.cfg.has(DeviatesSolicited) {
+				continue // it would be armed for what does not wake
+			}
 			require.NoError(e.t, p.B.RecvCQ.ReqNotify(order[0]))
 			require.NoError(e.t, p.B.RecvCQ.ReqNotify(order[1]))
 			message(p, 0)

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,12 +24,21 @@ type idEvents struct {
 	verbs.CMID
 	t      testing.TB
 	events chan verbs.CMEvent
+	of     atomic.Pointer[End] // that it connects by number
+}
+
+func (x *idEvents) sink(ev verbs.CMEvent) {
+	if e := x.of.Load(); e != nil && ev.Type == verbs.CMDisconnected {
+		// It may be closed by now.
+		go func() { _ = e.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState) }()
+	}
+	x.events <- ev
 }
 
 func (b *ByCM) newID(t testing.TB) *idEvents {
 	t.Helper()
 	x := &idEvents{t: t, events: make(chan verbs.CMEvent, 16)}
-	id, err := b.Driver.CreateID(b.Device, func(ev verbs.CMEvent) { x.events <- ev })
+	id, err := b.Driver.CreateID(b.Device, x.sink)
 	require.NoError(t, err)
 	x.CMID = id
 	closeAtEnd(t, "CMID", id)
@@ -68,6 +78,7 @@ func (x *idEvents) dial(to netip.AddrPort, e *End) {
 	require.NoError(x.t, x.ResolveRoute(defaultTimeout))
 	x.next(verbs.CMRouteResolved)
 	e.toInit()
+	x.of.Store(e)
 	require.NoError(x.t, x.Connect(numbered(e.QP), defaultTimeout))
 }
 
@@ -75,7 +86,8 @@ func (x *idEvents) dial(to netip.AddrPort, e *End) {
 func (b *ByCM) accept(l *idEvents, e *End) {
 	e.t.Helper()
 	s := &idEvents{CMID: l.next(verbs.CMConnectRequest).ID, t: e.t, events: make(chan verbs.CMEvent, 16)}
-	s.SetSink(func(ev verbs.CMEvent) { s.events <- ev })
+	s.of.Store(e)
+	s.SetSink(s.sink)
 	closeAtEnd(e.t, "CMID", s)
 	e.toInit()
 	require.NoError(e.t, s.Accept(numbered(e.QP)))

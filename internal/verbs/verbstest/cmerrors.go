@@ -156,7 +156,11 @@ func testCMErrors(t *testing.T, s *suite) {
 		l := e.listen()
 		other := e.newID()
 		assert.ErrorIs(e.t, other.BindAddr(l.LocalAddr()), syscall.EADDRINUSE)
-		assert.ErrorIs(e.t, other.BindAddr(netip.MustParseAddrPort("203.0.113.7:0")), syscall.EADDRNOTAVAIL)
+		elsewhere := other
+		if e.cfg.has(DeviatesOnlyCM) {
+			elsewhere = e.newID() // the kernel keeps the interface of an id that found its port in use
+		}
+		assert.ErrorIs(e.t, elsewhere.BindAddr(netip.MustParseAddrPort("203.0.113.7:0")), syscall.EADDRNOTAVAIL)
 		// It is as good as new.
 		require.NoError(e.t, other.BindAddr(netip.AddrPortFrom(e.cmAddr(), 0)))
 	})

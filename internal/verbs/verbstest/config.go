@@ -78,12 +78,29 @@ const (
 	DeviatesOwnQKey
 	// DeviatesOnlyCM: a QP is connected by the connection manager and by nothing else,
 	// once, and it is not taken back to RESET (iWARP). The suite connects its QPs by their
-	// numbers then, and leaves out what has no meaning there: transitions by hand, packet
-	// sequence numbers, timers and retries, which are TCP's.
+	// numbers then, takes them to ERR when the connection manager says that the connection
+	// has ended, as drivers do with the QPs of ids, since a device may leave that to them (siw),
+	// and leaves out what has no meaning there: transitions by hand, packet sequence
+	// numbers, timers and retries, which are TCP's.
 	DeviatesOnlyCM
 	// DeviatesNoRNR: nobody waits for a receive: a SEND that finds none ends the connection
 	// (iWARP; RFC 5041, section 7.1).
 	DeviatesNoRNR
+	// DeviatesEarlySuccess: a SEND or WRITE completes as soon as the transport has it, also
+	// where the peer refuses it then, which ends the connection (iWARP: RFC 5040, section 5.5).
+	DeviatesEarlySuccess
+	// DeviatesReadOrder: requests that follow a READ complete before it (siw).
+	DeviatesReadOrder
+	// DeviatesEmptyRead: a READ of no bytes is answered with as many as another READ asked for
+	// (siw).
+	DeviatesEmptyRead
+	// DeviatesErrPosts: what is posted in ERR never completes (siw).
+	DeviatesErrPosts
+	// DeviatesRights: the rights of a QP are not looked at, nor whether an MR may be read (siw).
+	DeviatesRights
+	// DeviatesSolicited: a solicited completion does not wake who armed for these, and of two
+	// ways to arm the last one counts (siw).
+	DeviatesSolicited
 )
 
 // beside says why a subject has nothing to say of a device with a Deviation.

@@ -3,7 +3,9 @@ package verbstest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,6 +147,40 @@ func (e *env) byHand() {
 	e.t.Helper()
 	if e.cfg.has(DeviatesOnlyCM) {
 		e.t.Skip("only the connection manager connects QPs of this device")
+	}
+}
+
+// waitingSends leaves a test out that is about SENDs for which the peer has no receive yet.
+func (e *env) waitingSends() {
+	e.t.Helper()
+	if e.cfg.has(DeviatesNoRNR) {
+		e.t.Skip("a SEND that finds no receive ends the connection")
+	}
+}
+
+// ahead waits, on a device where a SEND must find its receive, until fewer than n messages are
+// under way: done says how many have been taken. It may be called from any goroutine.
+func (e *env) ahead(sent, n int, done *atomic.Int64) error {
+	if !e.cfg.has(DeviatesNoRNR) {
+		return nil
+	}
+	deadline := time.Now().Add(e.cfg.Timeout)
+	for turn := 0; int64(sent)-done.Load() >= int64(n); turn++ {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("message %d finds no receive: %d were taken", sent, done.Load())
+		}
+		pause(turn)
+	}
+	return nil
+}
+
+// delivered waits until the peer has what A was told has been sent: where a completion does
+// not say so, an answer does, that to a READ.
+func (e *env) delivered(p *Pair) {
+	e.t.Helper()
+	if e.cfg.has(DeviatesEarlySuccess) {
+		p.A.Post(readWR(1<<40, p.A.SGL(len(p.A.Mem)-8, 8), p.B, len(p.B.Mem)-8))
+		p.A.SentOK(1<<40, verbs.WCRDMARead)
 	}
 }
 

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,7 @@ func testOrder(t *testing.T, s *suite) {
 func streamErr(e *env, from, to *End, n int) error {
 	const slots = 32 // of 64 bytes; messages in the lower half of memory, receives in the upper
 	errs := make(chan error, 2)
+	var ready atomic.Int64 // messages whose receives have been posted again
 	up := len(to.Mem) / 2
 	post := func(i int) error {
 		_, err := to.QP.PostRecv([]verbs.RecvWR{{WRID: uint64(i), SGList: to.SGL(up+i%slots*64, 64)}})
@@ -85,6 +87,10 @@ func streamErr(e *env, from, to *End, n int) error {
 			}
 			off, size := i%slots*64, 8+i%57
 			binary.NativeEndian.PutUint64(from.Mem[off:], uint64(i))
+			if err := e.ahead(i, slots, &ready); err != nil {
+				errs <- err
+				return
+			}
 			if _, err := from.QP.PostSend([]verbs.SendWR{sendWR(uint64(i), from.SGL(off, size))}); err != nil {
 				errs <- err
 				return
@@ -114,6 +120,7 @@ func streamErr(e *env, from, to *End, n int) error {
 					return
 				}
 			}
+			ready.Add(1)
 		}
 		errs <- nil
 	}()

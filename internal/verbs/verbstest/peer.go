@@ -51,6 +51,7 @@ const (
 	peerTypeEnv  = "VERBSTEST_PEER_TYPE" // the type of its QP if that is not RC
 	peerMemory   = 64 << 10
 	peerReceives = 64
+	peerPlaces   = 64 // of messages in the upper half of its memory
 	messageSize  = 64
 )
 
@@ -261,11 +262,12 @@ func (p *peer) address() Address {
 
 // send sends n numbered messages, one after the other.
 func (p *peer) send(n int) error {
-	const off = peerMemory / 2
 	var wc [1]verbs.WC
 	for range n {
+		// A place of its own for every message: it may be read late.
+		off := peerMemory/2 + int(p.n%peerPlaces)*messageSize
 		binary.NativeEndian.PutUint64(p.mem[off:], p.n)
-		sge := verbs.SGE{Addr: p.mr.Addr() + off, Length: messageSize, LKey: p.mr.LKey()}
+		sge := verbs.SGE{Addr: p.mr.Addr() + uint64(off), Length: messageSize, LKey: p.mr.LKey()}
 		wr := sendWR(p.n, []verbs.SGE{sge})
 		wr.AH, wr.RemoteQPN, wr.RemoteQKey = p.ah, p.to.QPN, testQKey
 		if _, err := p.qp.PostSend([]verbs.SendWR{wr}); err != nil {

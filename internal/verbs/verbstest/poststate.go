@@ -15,6 +15,9 @@ func testPostState(t *testing.T, s *suite) {
 	for _, state := range qpStates {
 		s.run(t, fmt.Sprintf("Send-%v", state), func(e *env) {
 			e.byHandFrom(state)
+			if state == verbs.QPErr && e.cfg.has(DeviatesErrPosts) {
+				e.t.Skip("what is posted in ERR does not complete on this device")
+			}
 			b := e.end(EndConfig{})
 			b.Init()
 			a := e.end(EndConfig{})
@@ -34,6 +37,9 @@ func testPostState(t *testing.T, s *suite) {
 		})
 		s.run(t, fmt.Sprintf("Recv-%v", state), func(e *env) {
 			e.byHandFrom(state)
+			if state == verbs.QPErr && e.cfg.has(DeviatesErrPosts) {
+				e.t.Skip("what is posted in ERR does not complete on this device")
+			}
 			b := e.end(EndConfig{})
 			b.Init()
 			a := e.end(EndConfig{})

@@ -89,6 +89,7 @@ func testSRQ(t *testing.T, s *suite) {
 
 	run("RNR", func(e *env) {
 		// An empty SRQ lets the sender wait.
+		e.waitingSends()
 		srq, pairs := e.shared(2, verbs.SRQInitAttr{MaxWR: 8, MaxSGE: 1})
 		p := pairs[1]
 		p.A.Post(sendWR(1, p.A.SGL(0, 8)))

@@ -3,6 +3,7 @@ package verbstest
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ func testWakeups(t *testing.T, s *suite) {
 			limit := time.Now().Add(4 * e.cfg.Timeout)
 			require.NoError(e.t, d.deadline(ca, limit))
 			require.NoError(e.t, d.deadline(cb, limit))
+			p.A.PostRecv(verbs.RecvWR{})
+			p.B.PostRecv(verbs.RecvWR{})
 			errs := make(chan error, 2)
 			go func() { errs <- rally(e, d, ca, p.A, rounds, true) }()
 			go func() { errs <- rally(e, d, cb, p.B, rounds, false) }()
@@ -40,13 +43,16 @@ func testWakeups(t *testing.T, s *suite) {
 			require.NoError(e.t, d.deadline(ch, time.Now().Add(4*e.cfg.Timeout)))
 			errs := make(chan error, producers)
 			ends := map[uint32]*End{}
+			ready := map[uint32]*atomic.Int64{}
 			for g := range producers {
 				p := e.pair(PairConfig{B: EndConfig{PD: pd, RecvCQ: cq}})
 				ends[p.B.QP.QPN()] = p.B
+				again := new(atomic.Int64)
+				ready[p.B.QP.QPN()] = again
 				for range 32 {
 					p.B.PostRecv(verbs.RecvWR{})
 				}
-				go func() { errs <- produce(e, p.A, each, g) }()
+				go func() { errs <- produce(e, p.A, each, g, again) }()
 			}
 			got := 0
 			var failed error
@@ -75,6 +81,7 @@ func testWakeups(t *testing.T, s *suite) {
 				for _, w := range wc[:n] {
 					require.Equal(e.t, verbs.WCSuccess, w.Status)
 					ends[w.QPN].PostRecv(verbs.RecvWR{})
+					ready[w.QPN].Add(1)
 				}
 				got += n
 			}
@@ -86,6 +93,7 @@ func testWakeups(t *testing.T, s *suite) {
 		s.run(t, "LateSends-"+d.name, func(e *env) {
 			// Sends that complete late, since the receiver is late: what wakes
 			// here is a completion of this side.
+			e.waitingSends()
 			messages := e.rounds(300)
 			ch := e.channel()
 			p := e.pair(PairConfig{A: EndConfig{Channel: ch}})
@@ -141,7 +149,8 @@ func testWakeups(t *testing.T, s *suite) {
 			p.A.PostRecv(verbs.RecvWR{WRID: uint64(i)})
 			p.B.PostRecv(verbs.RecvWR{WRID: uint64(i)})
 		}
-		go func() { errs <- produce(e, p.B, messages, 5) }()
+		var readyA, readyB atomic.Int64 // receives that have been posted again
+		go func() { errs <- produce(e, p.B, messages, 5, &readyA) }()
 		go func() { // the reader of A
 			for i := range messages {
 				if err := directions[0].waitFor(ch, p.A.RecvCQ, uint64(i)); err != nil {
@@ -152,11 +161,16 @@ func testWakeups(t *testing.T, s *suite) {
 					errs <- err
 					return
 				}
+				readyA.Add(1)
 			}
 			errs <- nil
 		}()
 		go func() { // the writer of A
 			for i := range messages {
+				if err := e.ahead(i, 32, &readyB); err != nil {
+					errs <- err
+					return
+				}
 				if _, err := p.A.QP.PostSend([]verbs.SendWR{sendWR(uint64(i), nil)}); err != nil {
 					errs <- err
 					return
@@ -178,6 +192,7 @@ func testWakeups(t *testing.T, s *suite) {
 					errs <- err
 					return
 				}
+				readyB.Add(1)
 			}
 			errs <- nil
 		}()
@@ -199,7 +214,8 @@ func testWakeups(t *testing.T, s *suite) {
 	})
 }
 
-// rally plays one side of a game of single messages.
+// rally plays one side of a game of single messages. The first receive is posted, and the
+// next one is before anything is sent that the peer answers.
 func rally(e *env, d direction, ch verbs.CompChannel, x *End, rounds int, serves bool) error {
 	receiveOne := func(i int) error { return d.waitFor(ch, x.RecvCQ, uint64(i)) }
 	sendOne := func(i int) error {
@@ -209,7 +225,7 @@ func rally(e *env, d direction, ch verbs.CompChannel, x *End, rounds int, serves
 		return expect(e, x.SendCQ, uint64(i), verbs.WCSend)
 	}
 	for i := range rounds {
-		if _, err := x.QP.PostRecv([]verbs.RecvWR{{WRID: uint64(i)}}); err != nil {
+		if _, err := x.QP.PostRecv([]verbs.RecvWR{{WRID: uint64(i + 1)}}); err != nil {
 			return err
 		}
 		steps := []func(int) error{receiveOne, sendOne}
@@ -225,10 +241,14 @@ func rally(e *env, d direction, ch verbs.CompChannel, x *End, rounds int, serves
 	return nil
 }
 
-// produce sends n messages with irregular pauses, one at a time.
-func produce(e *env, x *End, n, seed int) error {
+// produce sends n messages with irregular pauses, one at a time, to a peer that has 32
+// receives, and ready says how many were posted again.
+func produce(e *env, x *End, n, seed int, ready *atomic.Int64) error {
 	r := uint32(seed + 1)
 	for i := range n {
+		if err := e.ahead(i, 32, ready); err != nil {
+			return err
+		}
 		if _, err := x.QP.PostSend([]verbs.SendWR{sendWR(uint64(i), nil)}); err != nil {
 			return err
 		}
