@@ -19,6 +19,9 @@ var (
 	ErrNoRoute = verbs.ErrNoRoute
 	// ErrNotSupported says that the device or driver does not offer what was asked.
 	ErrNotSupported = verbs.ErrNotSupported
+	// ErrTCPPorts says that the device has its ports from the system's TCP, as those of iWARP
+	// do, and was left out for it: Options.ApartFromTCP. It is an ErrNotSupported.
+	ErrTCPPorts = verbs.ErrTCPPorts
 	// ErrInvalid says that an argument is outside what the call allows.
 	ErrInvalid = verbs.ErrInvalid
 	// ErrState says that the ID's state forbids the call. See StateError.

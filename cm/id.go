@@ -28,6 +28,7 @@ type ID struct {
 	delivering bool
 	cause      error // the failure that led to StateDisconnected
 	legs       []*leg
+	leftOut    error          // the drivers that Options.ApartFromTCP has left out
 	dst        netip.AddrPort // where ResolveAddr was told to go; the peer once closed
 	src        netip.AddrPort // the local address once closed
 

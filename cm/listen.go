@@ -98,7 +98,28 @@ func (id *ID) tryBind(addr netip.AddrPort) (legs []*leg, err error) {
 	if len(legs) == 0 {
 		return nil, failed
 	}
+	id.noteLeftOut(failed.Drivers)
 	return legs, nil
+}
+
+func (id *ID) noteLeftOut(failed []*DriverError) {
+	var left []error
+	for _, err := range failed {
+		if errors.Is(err, ErrTCPPorts) {
+			left = append(left, err)
+		}
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.leftOut = errors.Join(left...)
+}
+
+// LeftOut says which drivers Options.ApartFromTCP has kept from serving a bound ID, while
+// others serve it: nil if none, otherwise *DriverErrors of ErrTCPPorts.
+func (id *ID) LeftOut() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.leftOut
 }
 
 // Listen starts listening on the bound address (rdma_listen). ConnectRequest

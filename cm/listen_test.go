@@ -93,6 +93,26 @@ func TestBindWhereOneDriverCannot(t *testing.T) {
 			require.NoError(t, id.Listen(1))
 		})
 	}
+	t.Run("its ports are TCP's", func(t *testing.T) {
+		for _, apart := range []bool{false, true} {
+			a, b := newSoft(), newNIC()
+			b.prepare = func(f *fakeID) {
+				if apart {
+					f.errs = map[string]error{"BindAddr": fmt.Errorf("siw0: %w", verbs.ErrTCPPorts)}
+				}
+			}
+			id := newID(t, queueOn(t, a, b), Options{ApartFromTCP: apart})
+			require.NoError(t, id.BindAddr(addr))
+			require.Equal(t, apart, a.last().options.ApartFromTCP)
+			if !apart {
+				require.NoError(t, id.LeftOut())
+				continue
+			}
+			require.ErrorIs(t, id.LeftOut(), ErrTCPPorts)
+			require.ErrorContains(t, id.LeftOut(), "siw0")
+			require.NoError(t, id.Listen(1))
+		}
+	})
 	t.Run("none can", func(t *testing.T) {
 		a, b := newSoft(), newNIC()
 		a.prepare = func(f *fakeID) { f.errs = map[string]error{"BindAddr": syscall.EADDRNOTAVAIL} }

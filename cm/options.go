@@ -25,6 +25,10 @@ type Options struct {
 	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4.
 	AFOnly bool
+	// ApartFromTCP leaves devices out whose ports are those of the system's TCP, as iWARP's
+	// are, for an address that a socket of TCP has as well. BindAddr leaves out every driver
+	// that has such a device if the address is a wildcard. LeftOut says which.
+	ApartFromTCP bool
 	// TOS is the type of service, 0 for the default. It becomes the traffic class of
 	// the QP; accepted IDs have their listener's or, if that has none, the dialer's.
 	TOS uint8
@@ -65,6 +69,7 @@ func (o *Options) driver() verbs.CMOptions {
 		ReuseAddr:        o.ReuseAddr,
 		ReusePort:        o.ReusePort,
 		AFOnly:           o.AFOnly,
+		ApartFromTCP:     o.ApartFromTCP,
 		TOS:              o.TOS,
 		AckTimeout:       o.AckTimeout,
 		AskToConfirm:     o.AskToConfirm,

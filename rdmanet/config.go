@@ -34,6 +34,9 @@ type sizes struct {
 	// asynchronous treats the device as one that looks at the source after the
 	// post, as hardware does; for tests.
 	asynchronous bool
+	// confirming treats the software device that is like iWARP as one of a network, whose
+	// completions say only that TCP has the request; for tests.
+	confirming bool
 }
 
 // ringSizes are those of a receive ring.

@@ -26,9 +26,10 @@ type confirmation struct {
 	reads    uint8  // that each end may have under way
 }
 
-// newConfirmation returns nil where completions are answers of the peer's device.
-func newConfirmation(transport verbs.Transport, attr *verbs.DeviceAttr) *confirmation {
-	if transport != verbs.TransportIWARP || attr.Caps&verbs.CapSameHost != 0 {
+// newConfirmation returns nil where completions are answers of the peer's device. The software
+// device is not asked unless it is to be treated as one of a network.
+func newConfirmation(transport verbs.Transport, attr *verbs.DeviceAttr, confirming bool) *confirmation {
+	if transport != verbs.TransportIWARP || attr.Caps&verbs.CapSameHost != 0 && !confirming {
 		return nil
 	}
 	return &confirmation{reads: uint8(min(maxReads, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom))}

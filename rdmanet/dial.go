@@ -121,6 +121,7 @@ type Dialer struct {
 	Control func(network, address string, c syscall.RawConn) error
 
 	asynchronous bool // see sizes
+	confirming   bool // see sizes
 }
 
 // Dial is DialContext with context.Background().
@@ -188,7 +189,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if p.sizes.path, err = d.pathOptions(); err != nil {
 		return nil, err
 	}
-	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum
+	p.sizes.asynchronous, p.sizes.confirming, p.sizes.checksum = d.asynchronous, d.confirming, d.Checksum
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {
@@ -293,6 +294,7 @@ func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPor
 	ec := events.channel()
 	id, err := ec.CreateID(cm.Options{
 		Device: deviceOr(d.Device), AnyUser: d.AnyUser, TOS: s.path.tos, AckTimeout: s.path.ackTimeout, AskToConfirm: true,
+		ApartFromTCP: withTCP(network),
 	})
 	if err != nil {
 		return nil, err

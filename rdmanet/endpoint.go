@@ -92,7 +92,7 @@ func newEndpoint(id identifier, s sizes, logger *slog.Logger) (_ *endpoint, err 
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 	}
-	e.confirm = newConfirmation(ctx.Device().Transport(), &attr)
+	e.confirm = newConfirmation(ctx.Device().Transport(), &attr, s.confirming)
 	e.onDemand = e.synchronous && attr.Caps&verbs.CapODP != 0
 	if !e.sameHost {
 		e.firstRing, e.maxRing = s.net.first, s.net.most

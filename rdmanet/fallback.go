@@ -130,6 +130,8 @@ func reasonOf(err error) FallbackReason {
 		return FallbackVersion
 	case errors.As(err, &refused) && refused.Code == cm.RefusedResources, is(ErrNoMemory, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE):
 		return FallbackResources
+	case is(cm.ErrTCPPorts):
+		return FallbackNoDevice
 	case is(syscall.EACCES, syscall.EPERM):
 		return FallbackDenied
 	case is(syscall.ECONNREFUSED):

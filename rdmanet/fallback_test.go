@@ -29,6 +29,7 @@ func TestReasonOf(t *testing.T) {
 	}{
 		{ErrNoDevice, FallbackNoDevice, true},
 		{cm.ErrNotSupported, FallbackNoDevice, true},
+		{errors.Join(ErrNoRoute, cm.ErrTCPPorts), FallbackNoDevice, true},
 		{newConnError(syscall.ENODEV, cm.ErrDeviceRemoved), FallbackNoDevice, true},
 		{errors.Join(ErrNoDevice, ErrNoRoute), FallbackNoRoute, true},
 		{syscall.EADDRNOTAVAIL, FallbackNoRoute, true},

@@ -18,7 +18,7 @@ import (
 func TestHostileWire(t *testing.T) {
 	var lies []lie
 	lies = append(append(append(lies, dataLies()...), creditLies()...), verbsLies()...)
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		by := newBystander(t, fl)
 		for _, victims := range wireVictims {
 			t.Run(victims.name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func (b *bystander) check(t testing.TB) {
 // TestHostileRKey has a peer that knows address and key of another connection's
 // ring: they open nothing to it.
 func TestHostileRKey(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		for _, victims := range wireVictims {
 			t.Run(victims.name, func(t *testing.T) {
 				by := newBystander(t, fl)
@@ -171,7 +171,7 @@ func TestHostileToleratedWire(t *testing.T) {
 			p.kind(ring.KindFIN)
 		},
 	}
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		for name, do := range ignored {
 			t.Run(name, func(t *testing.T) {
 				p, victim := acceptedVictim(t, fl, wireConfig{})
@@ -206,7 +206,7 @@ func TestHostileToleratedWire(t *testing.T) {
 // TestHostileBytesChange has a peer that changes bytes after it has announced them:
 // what Read has returned stays as it was.
 func TestHostileBytesChange(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		p, victim := acceptedVictim(t, fl, wireConfig{})
 		p.text("first")
 		first := readFull(t, victim, 5)
@@ -221,7 +221,7 @@ func TestHostileBytesChange(t *testing.T) {
 
 // TestHostileVanish has a peer that is gone without Close.
 func TestHostileVanish(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		for _, victims := range wireVictims {
 			t.Run(victims.name, func(t *testing.T) {
 				p, victim := victims.connect(t, fl, wireConfig{})

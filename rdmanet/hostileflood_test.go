@@ -18,7 +18,7 @@ import (
 func TestHostileFlood(t *testing.T) {
 	for _, kind := range []ring.Kind{ring.KindKeepAlive, ring.KindCredit} {
 		t.Run(kind.String(), func(t *testing.T) {
-			eachFlavour(t, func(t *testing.T, fl flavour) {
+			eachWireFlavour(t, func(t *testing.T, fl flavour) {
 				p, victim := acceptedVictim(t, fl, wireConfig{})
 				stop, flooded := make(chan struct{}), make(chan error, 1)
 				go func() { flooded <- flood(p, kind, stop) }()

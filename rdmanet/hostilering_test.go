@@ -20,7 +20,7 @@ func TestHostileRing(t *testing.T) {
 		"more than there is":  func(h *cm.Handshake) { h.Size, h.MaxSize = ring.MaxSize, ring.MaxSize },
 		"a byte out of place": func(h *cm.Handshake) { h.Addr += wireMemory - ring.DataOffset - 1000 },
 	}
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		for name, place := range places {
 			for _, victims := range wireVictims {
 				t.Run(name+" "+victims.name, func(t *testing.T) {

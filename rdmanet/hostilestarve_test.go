@@ -37,7 +37,7 @@ func requireTimeout(t testing.TB, err error) {
 // TestHostileNoCredit has a peer that never reads: Writes wait, no longer than
 // their deadline and Close say.
 func TestHostileNoCredit(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		_, victim := acceptedVictim(t, fl, wireConfig{})
 		fill(t, victim)
 		done := make(chan error, 1)
@@ -53,7 +53,7 @@ func TestHostileNoCredit(t *testing.T) {
 // TestHostileNoSlots is TestHostileNoCredit with messages so small that receives
 // run out before the ring does.
 func TestHostileNoSlots(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		p, victim := acceptedVictim(t, fl, wireConfig{})
 		n := 0
 		slots := func() int {
@@ -85,6 +85,7 @@ func TestHostileNoSlots(t *testing.T) {
 // TestHostileNoReceives has a peer that posts none of the receives it announced.
 func TestHostileNoReceives(t *testing.T) {
 	allFlavours(t, func(t *testing.T, fl flavour) {
+		fl = fl.unconfirmed()
 		t.Run("and lets us retry for ever", func(t *testing.T) {
 			_, victim := acceptedVictim(t, fl, wireConfig{recvs: -1})
 			fill(t, victim)
@@ -107,7 +108,7 @@ func TestHostileNoReceives(t *testing.T) {
 // a Write goes on as slowly, asleep, and still ends with its deadline; Close does not wait.
 func TestHostileByteAMinute(t *testing.T) {
 	const bytes, minute = 20, 10 * time.Millisecond // of a clock that is fast
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		p, victim := acceptedVictim(t, fl, wireConfig{})
 		fill(t, victim)
 		memory := MemoryInUse()

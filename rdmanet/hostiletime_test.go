@@ -16,7 +16,7 @@ var verdict = slowly(100 * time.Millisecond)
 // TestHostileAsleep has a peer lie to an end that sleeps in Read: it wakes, and the
 // connection is over.
 func TestHostileAsleep(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, fl flavour) {
+	eachWireFlavour(t, func(t *testing.T, fl flavour) {
 		for name, tell := range map[string]func(p *wirePeer){
 			"nothing in the immediate":    func(p *wirePeer) { p.bell(0) },
 			"a kind of the future":        func(p *wirePeer) { p.bell(15 << 28) },

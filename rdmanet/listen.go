@@ -84,6 +84,7 @@ type ListenConfig struct {
 	ReusePort bool
 
 	asynchronous bool // see sizes
+	confirming   bool // see sizes
 }
 
 // Listen listens on address; ctx bounds the look-up of names only. That the port is in
@@ -108,7 +109,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if s.path, err = lc.pathOptions(); err != nil {
 		return nil, fail(nil, err)
 	}
-	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
+	s.asynchronous, s.confirming, s.checksum = lc.asynchronous, lc.confirming, lc.Checksum
 	if withTCP(network) {
 		return lc.listenBoth(ctx, network, address, s)
 	}
@@ -151,7 +152,7 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 // bindRDMA makes the id of a listener and binds it.
 func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
-		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0,
+		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0, ApartFromTCP: withTCP(l.network),
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
 		OnEvict: func() { l.evictions.note(l.addr) },
 	})

@@ -429,7 +429,16 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 		patience = silentTicks
 	}
 	h.confirmed = id.Confirmed
-	l.handshakes.begin(h, patience, evict)
+	// Who is to hurry has confirmed and stands, but may have its first word to say yet.
+	confirming, hurry := context.WithCancelCause(ctx)
+	defer hurry(nil)
+	l.handshakes.begin(h, patience, func(why error) {
+		if why == errHurry {
+			hurry(why)
+		} else {
+			evict(why)
+		}
+	})
 	param := cm.ConnParam{
 		PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount,
 		ResponderResources: ep.maxReads(), InitiatorDepth: ep.maxReads(),
@@ -438,7 +447,7 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 		return nil, err
 	}
 	stop := c.awaitFirstData(func() { _ = id.Notify() }) // who is connected by now needs it not
-	err = l.confirmed(ctx, id, events)
+	err = l.confirmed(confirming, id, events)
 	stop()
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func flavours() []flavour {
 		{name: "faulty", dialer: Dialer{Device: faulty0.Name()}, listen: ListenConfig{Device: faulty0.Name()}},
 		{name: "iwarp", dialer: Dialer{Device: iwarp}, listen: ListenConfig{Device: iwarp}},
 		{name: "asynchronous", dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}},
-		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, Device: iwarp}},
+		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, confirming: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, confirming: true, Device: iwarp}},
 	}...)
 }
 
@@ -99,6 +99,18 @@ func eachFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
 	for _, fl := range flavours() {
 		t.Run(fl.name, func(t *testing.T) { f(t, fl) })
 	}
+}
+
+// unconfirmed is the flavour for tests that play one end of a connection themselves, and
+// neither speak first nor take the READs that confirm.
+func (fl flavour) unconfirmed() flavour {
+	fl.dialer.confirming, fl.listen.confirming = false, false
+	return fl
+}
+
+// eachWireFlavour is eachFlavour, unconfirmed.
+func eachWireFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
+	eachFlavour(t, func(t *testing.T, fl flavour) { f(t, fl.unconfirmed()) })
 }
 
 // atOnce runs f for each way of doing something, as subtests at the same time: most of what

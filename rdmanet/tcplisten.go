@@ -62,6 +62,8 @@ func (lc *ListenConfig) listenBoth(ctx context.Context, network, address string,
 			return nil, opError(opListen, network, nil, l.addr, err)
 		case err != nil:
 			l.fallBack(err)
+		default:
+			l.tellLeftOut()
 		}
 		l.start()
 		return l, nil
@@ -91,6 +93,14 @@ func (l *Listener) fallBack(err error) {
 	l.fallback = e
 	l.mu.Unlock()
 	e.report(l.logger, l.onFallback)
+}
+
+// tellLeftOut makes known which devices do not serve the listener although they have its
+// address, while others do.
+func (l *Listener) tellLeftOut() {
+	if err := l.id.LeftOut(); err != nil {
+		l.logger.Info("rdmanet: device left out of a network of TCP", "listener", l.addr, "network", l.network, "err", err)
+	}
 }
 
 // Fallback returns why a listener on a network "tcp", "tcp4" or "tcp6" takes no clients

@@ -53,6 +53,7 @@ type wirePeer struct {
 type wireConfig struct {
 	device string
 	recvs  int                         // receives posted; 0 means all that are announced, below 0 none
+	reads  bool                        // the other end's READs are answered
 	rnr    uint8                       // RNR retries that it asks the other end for; 0 means for ever
 	hello  func(h cm.Handshake) []byte // makes the private data; nil is an honest handshake
 }
@@ -83,7 +84,11 @@ func (p *wirePeer) makeQP() {
 	require.NoError(p.t, err)
 	p.pd, err = ctx.AllocPD()
 	require.NoError(p.t, err)
-	p.mr, err = p.pd.RegMR(p.memory.Bytes()[:wireMemory], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if p.cfg.reads {
+		access |= verbs.AccessRemoteRead
+	}
+	p.mr, err = p.pd.RegMR(p.memory.Bytes()[:wireMemory], access)
 	require.NoError(p.t, err)
 	p.channel, err = ctx.CreateCompChannel()
 	require.NoError(p.t, err)
@@ -143,7 +148,7 @@ func (p *wirePeer) param() *cm.ConnParam {
 	if rnr == 0 {
 		rnr = 7
 	}
-	return &cm.ConnParam{PrivateData: p.handshake(), RetryCount: 7, RNRRetryCount: rnr}
+	return &cm.ConnParam{PrivateData: p.handshake(), RetryCount: 7, RNRRetryCount: rnr, ResponderResources: maxReads}
 }
 
 // event waits for the next event of the peer's ids.

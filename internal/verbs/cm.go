@@ -94,6 +94,10 @@ type CMOptions struct {
 	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
 	AFOnly bool
+	// ApartFromTCP keeps the id off devices that have their ports from the system's TCP, for
+	// an address that a socket of TCP has as well: BindAddr and ResolveAddr fail there, with
+	// ErrTCPPorts. A wildcard is on all devices, so one of iWARP is enough.
+	ApartFromTCP bool
 	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). Ids of
 	// requests have their listener's or, if that has none, the dialer's.
 	TOS uint8

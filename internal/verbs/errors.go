@@ -12,6 +12,10 @@ var (
 	// ErrNotSupported says that the device or driver does not offer what was asked.
 	ErrNotSupported = errors.New("not supported by this RDMA device")
 
+	// ErrTCPPorts says that the ports of the device are those of the system's TCP, as iWARP's
+	// are, and that the address is one for sockets of TCP. It is an ErrNotSupported.
+	ErrTCPPorts = fmt.Errorf("%w: iWARP has its ports from the system's TCP, so it is left out of networks of TCP: use network rdma and a port of its own", ErrNotSupported)
+
 	// ErrNoDevice says that no RDMA device of the given name or kind is present.
 	ErrNoDevice = errors.New("no such RDMA device")
 

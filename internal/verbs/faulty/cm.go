@@ -18,8 +18,27 @@ type CMID struct {
 	self   verbs.CMID // the CMID as its user has it
 	events event.Queue
 
-	mu   sync.Mutex
-	dice *dice
+	mu    sync.Mutex
+	dice  *dice
+	apart bool // from TCP, of which the device has its ports
+}
+
+// SetOptions implements verbs.CMID.
+func (id *CMID) SetOptions(opts verbs.CMOptions) error {
+	id.mu.Lock()
+	id.apart = opts.ApartFromTCP && id.d.tcpPorts.Load()
+	id.mu.Unlock()
+	return id.CMID.SetOptions(opts)
+}
+
+// checkPorts fails where a device of iWARP fails.
+func (id *CMID) checkPorts() error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.apart {
+		return fmt.Errorf("%s: %w", id.d.device, verbs.ErrTCPPorts)
+	}
+	return nil
 }
 
 // A sharer is a CMID over one that is a verbs.ListenSharer.
@@ -163,6 +182,9 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	if err := id.d.ask(BindAddr); err != nil {
 		return err
 	}
+	if err := id.checkPorts(); err != nil {
+		return err
+	}
 	return id.CMID.BindAddr(addr)
 }
 
@@ -177,6 +199,9 @@ func (id *CMID) Listen(backlog int) error {
 // ResolveAddr implements verbs.CMID.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if err := id.d.ask(ResolveAddr); err != nil {
+		return err
+	}
+	if err := id.checkPorts(); err != nil {
 		return err
 	}
 	return id.CMID.ResolveAddr(src, dst, timeout)

@@ -22,7 +22,9 @@ type Driver struct {
 	acquire atomic.Pointer[func(string) error]
 	onEvent atomic.Pointer[func(*verbs.CMEvent) bool]
 	removed atomic.Bool
-	live    [kinds]atomic.Int64
+	// tcpPorts is whether the ports of the device are the system's TCP's, as iWARP's are.
+	tcpPorts atomic.Bool
+	live     [kinds]atomic.Int64
 
 	mu       sync.Mutex
 	contexts map[verbs.Context]*Context // by those under them
@@ -40,6 +42,10 @@ func New(name string, under verbs.Driver, device string, plan Plan) *Driver {
 	}
 }
 
+// HaveTCPPorts has the device be one whose ports are the system's TCP's, as iWARP's are. Then
+// it is asked for also where none is named.
+func (d *Driver) HaveTCPPorts(has bool) { d.tcpPorts.Store(has) }
+
 func (d *Driver) newDice() *dice { return d.plan.dice(d.objects.Add(1)) }
 
 // Name implements verbs.Driver.
@@ -49,6 +55,9 @@ func (d *Driver) Name() string { return d.name }
 func (d *Driver) Devices() ([]verbs.Device, error) { return nil, nil }
 
 func (d *Driver) serves(device string) error {
+	if device == "" && d.tcpPorts.Load() {
+		return nil
+	}
 	if device != d.name {
 		return fmt.Errorf("%w: %q, here is %q only", verbs.ErrNoDevice, device, d.name)
 	}

@@ -44,7 +44,11 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 		}
 		return fmt.Errorf("bind to %v: %w", addr, err)
 	}
-	if err := id.refresh(); err != nil {
+	err := id.refresh()
+	if err == nil {
+		err = id.checkTCPPorts()
+	}
+	if err != nil {
 		id.state = cmFailed // librdmacm has no way to unbind
 		return fmt.Errorf("bind to %v: %w", addr, err)
 	}
@@ -58,6 +62,9 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 		if r, err := (driver{}).Route(id.device, dst.Addr()); err == nil {
 			src = netip.AddrPortFrom(r.Src, 0)
 		}
+	}
+	if err := id.checkRouteTCPPorts(dst.Addr()); err != nil {
+		return fmt.Errorf("resolve %v: %w", dst, err)
 	}
 	q := query{until: time.Now().Add(timeout), wait: firstWait}
 	if err := q.to.put(dst); err != nil {
