@@ -146,7 +146,7 @@ func testCM(t *testing.T, s *suite) {
 
 	s.run(t, "DisconnectedAsAnswered", func(e *env) {
 		// The same of a server that takes leave, and hears of it itself, confirmed or not.
-		for i := range 30 {
+		for i := range 12 {
 			l := e.listen()
 			c := e.resolve(l.LocalAddr())
 			a := c.end(EndConfig{MemSize: 4096})
