@@ -32,6 +32,8 @@ var plans = []struct {
 	{deep: true, plan: plan{name: "GOAWAY in a hurry", places: 2, opens: 2, rings: [2]uint32{256, 256}, wire: 2, goAway: true, hurry: true}},
 	{plan: plan{name: "recall, one", places: 1, opens: 1, rings: [2]uint32{256, 256}, wire: 2, recall: true}},
 	{deep: true, plan: plan{name: "recall", places: 1, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 2, recall: true}},
+	{plan: plan{name: "recall and GOAWAY", places: 2, opens: 1, rings: [2]uint32{256, 256}, wire: 2, recall: true, goAway: true, hurry: true}},
+	{plan: plan{name: "resets, moves and sleep", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{64, 64}, chunk: 64, wire: 2, impatient: true, finish: [2]how{withReset, withFIN}, offers: [2][]uint32{nil, {512}}, sleeps: true}},
 	{deep: true, plan: plan{name: "two streams", places: 2, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 2}},
 	{deep: true, plan: plan{name: "a neighbour nobody reads", places: 2, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{384, 0}, chunk: 192, wire: 2, silent: 1}},
 }
