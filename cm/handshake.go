@@ -38,6 +38,9 @@ const (
 	FeatureChecksum Features = 1 << 2
 	// FeatureWantChecksum says that this end wants them. It comes with FeatureChecksum.
 	FeatureWantChecksum Features = 1 << 3
+	// FeatureAcknowledge asks the passive end to send a message when it has taken the
+	// confirmation of its answer, and in its answer promises that.
+	FeatureAcknowledge Features = 1 << 4
 )
 
 // A Handshake is what the two ends of a connection tell each other in the private

@@ -150,6 +150,7 @@ func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 2, FeatureRekey)
 	require.EqualValues(t, 4, FeatureChecksum)
 	require.EqualValues(t, 8, FeatureWantChecksum)
+	require.EqualValues(t, 16, FeatureAcknowledge)
 	require.EqualValues(t, 8, ring.FrameHeaderLen)
 	require.EqualValues(t, 16, ring.FrameAlign)
 	codes := []RefusalCode{RefusedVersion, RefusedMalformed, RefusedBusy, RefusedResources, RefusedNotPermitted, RefusedShutdown, RefusedChecksum, RefusedFailure}

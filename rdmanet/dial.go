@@ -319,7 +319,7 @@ func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPor
 
 // connect exchanges handshakes over a resolved id.
 func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes, a *asking) (*Conn, error) {
-	mine := ep.handshake(s)
+	mine := ep.handshake(s, true)
 	private, err := mine.MarshalBinary()
 	if err != nil {
 		return nil, err
@@ -357,8 +357,11 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if err := c.speakFirst(); err != nil {
 		return nil, err
 	}
+	events.handOver(c) // which hears of the listener's end from now on
+	if err := c.acknowledged(ctx); err != nil {
+		return nil, err
+	}
 	live.add(c, false)
-	events.handOver(c)
 	return c, nil
 }
 

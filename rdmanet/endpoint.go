@@ -65,6 +65,7 @@ type endpoint struct {
 	onDemand    bool   // the peer's writes back the ring; otherwise it is committed when granted
 	writeImm    bool   // doorbells ride on the WRITE; otherwise a SEND follows it
 	checksum    bool   // what is sent are frames with checksums
+	acknowledge bool   // the listening end says when it has taken the confirmation
 
 	sends   *sendDoorbells // only without writeImm
 	confirm *confirmation  // only on iWARP
@@ -171,8 +172,8 @@ func (e *endpoint) operations() verbs.SendOps {
 	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
 }
 
-// handshake is what this end tells the other.
-func (e *endpoint) handshake(s sizes) cm.Handshake {
+// handshake is what this end tells the other. asks says that it is the first to speak.
+func (e *endpoint) handshake(s sizes, asks bool) cm.Handshake {
 	h := cm.Handshake{
 		Version: cm.Version, MinVersion: cm.MinVersion, Features: cm.FeatureRekey | checksumFeatures(s.checksum),
 		Depth: s.depth, Addr: e.mr.Addr(), RKey: e.mr.RKey(), Size: e.firstRing, MaxSize: e.maxRing,
@@ -180,6 +181,9 @@ func (e *endpoint) handshake(s sizes) cm.Handshake {
 	}
 	if e.writeImm {
 		h.Features |= cm.FeatureWriteImm
+	}
+	if e.acknowledge || asks && !e.sameHost {
+		h.Features |= cm.FeatureAcknowledge
 	}
 	return h
 }
@@ -197,6 +201,7 @@ func (e *endpoint) meet(s sizes, peer cm.Handshake) (err error) {
 		e.confirm.peerAddr, e.confirm.peerRKey = peer.Addr, peer.RKey
 	}
 	e.rekeys = peer.Features&cm.FeatureRekey != 0
+	e.acknowledge = peer.Features&cm.FeatureAcknowledge != 0
 	return nil
 }
 

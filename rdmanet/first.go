@@ -19,12 +19,7 @@ func (c *Conn) speakFirst() error {
 	if c.ep.confirm == nil {
 		return nil
 	}
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	if !c.postControl(ring.KindKeepAlive, nil) {
-		return fmt.Errorf("%w: it left before a first message could be sent", ErrPeerGone)
-	}
-	return nil
+	return c.say("a first message")
 }
 
 // hearFirst waits for it. Nobody else uses the Conn yet.
@@ -34,6 +29,21 @@ func (c *Conn) hearFirst(ctx context.Context, timeout time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	return c.hear(ctx)
+}
+
+// say sends a message that says nothing.
+func (c *Conn) say(what string) error {
+	c.tx.Lock()
+	defer c.tx.Unlock()
+	if !c.postControl(ring.KindKeepAlive, nil) {
+		return fmt.Errorf("%w: it left before %s could be sent", ErrPeerGone, what)
+	}
+	return nil
+}
+
+// hear waits until the peer has said something. Nobody else reads from the Conn yet.
+func (c *Conn) hear(ctx context.Context) error {
 	expired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		c.ep.setDeadline(dirRead, longPast)
@@ -56,6 +66,8 @@ func (c *Conn) hearFirst(ctx context.Context, timeout time.Duration) error {
 			return err
 		}
 	}
+	c.rx.Lock()
+	defer c.rx.Unlock()
 	if c.rxStats.doorbells == 0 {
 		return fmt.Errorf("%w: it left before its first message came", ErrPeerGone)
 	}

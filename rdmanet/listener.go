@@ -406,7 +406,7 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 	if err := ep.meet(l.sizes, peer); err != nil {
 		return nil, err
 	}
-	mine := ep.handshake(l.sizes)
+	mine := ep.handshake(l.sizes, false)
 	private, err := mine.MarshalBinary()
 	if err != nil {
 		return nil, err
@@ -453,6 +453,9 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 		return nil, err
 	}
 	if err := c.hearFirst(ctx, l.handshakeTimeout); err != nil {
+		return nil, err
+	}
+	if err := c.sendAcknowledgement(); err != nil {
 		return nil, err
 	}
 	return c, nil

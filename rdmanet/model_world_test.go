@@ -190,7 +190,7 @@ func newModel(c chooser, set modelSettings, f fault, l *modelLab) *model {
 		e.peer = m.ends[1-i]
 		e.dev.peer = e.peer
 		h, other := handshakes[i], handshakes[1-i]
-		peer := other.ep.handshake(other.sizes)
+		peer := other.ep.handshake(other.sizes, false)
 		if err := h.ep.meet(h.sizes, peer); err != nil {
 			m.fail("meet: %v", err)
 		}
