@@ -74,10 +74,12 @@ func (c *Conn) hear(ctx context.Context) error {
 	return nil
 }
 
-// heardFirst says that something has come, or that nothing will.
+// heardFirst reports whether something has come, or nothing will. What the peer said before
+// it left is in the receive queue by the time that its end is known, so that is asked first.
 func (c *Conn) heardFirst() bool {
+	over := c.term.broken()
 	c.rx.Lock()
 	defer c.rx.Unlock()
 	c.progress()
-	return c.rxStats.doorbells > 0 || c.term.broken()
+	return c.rxStats.doorbells > 0 || over
 }
