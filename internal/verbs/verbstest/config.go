@@ -50,8 +50,8 @@ type Deviation uint32
 
 const (
 	// DeviatesLocalStatus: local errors carry another code, as on the kernel's
-	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR for LOC_PROT_ERR and MW_BIND_ERR, and in a receive that is
-	// too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
+	// rxe: LOC_QP_OP_ERR or WR_FLUSH_ERR (siw: GENERAL_ERR) for LOC_PROT_ERR and MW_BIND_ERR, and
+	// in a receive that is too small REM_INV_REQ_ERR or LOC_QP_OP_ERR for LOC_LEN_ERR, of which the
 	// sender is told by REM_OP_ERR. On UC and UD, too, where such a message should be lost and
 	// the receive stay.
 	DeviatesLocalStatus Deviation = 1 << iota

@@ -11,7 +11,7 @@ import (
 // localStatus is the status of a local protection error.
 func (e *env) localStatus() []verbs.WCStatus {
 	if e.cfg.has(DeviatesLocalStatus) {
-		return []verbs.WCStatus{verbs.WCLocProtErr, verbs.WCLocQPOpErr, verbs.WCWRFlushErr}
+		return []verbs.WCStatus{verbs.WCLocProtErr, verbs.WCLocQPOpErr, verbs.WCWRFlushErr, verbs.WCGeneralErr}
 	}
 	return []verbs.WCStatus{verbs.WCLocProtErr}
 }
@@ -112,11 +112,15 @@ func (e *env) violateLocally(bad func(*env, *End) verbs.SGE, request func(*Pair,
 	memA, memB := append([]byte(nil), p.A.Mem...), append([]byte(nil), p.B.Mem...)
 	p.B.Recv(200, 8192, 256)
 	p.A.Recv(300, 0, 64)
-	p.A.Post(wr, unsignaled(sendWR(101, p.A.SGL(0, 8))), sendWR(102, nil))
-	wcs := p.A.Sent(3)
+	wrs, others := []verbs.SendWR{wr, unsignaled(sendWR(101, p.A.SGL(0, 8))), sendWR(102, nil)}, []uint64{101, 102}
+	if wr.Opcode == verbs.WRRDMARead && e.cfg.has(DeviatesReadOrder) {
+		wrs, others = wrs[:1], nil // others may have completed before
+	}
+	p.A.Post(wrs...)
+	wcs := p.A.Sent(len(wrs))
 	require.Contains(e.t, e.localStatus(), wcs[0].Status, "status %v", wcs[0].Status)
 	require.EqualValues(e.t, 100, wcs[0].WRID)
-	requireFlushed(e.t, wcs[1:], 101, 102)
+	requireFlushed(e.t, wcs[1:], others...)
 	requireFlushed(e.t, p.A.Received(1), 300)
 	e.inState(p.A.QP, verbs.QPErr)
 	sameBytes(e.t, memA, p.A.Mem)
