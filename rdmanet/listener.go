@@ -429,16 +429,21 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 		patience = silentTicks
 	}
 	h.confirmed = id.Confirmed
-	// Who is to hurry has confirmed and stands, but may have its first word to say yet.
-	confirming, hurry := context.WithCancelCause(ctx)
-	defer hurry(nil)
-	l.handshakes.begin(h, patience, func(why error) {
-		if why == errHurry {
-			hurry(why)
-		} else {
-			evict(why)
+	confirming, end := ctx, evict
+	if ep.confirm != nil {
+		// Who is to hurry has confirmed and stands, but may have its first word to say yet.
+		var hurry context.CancelCauseFunc
+		confirming, hurry = context.WithCancelCause(ctx)
+		defer hurry(nil)
+		end = func(why error) {
+			if why == errHurry {
+				hurry(why)
+			} else {
+				evict(why)
+			}
 		}
-	})
+	}
+	l.handshakes.begin(h, patience, end)
 	param := cm.ConnParam{
 		PrivateData: private, RetryCount: l.sizes.path.retries, RNRRetryCount: rnrRetryCount,
 		ResponderResources: ep.maxReads(), InitiatorDepth: ep.maxReads(),
