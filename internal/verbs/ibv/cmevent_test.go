@@ -92,8 +92,7 @@ func TestDisconnectedWhileConfirming(t *testing.T) {
 
 // A peer that has left was connected, although its confirmation has not come.
 func TestDisconnectedBeforeConfirmed(t *testing.T) {
-	lib, err := loadVerbs()
-	require.NoError(t, err)
+	lib := needVerbs(t)
 	for transport, want := range map[verbs.Transport][]verbs.CMEventType{
 		verbs.TransportIB:    {verbs.CMEstablished, verbs.CMDisconnected},
 		verbs.TransportIWARP: {verbs.CMDisconnected}, // whose kernel tells both
@@ -112,8 +111,7 @@ func TestDisconnectedBeforeConfirmed(t *testing.T) {
 // A peer that ends before our confirmation has reached it takes its answer back. Where the
 // connection stands by then, that is its end.
 func TestTakenBackWhenConnected(t *testing.T) {
-	lib, err := loadVerbs()
-	require.NoError(t, err)
+	lib := needVerbs(t)
 	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError} {
 		var told []verbs.CMEvent
 		id := &cmID{ch: newCMChannel(lib, &librdmacm{disconnect: libc(t, "isatty")}), handle: 1, state: cmConnected}
@@ -144,8 +142,7 @@ func TestTakenBackWhileConfirming(t *testing.T) {
 
 // An answer that was taken back before it was confirmed has delivered nothing.
 func TestAcceptOfWhatWasTakenBack(t *testing.T) {
-	lib, err := loadVerbs()
-	require.NoError(t, err)
+	lib := needVerbs(t)
 	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable} {
 		for state, again := range map[cmState]bool{cmResponded: true, cmConnecting: false} {
 			id := &cmID{ch: newCMChannel(lib, &librdmacm{}), handle: 1, state: state}

@@ -44,10 +44,7 @@ func TestFailedAtOnce(t *testing.T) {
 // A Connect that waits for TCP (siw) keeps nobody from the id: its Close returns, and the
 // struct is destroyed when the call is over. Nor does it keep other calls waiting.
 func TestConnectWaitsForTCP(t *testing.T) {
-	lib, err := loadVerbs()
-	if err != nil {
-		t.Skip(err)
-	}
+	lib := needVerbs(t)
 	goOn := make(chan struct{})
 	called := make(chan struct{}, connectSlots)
 	destroyed := make(chan struct{}, connectSlots)

@@ -139,10 +139,7 @@ var tableSilence = map[verbs.CMEventType]map[string]string{
 // Every event that the kernel may deliver, in every state, on both ends and on each kind of
 // network, leads on or is known not to come. None that ends a connection is lost.
 func TestEveryEventInEveryState(t *testing.T) {
-	lib, err := loadVerbs()
-	if err != nil {
-		t.Skip(err)
-	}
+	lib := needVerbs(t)
 	var calls []string
 	fake := func(name string) uintptr {
 		return purego.NewCallback(func() uintptr { calls = append(calls, name); return 0 })
@@ -214,10 +211,7 @@ func TestEstablishedInVain(t *testing.T) {
 // Disconnect of an answer that nobody has confirmed, for which rdma_disconnect does nothing,
 // ends it here. A confirmation that comes then is that of a connection to end.
 func TestDisconnectBeforeConfirmed(t *testing.T) {
-	lib, err := loadVerbs()
-	if err != nil {
-		t.Skip(err)
-	}
+	lib := needVerbs(t)
 	for transport, unconfirmed := range map[verbs.Transport]bool{verbs.TransportIB: true, verbs.TransportRoCE: true, verbs.TransportIWARP: false} {
 		var told []verbs.CMEventType
 		calls := 0

@@ -69,9 +69,7 @@ func threads(t *testing.T) int {
 // libc is functions of the C library, which wait as a device may.
 func libc(t *testing.T, name string) uintptr {
 	t.Helper()
-	if _, err := loadVerbs(); err != nil {
-		t.Skipf("the dynamic loader is used as by the driver: %v", err)
-	}
+	needVerbs(t) // the dynamic loader is used as by the driver
 	fn, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
 	require.NoError(t, err)
 	return fn
@@ -92,8 +90,7 @@ func TestCrowdTakesFewThreads(t *testing.T) {
 	}
 	const most = 100
 	debug.SetMaxThreads(most)
-	lib, err := loadVerbs()
-	require.NoError(t, err)
+	lib := needVerbs(t)
 	const wait = 100 // microseconds, which are the calls' handles here
 	ch := newCMChannel(lib, &librdmacm{destroyID: usleep, disconnect: usleep})
 	ctx := &devContext{
@@ -129,8 +126,7 @@ func TestCrowdTakesFewThreads(t *testing.T) {
 func blockedRoute(t *testing.T) (id *cmID, told chan verbs.CMEvent, answer func()) {
 	t.Helper()
 	wait, post, nothing := libc(t, "sem_wait"), libc(t, "sem_post"), libc(t, "isatty")
-	lib, err := loadVerbs()
-	require.NoError(t, err)
+	lib := needVerbs(t)
 	semaphore, err := newArena(lib, 64) // zeros are a semaphore of 0
 	require.NoError(t, err)
 	told = make(chan verbs.CMEvent, 4)

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,15 +124,7 @@ func testCM(t *testing.T, s *suite) {
 		// A server that ends between its answer and the client's confirmation leaves no client
 		// with a connection to nobody.
 		for i := range 30 {
-			l := e.listen()
-			c := e.resolve(l.LocalAddr())
-			a := c.end(EndConfig{MemSize: 4096})
-			a.Recv(1, 0, 64)
-			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
-			b := srv.end(EndConfig{MemSize: 4096})
-			require.NoError(e.t, srv.Accept(connParam(nil)))
-			time.Sleep(time.Duration(i%6) * 200 * time.Microsecond) // somewhere before, while and after it confirms
+			c, srv, a, b := e.answered(i)
 			require.NoError(e.t, b.QP.Close())
 			require.NoError(e.t, srv.Close())
 			if c.nextOf(verbs.CMEstablished, verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError).Type == verbs.CMEstablished {
@@ -147,16 +138,7 @@ func testCM(t *testing.T, s *suite) {
 	s.run(t, "DisconnectedAsAnswered", func(e *env) {
 		// The same of a server that takes leave, and hears of it itself, confirmed or not.
 		for i := range 12 {
-			l := e.listen()
-			c := e.resolve(l.LocalAddr())
-			a := c.end(EndConfig{MemSize: 4096})
-			a.Recv(1, 0, 64)
-			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
-			b := srv.end(EndConfig{MemSize: 4096})
-			b.Recv(1, 0, 64)
-			require.NoError(e.t, srv.Accept(connParam(nil)))
-			time.Sleep(time.Duration(i%6) * 200 * time.Microsecond)
+			c, srv, a, b := e.answered(i)
 			require.NoError(e.t, srv.Disconnect())
 			if srv.nextOf(verbs.CMEstablished, verbs.CMDisconnected).Type == verbs.CMEstablished {
 				srv.next(verbs.CMDisconnected)

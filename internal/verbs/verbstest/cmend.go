@@ -157,6 +157,23 @@ func (e *env) cmPair(o cmOptions) *cmPair {
 	return &cmPair{Pair: &Pair{A: a, B: b}, listener: l, client: c, server: s}
 }
 
+// answered connects a client up to the answer, at a moment before, while or after the client
+// confirms it, another one in each round. Both ends have receive 1.
+func (e *env) answered(round int) (client, server *cmID, a, b *End) {
+	e.t.Helper()
+	l := e.listen()
+	client = e.resolve(l.LocalAddr())
+	a = client.end(EndConfig{MemSize: 4096})
+	a.Recv(1, 0, 64)
+	require.NoError(e.t, client.Connect(connParam(nil), e.cfg.Timeout))
+	server = e.adopt(l.next(verbs.CMConnectRequest).ID)
+	b = server.end(EndConfig{MemSize: 4096})
+	b.Recv(1, 0, 64)
+	require.NoError(e.t, server.Accept(connParam(nil)))
+	time.Sleep(time.Duration(round%6) * 200 * time.Microsecond)
+	return client, server, a, b
+}
+
 // requirePrivateData compares private data, which may be padded with zeros.
 func requirePrivateData(t testing.TB, want, got []byte) {
 	t.Helper()
