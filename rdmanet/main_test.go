@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
@@ -110,14 +110,19 @@ func checkLeaks(before leaktest.Snapshot, objects map[string]int) int {
 	return 1
 }
 
-// leakedObjects are those that the kernel holds for this process.
+// leakedObjects tells of those that the kernel holds for this process and has not held
+// before.
 func leakedObjects(before map[string]int) string {
 	now, err := verbstest.KernelObjects()
 	if err != nil {
 		return err.Error()
 	}
-	if maps.Equal(before, now) {
-		return ""
+	var leaked strings.Builder
+	for kind, n := range now {
+		if n > before[kind] {
+			all, _ := exec.Command("rdma", "resource", "show", kind).Output() // to be found by
+			fmt.Fprintf(&leaked, "%d RDMA objects of kind %s in the kernel (%d before):\n%s", n, kind, before[kind], all)
+		}
 	}
-	return fmt.Sprintf("RDMA objects of the kernel: %v, before the tests %v\n", now, before)
+	return leaked.String()
 }

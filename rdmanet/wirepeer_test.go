@@ -192,8 +192,16 @@ func (p *wirePeer) listen() netip.AddrPort {
 // request waits for a dialer, whose id becomes the peer's.
 func (p *wirePeer) request() {
 	p.t.Helper()
-	ev := p.event()
+	p.take(p.event())
+}
+
+// take makes the id of a request the peer's, in place of that of the dialer before.
+func (p *wirePeer) take(ev *cm.Event) {
+	p.t.Helper()
 	require.Equal(p.t, cm.ConnectRequest, ev.Type)
+	if p.id != p.listener {
+		_ = p.id.Close() // who asks for it may have done so
+	}
 	p.id = ev.ID
 	p.meet(ev)
 }
@@ -214,12 +222,7 @@ func (p *wirePeer) answer(done <-chan dialled, with func()) dialled {
 		if err != nil {
 			return <-result
 		}
-		require.Equal(p.t, cm.ConnectRequest, ev.Type)
-		if p.id != p.listener {
-			_ = p.id.Close() // with may have done so
-		}
-		p.id = ev.ID
-		p.meet(ev)
+		p.take(ev)
 		with()
 	}
 }
