@@ -80,7 +80,7 @@ func TestReadStats(t *testing.T) {
 		s := ReadStats()
 		require.Equal(t, MemoryInUse(), s.RegisteredBytes)
 		require.Positive(t, s.RegisteredBytes)
-		require.EqualValues(t, DefaultMemoryLimit, s.RegisteredLimit)
+		require.Equal(t, SetMemoryLimit(-1), s.RegisteredLimit)
 		require.Equal(t, before.Listening.Established+1, s.Listening.Established)
 		require.Equal(t, before.Listening.Accepted+1, s.Listening.Accepted)
 		require.Zero(t, s.Listeners, "dialPair has closed its listener")

@@ -57,7 +57,7 @@ func TestScrape(t *testing.T) {
 	if d.Device != "soft0" || d.BytesRead != 1234 || d.BytesWritten != 1234 || d.Dialled.Open != 1 || d.Accepted.Total != 1 {
 		t.Errorf("%+v", d)
 	}
-	if s.Listeners != 1 || s.RegisteredBytes <= 0 || s.RegisteredLimit != rdmanet.DefaultMemoryLimit {
+	if s.Listeners != 1 || s.RegisteredBytes <= 0 || s.RegisteredLimit != rdmanet.SetMemoryLimit(-1) {
 		t.Errorf("%+v", s)
 	}
 }
