@@ -204,13 +204,13 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if address == "" {
 		return nil, errMissingAddress
 	}
-	if p.addrs, err = resolve(ctx, d.Resolver, network, address); err != nil {
+	if p.addrs, err = resolve(ctx, d.Resolver, network, address, anyToDial(network)); err != nil {
 		return nil, err
 	}
-	if p.addrs = reachableFrom(p.src, p.addrs); len(p.addrs) == 0 {
+	if p.addrs = reachableFrom(network, p.src, p.addrs); len(p.addrs) == 0 {
 		return nil, &net.AddrError{Err: "no suitable address found", Addr: d.LocalAddr.String()}
 	}
-	p.addrs = loopbacks(network, p.addrs)
+	p.addrs = loopbacks(p.src.Addr(), p.addrs)
 	return p, nil
 }
 

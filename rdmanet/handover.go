@@ -22,7 +22,7 @@ import (
 // join listens on an address of TCP that another Listener shares; inUse is why it takes
 // that.
 func (lc *ListenConfig) join(ctx context.Context, network, address string, s sizes, inUse error) (*Listener, error) {
-	addrs, err := resolve(ctx, nil, network, address)
+	addrs, err := resolve(ctx, nil, network, address, anyToListen(network))
 	if err != nil {
 		return nil, inUse
 	}

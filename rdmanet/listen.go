@@ -116,7 +116,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if address == "" {
 		address = ":0"
 	}
-	addrs, err := resolve(ctx, nil, network, address)
+	addrs, err := resolve(ctx, nil, network, address, anyToListen(network))
 	if err != nil {
 		return nil, fail(nil, err)
 	}

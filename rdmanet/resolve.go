@@ -40,9 +40,25 @@ func serves(network string, a netip.Addr) bool {
 	return true
 }
 
-// resolve turns "host:port", with names as package net takes them, into addresses.
-// An empty host gives the wildcard address of the network; wildcards come first v6.
-func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]netip.AddrPort, error) {
+// anyToListen is what an empty host stands for where one listens: all addresses.
+func anyToListen(network string) netip.Addr {
+	if ipVersion(network) == '4' {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// anyToDial is what it stands for where one dials: IPv4 wherever the network has that.
+func anyToDial(network string) netip.Addr {
+	if ipVersion(network) == '6' {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// resolve turns "host:port", with names as package net takes them, into addresses. empty
+// is that of an empty host.
+func resolve(ctx context.Context, r *net.Resolver, network, address string, empty netip.Addr) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -58,10 +74,7 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]n
 	}
 	at := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(port)) }
 	if host == "" {
-		if ipVersion(network) == '4' {
-			return []netip.AddrPort{at(netip.IPv4Unspecified())}, nil
-		}
-		return []netip.AddrPort{at(netip.IPv6Unspecified())}, nil
+		return []netip.AddrPort{at(empty)}, nil
 	}
 	ips, err := r.LookupIPAddr(ctx, host)
 	if err != nil {
@@ -86,34 +99,37 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string) ([]n
 	return addrs, nil
 }
 
-// loopbacks replaces wildcard destinations by the loopback addresses, as package net does.
-func loopbacks(network string, addrs []netip.AddrPort) []netip.AddrPort {
-	var out []netip.AddrPort
-	add := func(a netip.Addr, port uint16) {
-		if ap := netip.AddrPortFrom(a, port); !slices.Contains(out, ap) {
-			out = append(out, ap)
+// loopbacks replaces wildcard destinations by what Linux has TCP connect to from src, which
+// may be the zero value.
+func loopbacks(src netip.Addr, addrs []netip.AddrPort) []netip.AddrPort {
+	for i, a := range addrs {
+		if a.Addr().IsUnspecified() {
+			addrs[i] = netip.AddrPortFrom(hereFrom(src, a.Addr()), a.Port())
 		}
 	}
-	for _, a := range addrs {
-		if !a.Addr().IsUnspecified() {
-			out = append(out, a)
-			continue
-		}
-		if ipVersion(network) != '6' {
-			add(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
-		}
-		if ipVersion(network) != '4' && a.Addr().Is6() {
-			add(netip.IPv6Loopback(), a.Port())
-		}
+	return slices.Compact(addrs)
+}
+
+// hereFrom is where a connection from src to the wildcard a goes.
+func hereFrom(src, a netip.Addr) netip.Addr {
+	bound4 := src.Is4() && !src.IsUnspecified()
+	switch {
+	case a.Is4() && bound4:
+		return src
+	case a.Is4() && !src.Is6(), a.Is6() && bound4:
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	return out
+	return netip.IPv6Loopback()
 }
 
 // reachableFrom keeps the addresses that a dialer bound to src can have as its
-// destination: those of its family.
-func reachableFrom(src netip.AddrPort, addrs []netip.AddrPort) []netip.AddrPort {
+// destination: those of its family, if the network has that.
+func reachableFrom(network string, src netip.AddrPort, addrs []netip.AddrPort) []netip.AddrPort {
 	if !src.Addr().IsValid() || src.Addr().IsUnspecified() {
 		return addrs
+	}
+	if !serves(network, src.Addr()) {
+		return nil
 	}
 	return slices.DeleteFunc(addrs, func(a netip.AddrPort) bool {
 		return !a.Addr().IsUnspecified() && a.Addr().Is4() != src.Addr().Is4()

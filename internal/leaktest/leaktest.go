@@ -25,10 +25,16 @@ func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines(), Mappings()}
 // Wait returns a text about all that has come since the snapshot and stays, "" if
 // there is nothing. It waits half a minute for what is torn down in the background.
 // more, which may be nil, tells of leaks of other kinds.
-func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(1500, more) }
+func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(patience, leastLooks, more) }
 
-func (s Snapshot) wait(rounds int, more func() string) (leaked string) {
-	for range rounds {
+const (
+	patience   = 30 * time.Second
+	leastLooks = 100 // however slow a look is
+)
+
+func (s Snapshot) wait(patience time.Duration, least int, more func() string) (leaked string) {
+	began := time.Now()
+	for looks := 0; looks < least || time.Since(began) < patience; looks++ {
 		leaked = s.LeakedFiles() + s.leakedMappings() + s.leakedGoroutines()
 		if leaked == "" && more != nil {
 			leaked = more()

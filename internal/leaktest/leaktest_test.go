@@ -22,7 +22,7 @@ func TestGoroutineIsFound(t *testing.T) {
 	before := Take()
 	r, w := io.Pipe()
 	go waitFor(r)
-	assert.Contains(t, before.wait(3, nil), "leaktest.waitFor")
+	assert.Contains(t, before.wait(0, 3, nil), "leaktest.waitFor")
 	require.NoError(t, w.Close())
 	assert.Empty(t, before.Wait(nil))
 }
@@ -39,5 +39,5 @@ func TestOtherLeaksAreToldWhenTheyStay(t *testing.T) {
 		return ""
 	}))
 	assert.Equal(t, 3, calls)
-	assert.Equal(t, "rings\n", before.wait(3, func() string { return "rings\n" }))
+	assert.Equal(t, "rings\n", before.wait(0, 3, func() string { return "rings\n" }))
 }

@@ -91,6 +91,23 @@ func isLocal(a netip.Addr) (bool, error) {
 	return false, nil
 }
 
+// sourceFor is the address from which the kernel has a process of this host connect to
+// another by TCP: the destination's own, or 127.0.0.1 for those of 127/8 that no interface
+// has. to is canonical, and an address of this host.
+func sourceFor(to netip.Addr) (netip.Addr, error) {
+	if !to.Is4() || !to.IsLoopback() || to == loopbackFor(to) {
+		return to, nil
+	}
+	h, err := currentHostNet(hostNetTTL)
+	if err != nil {
+		return to, err
+	}
+	if _, ok := h.set[to]; ok {
+		return to, nil
+	}
+	return loopbackFor(to), nil
+}
+
 // interfaceAddrs asks the kernel for all addresses in one dump: hosts with many
 // interfaces make asking for each of them slow.
 func interfaceAddrs() ([]localAddr, error) {

@@ -72,11 +72,12 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 		}
 		src = id.local
 	}
-	// Between processes of one host the source is the destination's own address,
-	// which is what the kernel chooses for TCP.
 	from := canonical(src.Addr())
 	if !from.IsValid() || from.IsUnspecified() && (from.Is4() == dst.Addr().Is4() || from.Is6() && !id.opts.AFOnly) {
-		from = dst.Addr()
+		var err error
+		if from, err = sourceFor(dst.Addr()); err != nil {
+			return err
+		}
 	}
 	if from.Is4() != dst.Addr().Is4() {
 		return fmt.Errorf("from %v to %v, which is of the other address family: %w", src, dst, verbs.ErrInvalid)

@@ -113,6 +113,16 @@ func TestDialFromAGivenAddress(t *testing.T) {
 	}
 	newID := func() *testID { return newTestID(t, verbs.CMOptions{}) }
 
+	// Of 127/8 the kernel takes 127.0.0.1, whichever is the destination.
+	other := listenAt(t, "127.0.0.8:0", 4, verbs.CMOptions{})
+	d := dialTo(t, other.LocalAddr())
+	require.Equal(t, "127.0.0.1", d.LocalAddr().Addr().String())
+	a, _ := other.request()
+	require.Equal(t, d.LocalAddr(), a.RemoteAddr())
+	require.NoError(t, a.Reject(nil))
+	d.next(verbs.CMRejected)
+	d.close()
+
 	// An address alone, a port alone, both, and both by BindAddr.
 	from := reach(newID(), netip.MustParseAddrPort("127.0.0.5:0"))
 	require.Equal(t, "127.0.0.5", from.Addr().String())

@@ -10,7 +10,7 @@ import (
 )
 
 // Route answers for the software device, which reaches the addresses of this
-// host, each from itself.
+// host.
 func (driver) Route(device string, dst netip.Addr) (verbs.Route, error) {
 	dev, err := findDevice(device)
 	if err != nil {
@@ -20,7 +20,11 @@ func (driver) Route(device string, dst netip.Addr) (verbs.Route, error) {
 	if err != nil {
 		return verbs.Route{}, err
 	}
-	return verbs.Route{Device: dev.name, Src: displayed(to), SameHost: true}, nil
+	from, err := sourceFor(to)
+	if err != nil {
+		return verbs.Route{}, err
+	}
+	return verbs.Route{Device: dev.name, Src: displayed(from), SameHost: true}, nil
 }
 
 // reachable returns dst in its canonical form, the unspecified address as
