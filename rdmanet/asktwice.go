@@ -34,17 +34,26 @@ func noteAnswer() { lastAnswer.Store(int64(time.Since(epoch))) }
 // An asking is one of the requests of a dial.
 type asking struct {
 	confirmed *atomic.Bool // one of them was
-	claimed   bool         // this one was
 	again     func()       // begins the second; nil for that itself
 
 	mu      sync.Mutex
+	claimed bool // this one was
 	timer   *time.Timer
 	stopped bool
 }
 
-// claim reports whether this request is the one to be confirmed.
+// claim reports whether this request is the one to be confirmed, once it is for ever.
 func (a *asking) claim() bool {
-	a.claimed = a.confirmed.CompareAndSwap(false, true)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.claimed = a.claimed || a.confirmed.CompareAndSwap(false, true)
+	return a.claimed
+}
+
+// hasClaimed reports whether claim has been true.
+func (a *asking) hasClaimed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.claimed
 }
 
@@ -101,14 +110,14 @@ func askTwice[C any](ctx context.Context, attempt func(context.Context, *asking)
 			a := &asking{confirmed: confirmed}
 			c, err := attempt(ctx, a)
 			second <- result{c, err}
-			if a.claimed { // also in vain: the first is not confirmed any more
+			if a.hasClaimed() { // also in vain: the first is not confirmed any more
 				lose(errOtherAnswer)
 			}
 		}()
 	}
 	a := &asking{confirmed: confirmed, again: again}
 	conn, err := attempt(first, a)
-	if err == nil || a.claimed || a.claim() {
+	if err == nil || a.claim() {
 		return conn, err // and the second, if it has begun, is not confirmed any more
 	}
 	r := <-second // which was answered and is being confirmed

@@ -303,18 +303,20 @@ func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPor
 		_ = id.Close()
 		return nil, dialCause(ctx, "bind", err)
 	}
-	ep, err := newEndpoint(id, s, loggerOr(d.Logger))
-	if err != nil {
-		_ = id.Close()
-		return nil, err
-	}
-	conn, err := connect(ctx, ep, events, network, s, a)
-	if err != nil {
-		ep.destroy(nil)
-		return nil, dialCause(ctx, "connect", err)
-	}
-	conn.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
-	return conn, nil
+	return onDevice(ctx, id, func() (*Conn, error) {
+		ep, err := newEndpoint(id, s, loggerOr(d.Logger))
+		if err != nil {
+			_ = id.Close()
+			return nil, err
+		}
+		conn, err := connect(ctx, ep, events, network, s, a)
+		if err != nil {
+			ep.destroy(nil)
+			return nil, dialCause(ctx, "connect", err)
+		}
+		conn.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
+		return conn, nil
+	})
 }
 
 // connect exchanges handshakes over a resolved id.
@@ -376,6 +378,9 @@ func answered(ctx context.Context, ep *endpoint, events *idEvents, a *asking) (*
 		return ev, err
 	}
 	noteAnswer()
+	if err := ctx.Err(); err != nil { // the dial may have been left alone
+		return nil, err
+	}
 	if !a.claim() {
 		return nil, errOtherAnswer
 	}

@@ -14,12 +14,15 @@ import (
 // soon as it is connected, and the listening end gives the connection to nobody before it has
 // heard something. docs/PROTOCOL.md, section 13.
 
-// speakFirst is the dialing end's first word.
+// speakFirst is the dialing end's first word. Where it cannot be said nothing was delivered.
 func (c *Conn) speakFirst() error {
 	if c.ep.confirm == nil {
 		return nil
 	}
-	return c.say("a first message")
+	if err := c.say("a first message"); err != nil {
+		return fmt.Errorf("%w: %w", c.unacknowledged(), err)
+	}
+	return nil
 }
 
 // hearFirst waits for it. Nobody else uses the Conn yet.

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -122,11 +123,23 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	}
 	at := bindAddr(network, addrs)
 	l := newListener(network, s, lc)
-	if err := l.listenRDMA(lc, at, nil); err != nil {
+	if err := l.listenAlone(lc, at); err != nil {
 		return nil, fail(tcpAddr(at), err)
 	}
 	live.addListener(l)
 	return l, nil
+}
+
+// listenAlone begins to listen by RDMA only. On iWARP the system may choose a port that TCP
+// has, which only the beginning finds out.
+func (l *Listener) listenAlone(lc *ListenConfig, at netip.AddrPort) error {
+	var err error
+	for range portTries {
+		if err = l.listenRDMA(lc, at, nil); at.Port() != 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return err
 }
 
 // listenRDMA begins to listen on every device that has the address, or the one that

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// portTries bounds how often the system chooses a port of TCP that is then taken on
-// an RDMA device.
+// portTries bounds how often the system chooses a port of TCP that is then taken on an RDMA
+// device, or one of iWARP that TCP has.
 const portTries = 16
 
 // tcpSide is the half of a Listener that takes TCP clients; nil on networks of RDMA alone.

@@ -3,12 +3,15 @@ package rdmanet
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 )
 
 // iWARP has its ports from the system's TCP. On networks of TCP it is left out, with a reason:
@@ -69,4 +72,41 @@ func TestTCPPorts(t *testing.T) {
 		l := serve(t, &ListenConfig{Device: failingIWARP.Name()}, "rdma")
 		meet(t, &Dialer{Device: "soft0-iwarp"}, l, "rdma", true)
 	})
+}
+
+// The connection manager chooses ports without a look at TCP's, of which iWARP takes one when it
+// begins to listen: then Listen has it choose another, unless its caller named the port.
+func TestListenPortOfTCP(t *testing.T) {
+	onSoftware(t)
+	for name, c := range map[string]struct {
+		at    string
+		taken int // so many times
+		tries int
+		want  error
+	}{
+		"chosen, and free at last": {"127.0.0.1:0", portTries - 1, portTries, nil},
+		"chosen, and never free":   {"127.0.0.1:0", 2 * portTries, portTries, syscall.EADDRINUSE},
+		"named":                    {"127.0.0.1:47123", 1, 1, syscall.EADDRINUSE},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries := 0
+			failingIWARP.OnAcquire(func(what string) error {
+				if what == faulty.Listen {
+					if tries++; tries <= c.taken {
+						return fmt.Errorf("rdma_listen: %w", syscall.EADDRINUSE)
+					}
+				}
+				return nil
+			})
+			defer failingIWARP.OnAcquire(nil)
+			l, err := (&ListenConfig{Device: failingIWARP.Name()}).Listen(context.Background(), "rdma", c.at)
+			require.Equal(t, c.tries, tries)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, l.Close())
+		})
+	}
 }

@@ -28,11 +28,11 @@ type cmChannel struct {
 	lib    *librdmacm
 	handle uintptr // struct rdma_event_channel
 
-	calls    slots // of calls for ids
-	ready    slots // of calls that complete connections
-	ends     slots // of calls that destroy ids
-	routes   slots // of rdma_resolve_route
-	connects slots // of rdma_connect on iWARP
+	calls    slots     // of calls for ids
+	ready    slots     // of calls that complete connections
+	ends     slots     // of calls that destroy ids
+	routes   slots     // of rdma_resolve_route
+	connects hostLimit // of rdma_connect on iWARP
 	workers  workers
 
 	mu      sync.Mutex
@@ -81,7 +81,7 @@ func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 	return &cmChannel{
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
 		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots),
-		connects: newSlots(connectSlots), workers: workers{most: cmWorkers},
+		connects: hostLimit{all: newSlots(connectSlots), most: hostSlots}, workers: workers{most: cmWorkers},
 	}
 }
 

@@ -71,20 +71,14 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	// The events of the exchange may come before rdma_connect returns.
 	id.state = cmConnecting
 	if id.ctx.dev.transport == verbs.TransportIWARP {
-		err = id.connectOverTCP(c)
+		id.connectOverTCP(c)
 	} else {
 		err = id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle)
 	}
-	if id.state != cmConnecting { // closed, or answered already
+	if id.state != cmConnecting { // answered already
 		return nil
 	}
 	if err != nil {
-		if ev, ok := id.failedAtOnce(err); ok {
-			id.state = cmFailed
-			id.events.Push(ev)
-			go id.events.Deliver() // the sink may need what the caller holds
-			return nil
-		}
 		id.state = cmRouteResolved
 		return err
 	}
@@ -126,6 +120,7 @@ func (id *cmID) timedOut(timeout time.Duration) {
 	}
 	id.state = cmFailed
 	id.timer = nil
+	id.abandon()
 	id.events.Push(verbs.CMEvent{
 		Type: verbs.CMUnreachable, ID: id,
 		Err: fmt.Errorf("%v did not answer within %v: %w", id.remote, timeout, syscall.ETIMEDOUT),

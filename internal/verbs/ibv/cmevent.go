@@ -193,7 +193,7 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		}
 		id.lost = true
 		id.stopTimer()
-		id.stopRoute()
+		id.abandon()
 		if id.state != cmListening {
 			id.state = cmFailed
 		}

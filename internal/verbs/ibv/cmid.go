@@ -62,6 +62,7 @@ type cmID struct {
 	bound  bool
 	lost   bool // DEVICE_REMOVAL was told
 	opts   verbs.CMOptions
+	port   bool // its user has chosen the port
 	ctx    *devContext
 	qp     *qp
 	making bool // CreateQP is at it
@@ -74,7 +75,8 @@ type cmID struct {
 	takenBack  bool     // it failed with an answer that nobody had confirmed
 	left       *cmEvent // the DISCONNECTED that came meanwhile
 
-	abandoned chan struct{} // closed when nobody waits for ResolveRoute any more
+	abandoned chan struct{} // closed when nobody waits for ResolveRoute, or iWARP's Connect, any more
+	overTCP   chan struct{} // closed when iWARP's rdma_connect has returned; nil before Connect
 
 	asked    verbs.ConnParam // of a request
 	listener *cmID           // of a request until it is answered
@@ -279,7 +281,7 @@ func (id *cmID) Close() error {
 	id.handle, id.listener, id.qp = 0, nil, nil
 	held := id.listen.close()
 	id.stopTimer()
-	id.stopRoute()
+	id.abandon()
 	id.users++
 	id.doomed = handle
 	id.mu.Unlock()

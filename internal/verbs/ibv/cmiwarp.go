@@ -13,16 +13,68 @@ import (
 // iWARP's connections begin on TCP, whose refusals come as errno where the connection
 // manager of InfiniBand has reasons (cma_iw_handler in the kernel).
 
-// connectOverTCP is rdma_connect on iWARP: that of siw waits until TCP is connected, which
-// takes minutes where nobody answers. Others' calls, the events of the id and its Close do
-// not wait for it; the id is destroyed when it returns. mu is held, but not meanwhile.
-func (id *cmID) connectOverTCP(c *cParam) error {
-	handle := id.useLocked()
-	id.mu.Unlock()
-	err := id.withPrivateData(id.ch.connects, c, "rdma_connect", id.ch.lib.connect, handle)
-	_ = id.unuse()
+// connectOverTCP is rdma_connect on iWARP, on a goroutine of its own: that of siw waits until
+// TCP is connected, which takes minutes where nobody answers, and nothing can end it. Nobody
+// waits for that but who destroys the id, and its QP, which the kernel holds as long. A call
+// that has not begun when the id's time is up, or the id is closed, is not made. What is
+// wrong is told by an event. mu is held.
+func (id *cmID) connectOverTCP(c *cParam) {
+	handle, host := id.useLocked(), id.remote.Addr()
+	abandoned, over := make(chan struct{}), make(chan struct{})
+	id.abandoned, id.overTCP = abandoned, over
+	go func() {
+		defer func() { _ = id.unuse() }()
+		defer close(over)
+		if !id.ch.connects.takeUnless(host, abandoned) {
+			return
+		}
+		err := id.withPrivateData(nil, c, "rdma_connect", id.ch.lib.connect, handle)
+		id.ch.connects.give(host)
+		if err != nil {
+			id.notConnected(err)
+		}
+	}()
+}
+
+// notConnected tells that rdma_connect has failed, if somebody waits for it.
+func (id *cmID) notConnected(err error) {
 	id.mu.Lock()
-	return err
+	if id.state != cmConnecting {
+		id.mu.Unlock()
+		return
+	}
+	id.stopTimer()
+	id.state = cmFailed
+	ev, ok := id.failedAtOnce(err)
+	if !ok {
+		if id.portTaken(err) {
+			err = fmt.Errorf("the port that was chosen is in use by a socket of TCP: %w: %w", verbs.ErrTryAgain, err)
+		}
+		ev = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}
+	}
+	id.events.Push(ev)
+	id.mu.Unlock()
+	id.events.Deliver()
+}
+
+// portTaken reports whether another id, which gets another port, may connect: the kernel's
+// connection manager chooses ports without a look at TCP's, which the device (siw) binds a
+// socket to afterwards. mu is held.
+func (id *cmID) portTaken(err error) bool {
+	return !id.port && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL))
+}
+
+// awaitTCP waits until no rdma_connect over TCP is under way. id may be nil.
+func (id *cmID) awaitTCP() {
+	if id == nil {
+		return
+	}
+	id.mu.Lock()
+	over := id.overTCP
+	id.mu.Unlock()
+	if over != nil {
+		<-over
+	}
 }
 
 // iwarpReason is the reason that an errno stands for: MPA's reject, of which the private

@@ -4,7 +4,6 @@ package ibv
 
 import (
 	"errors"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,13 +40,13 @@ func TestFailedAtOnce(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A Connect that waits for TCP (siw) keeps nobody from the id: its Close returns, and the
-// struct is destroyed when the call is over. Nor does it keep other calls waiting.
+// A Connect that waits for TCP (siw) keeps nobody: it returns at once, others' calls go on, an
+// id's Close returns, and the struct and the QP, which the kernel holds, are destroyed when
+// the call is over. Who is given up before his call has begun does not make it.
 func TestConnectWaitsForTCP(t *testing.T) {
 	lib := needVerbs(t)
 	goOn := make(chan struct{})
-	called := make(chan struct{}, connectSlots)
-	destroyed := make(chan struct{}, connectSlots)
+	called, destroyed := make(chan struct{}, 2*hostSlots), make(chan struct{}, 2*hostSlots)
 	ch := newCMChannel(lib, &librdmacm{
 		connect: purego.NewCallback(func() uintptr {
 			called <- struct{}{}
@@ -60,36 +59,105 @@ func TestConnectWaitsForTCP(t *testing.T) {
 		}),
 		reject: purego.NewCallback(func() uintptr { return 0 }),
 	})
-	ids := make([]*cmID, cmSlots+1)
-	var told atomic.Int32
-	returned := make(chan error, len(ids))
-	for i := range ids {
+	events := make(chan verbs.CMEvent, 2*hostSlots)
+	connecting := func(timeout time.Duration) *cmID {
 		id := &cmID{
 			ch: ch, handle: 1, state: cmRouteResolved,
 			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
 		}
-		id.events.Init(func(verbs.CMEvent) { told.Add(1) })
-		ids[i] = id
-		go func() { returned <- id.Connect(&verbs.ConnParam{QPNum: 17}, time.Minute) }()
+		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+		require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, timeout))
+		return id
+	}
+	var ids []*cmID
+	for range hostSlots {
+		ids = append(ids, connecting(time.Minute))
 		<-called
 	}
 	require.NoError(t, ch.call("rdma_reject", ch.lib.reject), "beside them")
 	require.NoError(t, ids[0].Close())
 	ids[1].onEvent(&cmEvent{typ: verbs.CMEstablished})
-	assert.EqualValues(t, 1, told.Load())
+	assert.Equal(t, verbs.CMEstablished, (<-events).Type)
+
+	late := connecting(time.Millisecond)
+	assert.Equal(t, verbs.CMUnreachable, (<-events).Type)
+	late.awaitTCP()
+	closed := connecting(time.Minute)
+	require.NoError(t, closed.Close())
+	closed.awaitTCP()
+	<-destroyed
+	assert.Empty(t, called, "nobody waits for those")
+
+	qpMayGo := make(chan struct{})
+	go func() {
+		ids[0].awaitTCP() // as its QP's Close does
+		close(qpMayGo)
+	}()
+	select {
+	case <-qpMayGo:
+		t.Error("the kernel holds the QP")
+	case <-time.After(10 * time.Millisecond):
+	}
 	assert.Empty(t, destroyed, "it is in use")
 	close(goOn)
-	for range ids {
-		require.NoError(t, <-returned)
-	}
+	<-qpMayGo
 	<-destroyed
+	for _, id := range ids {
+		id.awaitTCP()
+	}
 	for i, want := range []cmState{cmClosed, cmConnected, cmConnecting} {
 		ids[i].mu.Lock()
 		assert.Equal(t, want, ids[i].state)
 		assert.Equal(t, want == cmConnecting, ids[i].timer != nil, "%v", want)
 		ids[i].mu.Unlock()
 	}
+	assert.Empty(t, called)
 	for _, id := range ids[2:] {
 		id.stopTimer()
+	}
+}
+
+// What rdma_connect over TCP says comes as an event, when somebody still waits for it.
+func TestConnectOverTCPFails(t *testing.T) {
+	lib := needVerbs(t)
+	ch := newCMChannel(lib, &librdmacm{connect: purego.NewCallback(func() uintptr { return ^uintptr(0) })})
+	id := &cmID{
+		ch: ch, handle: 1, state: cmRouteResolved,
+		ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
+	}
+	events := make(chan verbs.CMEvent, 2)
+	id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+	require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, time.Minute))
+	ev := <-events
+	// errno is whatever it was
+	assert.Contains(t, []verbs.CMEventType{verbs.CMConnectError, verbs.CMRejected, verbs.CMUnreachable}, ev.Type)
+	assert.Error(t, ev.Err)
+	id.awaitTCP()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	assert.Equal(t, cmFailed, id.state)
+	assert.Nil(t, id.timer)
+}
+
+// A port that the kernel chose and TCP has is another one the next time; one that the user
+// chose is not.
+func TestPortTaken(t *testing.T) {
+	for _, c := range []struct {
+		errno     syscall.Errno
+		own, want bool
+	}{
+		{syscall.EADDRINUSE, false, true},
+		{syscall.EADDRNOTAVAIL, false, true},
+		{syscall.EADDRINUSE, true, false},
+		{syscall.ENOMEM, false, false},
+	} {
+		id := &cmID{state: cmConnecting, port: c.own, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
+		events := make(chan verbs.CMEvent, 1)
+		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+		id.notConnected(failed("rdma_connect", c.errno))
+		ev := <-events
+		assert.Equal(t, verbs.CMConnectError, ev.Type)
+		assert.ErrorIs(t, ev.Err, c.errno)
+		assert.Equal(t, c.want, errors.Is(ev.Err, verbs.ErrTryAgain), "%+v", c)
 	}
 }

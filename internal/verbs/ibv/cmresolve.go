@@ -52,7 +52,7 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 		id.state = cmFailed // librdmacm has no way to unbind
 		return fmt.Errorf("bind to %v: %w", addr, err)
 	}
-	id.state, id.bound = cmBound, true
+	id.state, id.bound, id.port = cmBound, true, addr.Port() != 0
 	return nil
 }
 
@@ -87,6 +87,7 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	was := id.state
 	id.state = cmResolvingAddr
 	id.remote = dst
+	id.port = id.port || src.Port() != 0
 	id.query = q
 	if err := id.ask(); err != nil {
 		id.state = was
@@ -191,7 +192,7 @@ func (id *cmID) noRoute(handle uintptr, why error, leave bool) {
 	id.stopTimer()
 	id.state = cmAddrResolved
 	if leave {
-		id.stopRoute()
+		id.abandon()
 		id.state = cmFailed
 	}
 	id.events.Push(verbs.CMEvent{
@@ -201,8 +202,8 @@ func (id *cmID) noRoute(handle uintptr, why error, leave bool) {
 	id.events.Deliver()
 }
 
-// stopRoute leaves a ResolveRoute alone that waits. mu is held.
-func (id *cmID) stopRoute() {
+// abandon leaves a ResolveRoute, or a Connect over TCP, alone that waits. mu is held.
+func (id *cmID) abandon() {
 	if id.abandoned != nil {
 		close(id.abandoned)
 		id.abandoned = nil

@@ -244,7 +244,10 @@ func (q *qp) destroy() error {
 	return err
 }
 
+// Close waits for a Connect over TCP (iWARP), without a thread and before the locks:
+// ibv_destroy_qp would wait for it.
 func (q *qp) Close() error {
+	q.id.awaitTCP()
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	q.sendMu.Lock()

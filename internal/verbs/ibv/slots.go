@@ -16,7 +16,8 @@ const (
 	cmReadySlots     = 6  // answering and confirming
 	cmEndSlots       = 6  // destroying ids
 	routeSlots       = 4  // rdma_resolve_route, which may wait for a daemon
-	connectSlots     = 16 // rdma_connect on iWARP, which may wait for TCP
+	connectSlots     = 24 // rdma_connect on iWARP, which may wait for TCP
+	hostSlots        = 6  // of these for one destination: one that is silent leaves some to others
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots
