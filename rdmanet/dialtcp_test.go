@@ -78,6 +78,7 @@ func requireKind(t testing.TB, rdma bool, conns ...net.Conn) {
 
 // TestTCPNetworks has every kind of dialer and listener meet, on every network of TCP.
 func TestTCPNetworks(t *testing.T) {
+	onTCPPorts(t)
 	for _, b := range tcpKinds() {
 		t.Run(b.kind, func(t *testing.T) {
 			for _, network := range []string{"tcp", "tcp4"} {
@@ -140,6 +141,7 @@ func TestTCPNetworks(t *testing.T) {
 // TestTCPNetworksDifferential is TestDifferential for the networks of TCP: over RDMA
 // with the differences that RDMA has, over TCP with none.
 func TestTCPNetworksDifferential(t *testing.T) {
+	onTCPPorts(t)
 	for _, s := range loadScripts(t, "testdata/differential/*.txt") {
 		if s.loopback && !hasLoopback() {
 			continue
@@ -177,6 +179,7 @@ func timeoutClass(o outcome) string {
 
 // TestTCPNetworksNetConn is nettest's suite over either kind.
 func TestTCPNetworksNetConn(t *testing.T) {
+	onTCPPorts(t)
 	for _, b := range tcpKinds() {
 		t.Run(b.kind, func(t *testing.T) {
 			l := b.newListener(t)
@@ -213,6 +216,7 @@ func TestRequireRDMA(t *testing.T) {
 // TestFallbackIsRemembered has the second dial know what the first found out, and one
 // that takes RDMA end that.
 func TestFallbackIsRemembered(t *testing.T) {
+	onTCPPorts(t)
 	tcp, err := net.Listen("tcp", testAddr())
 	require.NoError(t, err)
 	defer tcp.Close()
@@ -260,6 +264,7 @@ func TestFallbackIsRemembered(t *testing.T) {
 // TestNothingIsRememberedOfNobody has a server that was started late: a dial that failed
 // altogether says nothing about RDMA.
 func TestNothingIsRememberedOfNobody(t *testing.T) {
+	onTCPPorts(t)
 	b := overBoth{lc: ListenConfig{Logger: quiet}}
 	l := b.newListener(t)
 	require.NoError(t, l.Close())
@@ -285,6 +290,7 @@ func withHeadStart(t *testing.T, d time.Duration) {
 // TestPlainServer has a server of package net cost a dialer that would rather have RDMA far
 // less than the head start of RDMA: it is refused, and need not wait.
 func TestPlainServer(t *testing.T) {
+	onTCPPorts(t)
 	l, err := net.Listen("tcp", testAddr())
 	require.NoError(t, err)
 	defer l.Close()
@@ -352,6 +358,7 @@ func TestSlowRDMA(t *testing.T) {
 // TestFastRDMALeavesNoTrace counts what the TCP side of a listener sees of dialers that
 // took RDMA: nothing. TestTimingHeadStart does with the head start that RDMA has.
 func TestFastRDMALeavesNoTrace(t *testing.T) {
+	onTCPPorts(t)
 	b := tcpKinds()[0]
 	l := b.newListener(t)
 	for range 50 {

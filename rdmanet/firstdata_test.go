@@ -33,6 +33,9 @@ func TestFirstDataConfirms(t *testing.T) {
 // A client that confirms in time and says nothing costs no wait, and leaves no deadline.
 func TestNoFirstData(t *testing.T) {
 	client, server := networkPair(t)
+	if server.ep.confirm != nil {
+		t.Skip("on iWARP the first word has arrived before anybody has the connection")
+	}
 	stop := server.awaitFirstData(func() { t.Error("nothing has arrived") })
 	stop()
 	stop = server.awaitFirstData(func() { t.Error("nothing has arrived") })

@@ -74,6 +74,9 @@ func TestGrowthRegisters(t *testing.T) {
 	require.Nil(t, server.ep.grown, "the peer has changed over")
 	require.NotEqual(t, first, server.ep.mr.RKey())
 	require.Equal(t, server.ep.mr.RKey(), client.ep.peerRKey)
+	if server.ep.confirm != nil {
+		return // on iWARP the MR of the handshake is read until the connection ends
+	}
 	within(t, patience, "the deregistration", server.ep.retiring.Wait)
 
 	client.tx.Lock()
@@ -102,6 +105,9 @@ func TestGrowthWithoutKeys(t *testing.T) {
 // a growth: the size counts when its key is there.
 func TestGrowthHalfRead(t *testing.T) {
 	client, _ := pinnedFlavour().pair(t)
+	if !client.ep.writeImm {
+		t.Skip("where there is no WRITE with immediate credits are sent: nobody reads half of one")
+	}
 	size := uint32(2 * firstRing())
 	block := client.ep.memory.Bytes()[ring.CreditOffset:]
 	ring.Credit{Reposted: DefaultRecvDepth, Size: size}.Put(block)

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // roleVar names what a process does that a test started from this test binary.
@@ -41,6 +44,28 @@ func onSoftware(t *testing.T) {
 		t.Setenv("RDMANET_TEST_ADDR", "")
 		t.Setenv("RDMANET_DEVICE", "soft0")
 	}
+}
+
+// onTCPPorts has a test of the networks of TCP run on the software device where one of iWARP is
+// tested, which is left out of them (cm.ErrTCPPorts).
+func onTCPPorts(t *testing.T) {
+	t.Helper()
+	if onIWARP(t) {
+		onSoftware(t)
+	}
+}
+
+// onIWARP reports whether the device under test is one of iWARP.
+func onIWARP(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv("RDMANET_TEST_ADDR") == "" {
+		return false
+	}
+	devices, err := Devices()
+	require.NoError(t, err)
+	return slices.ContainsFunc(devices, func(d Device) bool {
+		return d.Name == cm.DefaultDevice() && d.Transport == cm.TransportIWARP
+	})
 }
 
 const loopbackAddr = "127.0.0.1:0"

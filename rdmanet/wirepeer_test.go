@@ -34,6 +34,7 @@ type wirePeer struct {
 	id       *cm.ID
 	listener *cm.ID // nil for a peer that dialled
 	writeImm bool
+	iwarp    bool // of a network: see docs/PROTOCOL.md, section 13
 	memory   verbs.Memory
 	pd       verbs.PD
 	mr       verbs.MR
@@ -80,12 +81,13 @@ func (p *wirePeer) makeQP() {
 	attr, err := ctx.QueryDevice()
 	require.NoError(p.t, err)
 	p.writeImm = attr.Caps&verbs.CapWriteImm != 0
+	p.iwarp = ctx.Device().Transport() == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0
 	p.memory, err = ctx.AllocMemory(wireMemory, wireMemory)
 	require.NoError(p.t, err)
 	p.pd, err = ctx.AllocPD()
 	require.NoError(p.t, err)
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	if p.cfg.reads {
+	if p.cfg.reads || p.iwarp {
 		access |= verbs.AccessRemoteRead
 	}
 	p.mr, err = p.pd.RegMR(p.memory.Bytes()[:wireMemory], access)
@@ -148,7 +150,11 @@ func (p *wirePeer) param() *cm.ConnParam {
 	if rnr == 0 {
 		rnr = 7
 	}
-	return &cm.ConnParam{PrivateData: p.handshake(), RetryCount: 7, RNRRetryCount: rnr, ResponderResources: maxReads}
+	c := &cm.ConnParam{PrivateData: p.handshake(), RetryCount: 7, RNRRetryCount: rnr, ResponderResources: maxReads}
+	if p.iwarp {
+		c.InitiatorDepth = maxReads
+	}
+	return c
 }
 
 // event waits for the next event of the peer's ids.
@@ -176,6 +182,7 @@ func (p *wirePeer) dial(addr netip.AddrPort) *cm.Event {
 	ev := p.event()
 	if ev.Type == cm.Established {
 		p.meet(ev)
+		p.speakFirst()
 	}
 	return ev
 }
@@ -233,6 +240,22 @@ func (p *wirePeer) accept() {
 	p.makeQP()
 	require.NoError(p.t, p.id.Accept(p.param()))
 	require.Equal(p.t, cm.Established, p.event().Type)
+}
+
+// speakFirst is what a dialer says at once on iWARP, and hearFirst takes it.
+func (p *wirePeer) speakFirst() {
+	p.t.Helper()
+	if p.iwarp {
+		p.kind(ring.KindKeepAlive)
+		p.warmed++
+	}
+}
+
+func (p *wirePeer) hearFirst() {
+	p.t.Helper()
+	if p.iwarp {
+		require.Equal(p.t, ring.KindKeepAlive, p.heard().Kind)
+	}
 }
 
 func (p *wirePeer) meet(ev *cm.Event) {

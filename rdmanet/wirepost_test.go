@@ -32,10 +32,8 @@ func (p *wirePeer) write(off uint64, b []byte) {
 // place is write that waits until the bytes are there.
 func (p *wirePeer) place(off uint64, b []byte) {
 	p.t.Helper()
-	require.Equal(p.t, verbs.WCSuccess, p.status(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: b,
-		RemoteAddr: p.victim.Addr + off, RKey: p.victim.RKey,
-	}))
+	p.write(off, b)
+	p.settle()
 }
 
 // bell rings with an immediate that nobody has looked at.
@@ -179,12 +177,15 @@ func (p *wirePeer) taken(wc *verbs.WC) (imm uint32) {
 	return binary.BigEndian.Uint32(b)
 }
 
-// settle waits until all that the peer has sent has arrived.
+// settle waits until all that the peer has sent has arrived. On iWARP only the answer to a
+// READ says so.
 func (p *wirePeer) settle() {
 	p.t.Helper()
-	require.Equal(p.t, verbs.WCSuccess, p.status(verbs.SendWR{
-		Opcode: verbs.WRRDMAWrite, RemoteAddr: p.victim.Addr, RKey: p.victim.RKey,
-	}))
+	wr := verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: p.victim.Addr, RKey: p.victim.RKey}
+	if p.iwarp {
+		wr.Opcode, wr.SGList = verbs.WRRDMARead, p.scratch(confirmLen)
+	}
+	require.Equal(p.t, verbs.WCSuccess, p.status(wr))
 }
 
 // warm waits for what a device does with the first requests only, so that later
@@ -193,7 +194,8 @@ func (p *wirePeer) warm() {
 	p.t.Helper()
 	p.place(ring.DataOffset, []byte{0})
 	if !p.writeImm {
-		require.Equal(p.t, verbs.WCSuccess, p.status(p.bellWR(ring.Doorbell{Kind: ring.KindKeepAlive}.Imm())))
+		p.kind(ring.KindKeepAlive)
+		p.settle()
 		p.warmed++
 	}
 }

@@ -54,6 +54,7 @@ func dialledVictim(t testing.TB, fl flavour, cfg wireConfig) (*wirePeer, *Conn) 
 	p.accept()
 	d := <-dialled
 	require.NoError(t, d.err)
+	p.hearFirst()
 	closeLater(t, d.conn)
 	p.warm()
 	return p, d.conn
