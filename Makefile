@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm storm-kernel model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -67,6 +67,13 @@ DIALS ?= 4000
 storm:
 	RDMANET_STORM=$(STORMS) RDMANET_STORM_DIALS=$(DIALS) \
 		go test -count=1 -timeout 2h -v -run '^TestStorm' ./rdmanet
+
+# The same on the kernel's soft-RoCE, or with KERNEL=siw its soft-iWARP, on one host and from one
+# to another, where one side also stands still: make storm-kernel KERNEL=siw DIALS=200
+KERNEL ?= rxe
+storm-kernel:
+	RDMANET_STORM=$(STORMS) RDMANET_STORM_DIALS=$(if $(filter 4000,$(DIALS)),1000,$(DIALS)) \
+		softroce/test -d $(KERNEL) storms hoststorms
 
 # A wake-up that a missing fence loses, looked for as long as FENCE_TIME says. It wants two
 # processors to itself.

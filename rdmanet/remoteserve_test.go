@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/storm"
 )
 
 // Remote is what the process does. Its methods are called by net/rpc, each on a
@@ -23,7 +24,7 @@ type Remote struct {
 	l       *Listener
 	conns   []*Conn
 	unlimit func() // ends what Limit did, if it is not nil
-	storm   *stormServer
+	storm   *storm.Server
 }
 
 func serveRemote() int {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/storm"
 )
 
 // A crowd of clients that dial at once, from several processes, on a machine that is busy:
@@ -100,11 +102,11 @@ func crowd(t *testing.T, a RemoteStorm, processes int, stop func(server *remote,
 	}
 	a.Addr = call[string](server, "StormListen", a)
 	all := a.Dials
-	var tallies []<-chan RemoteTally
+	var tallies []<-chan storm.Tally
 	began := time.Now()
 	for i, d := range dialers {
 		a.First, a.Dials = all*i/processes, all*(i+1)/processes-all*i/processes
-		tallies = append(tallies, begin[RemoteTally](d, "StormDial", a))
+		tallies = append(tallies, begin[storm.Tally](d, "StormDial", a))
 	}
 	if stop != nil {
 		stop(server, dialers)
@@ -118,7 +120,7 @@ func crowd(t *testing.T, a RemoteStorm, processes int, stop func(server *remote,
 		failed = append(failed, got.Failed...)
 	}
 	took := time.Since(began)
-	arrived := call[RemoteTally](server, "StormTally", len(done))
+	arrived := call[storm.Tally](server, "StormTally", len(done))
 	t.Logf("%d of %d dials and %d of %d messages, the dials after %v", len(done), all, len(arrived.Done), len(done), took)
 	require.Empty(t, failed, "%d of %d clients", len(failed), all)
 	require.Empty(t, arrived.Failed, "%d of %d at the server", len(arrived.Failed), all)
@@ -224,7 +226,7 @@ func TestStormHTTP(t *testing.T) {
 					defer transport.CloseIdleConnections()
 					client := http.Client{Transport: transport}
 					for post := range s.posts {
-						if err := postOnce(&client, url, stormMessage(uint64(user*s.posts+post))); err != nil {
+						if err := postOnce(&client, url, storm.Message(uint64(user*s.posts+post))); err != nil {
 							failed <- err
 							return
 						}

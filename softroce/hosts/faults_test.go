@@ -50,6 +50,7 @@ func TestOneHost(t *testing.T) {
 		{"ListenerKilled", testListenerKilled},
 		{"KillRounds", testKillRounds},
 		{"Many", testMany},
+		{"Storm", testStorm},
 	})
 }
 

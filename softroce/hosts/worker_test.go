@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/storm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -34,6 +35,7 @@ type Worker struct {
 	l     *rdmanet.Listener
 	conns []*rdmanet.Conn
 	flows []*flow
+	storm *storm.Server
 }
 
 // work is the main function of a worker. It ends when the agent closes its standard
