@@ -8,12 +8,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 )
 
-// guestVar makes this test binary a guest: "seed clients address".
+// guestVar makes this test binary a guest: "seed clients addresses".
 const guestVar = "RDMANET_TEST_SOAK_GUEST"
 
 // Guests are killed, or they leave.
@@ -27,8 +26,8 @@ const (
 func runGuest(task string) error {
 	var seed uint64
 	var clients int
-	var addr string
-	if _, err := fmt.Sscan(task, &seed, &clients, &addr); err != nil {
+	var at addrs
+	if _, err := fmt.Sscan(task, &seed, &clients, &at.rdma, &at.tcp); err != nil {
 		return err
 	}
 	before, err := takeInventory()
@@ -42,8 +41,8 @@ func runGuest(task string) error {
 	if err != nil {
 		return err
 	}
-	p.add(&target{addr: addr})
-	fmt.Println(p.l.Addr())
+	p.add(&target{at: at})
+	fmt.Println(p.at.rdma, p.at.tcp)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -67,9 +66,9 @@ type guest struct {
 	t   *target
 }
 
-func startGuest(t testing.TB, seed uint64, clients int, addr string) (*guest, error) {
+func startGuest(t testing.TB, seed uint64, clients int, at addrs) (*guest, error) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), guestVar+"="+fmt.Sprintf("%d %d %s", seed, clients, addr), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), guestVar+"="+fmt.Sprintf("%d %d %s %s", seed, clients, at.rdma, at.tcp), "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -86,7 +85,11 @@ func startGuest(t testing.TB, seed uint64, clients int, addr string) (*guest, er
 	if err != nil {
 		return nil, fmt.Errorf("a guest does not start: %w", cmd.Wait())
 	}
-	return &guest{cmd, in, &target{addr: strings.TrimSpace(line)}}, nil
+	theirs := new(target)
+	if _, err := fmt.Sscan(line, &theirs.at.rdma, &theirs.at.tcp); err != nil {
+		return nil, err
+	}
+	return &guest{cmd, in, theirs}, nil
 }
 
 // kill kills the guest in the midst of everything.
@@ -117,7 +120,7 @@ func (g *guest) leave(p *population) error {
 func (p *population) entertain(ctx context.Context, t testing.TB, which int) error {
 	rng := rand.New(rand.NewPCG(p.seed, 1<<62|uint64(which)))
 	for ctx.Err() == nil {
-		g, err := startGuest(t, rng.Uint64(), guestClients, p.l.Addr().String())
+		g, err := startGuest(t, rng.Uint64(), guestClients, p.at)
 		if err != nil {
 			return err
 		}

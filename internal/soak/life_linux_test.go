@@ -27,7 +27,7 @@ func (p *population) live(ctx context.Context, who int) {
 		dying := t.dying.Load()
 		t.lives.Done()
 		if err != nil && !(dying && (c == nil && refused(err) || c != nil && brokenOff(c, err))) {
-			what := fmt.Sprintf("connection %d of client %d with %s", i, who, t.addr)
+			what := fmt.Sprintf("connection %d of client %d with %v", i, who, t.at)
 			if c != nil {
 				what = fmt.Sprintf("%s, %T from %v", what, c, c.LocalAddr())
 			}
@@ -47,7 +47,7 @@ func (p *population) one(ctx context.Context, t *target, rng *rand.Rand) (c conn
 	case 1:
 		network = "tcp"
 	}
-	made, err := dialer.DialContext(context.Background(), network, t.addr)
+	made, err := dialer.DialContext(context.Background(), network, t.at.of(network))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -46,11 +48,12 @@ var (
 // A population is the connections of one process: those that it serves, and those of its
 // clients with itself and with others.
 type population struct {
-	seed    uint64
-	l       net.Listener
-	served  chan struct{}
-	serving sync.WaitGroup
-	fail    func(what string, err error)
+	seed      uint64
+	at        addrs
+	listeners []net.Listener
+	served    sync.WaitGroup
+	serving   sync.WaitGroup
+	fail      func(what string, err error)
 
 	mu      sync.Mutex
 	targets []*target
@@ -59,31 +62,56 @@ type population struct {
 	lives, blocks, byRDMA, byTCP, grown, deaths atomic.Int64
 }
 
+// addrs are where a server is found on the networks rdma and tcp.
+type addrs struct{ rdma, tcp string }
+
+func (a addrs) of(network string) string {
+	if network == "rdma" {
+		return a.rdma
+	}
+	return a.tcp
+}
+
 // A target is a process with a server.
 type target struct {
-	addr  string
+	at    addrs
 	dying atomic.Bool
 	lives sync.WaitGroup // of clients in this process
 }
 
-// newPopulation begins to serve, by RDMA and by TCP.
+// newPopulation begins to serve, by RDMA and by TCP: on one port, but for iWARP, which has
+// its ports from TCP and wants one of its own.
 func newPopulation(seed uint64, fail func(string, error)) (*population, error) {
+	p := &population{seed: seed, fail: fail}
 	l, err := rdmanet.Listen("tcp", testAddr())
 	if err != nil {
 		return nil, err
 	}
-	p := &population{seed: seed, l: l, fail: fail, served: make(chan struct{})}
-	p.targets = []*target{{addr: l.Addr().String()}}
-	go p.serveAll()
+	p.listeners = []net.Listener{l}
+	p.at = addrs{l.Addr().String(), l.Addr().String()}
+	if f := l.(*rdmanet.Listener).Fallback(); f != nil && errors.Is(f, cm.ErrTCPPorts) {
+		if l, err = rdmanet.Listen("rdma", testAddr()); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.listeners = append(p.listeners, l)
+		p.at.rdma = l.Addr().String()
+	}
+	p.targets = []*target{{at: p.at}}
+	for i, l := range p.listeners {
+		p.served.Go(func() { p.serveAll(l, 1<<63|uint64(i)<<61) })
+	}
 	return p, nil
 }
 
 // close ends the service, when nobody uses it any more.
 func (p *population) close() error {
-	err := p.l.Close()
-	<-p.served
+	var errs []error
+	for _, l := range p.listeners {
+		errs = append(errs, l.Close())
+	}
+	p.served.Wait()
 	p.serving.Wait()
-	return err
+	return errors.Join(errs...)
 }
 
 // liveAll has so many clients until the context ends.

@@ -15,11 +15,10 @@ type conn interface {
 	SetLinger(sec int) error
 }
 
-// serveAll serves until the listener is closed.
-func (p *population) serveAll() {
-	defer close(p.served)
-	for i := uint64(0); ; i++ {
-		c, err := p.l.Accept()
+// serveAll serves until the listener is closed. The seeds of its connections begin at first.
+func (p *population) serveAll(l net.Listener, first uint64) {
+	for i := first; ; i++ {
+		c, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -27,7 +26,7 @@ func (p *population) serveAll() {
 			p.fail("Accept", err)
 			return
 		}
-		rng, since := rand.New(rand.NewPCG(p.seed, 1<<63|i)), time.Now()
+		rng, since := rand.New(rand.NewPCG(p.seed, i)), time.Now()
 		p.serving.Go(func() {
 			mercy, err := p.serve(c.(conn), rng)
 			switch {

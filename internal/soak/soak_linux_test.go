@@ -158,7 +158,7 @@ func TestSoak(t *testing.T) {
 func TestCycles(t *testing.T) {
 	const clients = 4
 	h := newHost(t)
-	g, err := startGuest(t, h.seed, 0, h.l.Addr().String())
+	g, err := startGuest(t, h.seed, 0, h.at)
 	require.NoError(t, err)
 	h.add(g.t)
 	cycle := func(n int) {
@@ -193,7 +193,7 @@ func (h *host) cycle(i int) (err error) {
 	if i%10 == 0 {
 		network, dialer = "tcp", withoutRDMA
 	}
-	made, err := dialer.Dial(network, t.addr)
+	made, err := dialer.Dial(network, t.at.of(network))
 	if err != nil {
 		return err
 	}
