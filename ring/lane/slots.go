@@ -10,7 +10,7 @@ const (
 	// and credits get through a flood of data.
 	ControlReserve = 4
 	// MinPlaces and MaxPlaces bound the records that the ring of records holds, which are a
-	// power of two.
+	// power of two, and at least a quarter of the receives of either end: see Slots.
 	MinPlaces = 4
 	MaxPlaces = 4096
 )
@@ -33,6 +33,12 @@ const (
 // messages and owes for them at most 3 returns more, as N-4 is less than 4T. That is four
 // in all. And two ends that return slots for nothing but returns fall silent, since one
 // return answers T messages.
+//
+// # Why a record finds a place
+//
+// A place is free again when its message is returned, and a peer that owes less than T
+// returns nothing. So there are T places at least: of two ends that have nothing under way
+// and owe nothing that is due, either may send a record.
 //
 // # Shares
 //
@@ -71,6 +77,8 @@ func NewSlots(own, depth, places int, streams ID) (*Slots, error) {
 		return nil, misuse("receives %d and %d are not from %d to %d", own, depth, MinDepth, MaxDepth)
 	case places < MinPlaces || places > MaxPlaces || places&(places-1) != 0:
 		return nil, misuse("%d places for records are not a power of two from %d to %d", places, MinPlaces, MaxPlaces)
+	case places < max(own, depth)/4:
+		return nil, misuse("%d places for records are fewer than a quarter of %d and %d receives", places, own, depth)
 	case streams == 0 || streams > MaxStream:
 		return nil, misuse("%d streams are not from 1 to %d", streams, MaxStream)
 	}

@@ -18,6 +18,7 @@ func TestSlotsConfig(t *testing.T) {
 	for _, tt := range [][4]int{
 		{15, 16, 4, 1}, {32769, 16, 4, 1}, {16, 15, 4, 1}, {16, 32769, 4, 1},
 		{16, 16, 2, 1}, {16, 16, 12, 1}, {16, 16, 8192, 1}, {16, 16, 4, 0}, {16, 16, 4, 16384},
+		{64, 16, 8, 1}, {16, 64, 8, 1},
 	} {
 		_, err := NewSlots(tt[0], tt[1], tt[2], ID(tt[3]))
 		require.ErrorIs(t, err, ring.ErrConfig, "%v", tt)
@@ -26,7 +27,7 @@ func TestSlotsConfig(t *testing.T) {
 
 // A flood on one stream stops there, its neighbours go on, and control after them.
 func TestSlotsShares(t *testing.T) {
-	s := newSlots(t, 64, 64, 4)
+	s := newSlots(t, 64, 64, 16)
 	flood := func(id ID) (n int) {
 		for s.CanData(id) {
 			s.Data(id, false)
@@ -51,9 +52,9 @@ func TestSlotsShares(t *testing.T) {
 }
 
 func TestSlotsPlaces(t *testing.T) {
-	s := newSlots(t, 64, 64, 4)
-	for range 4 {
-		require.True(t, s.CanRecord())
+	s := newSlots(t, 64, 64, 16)
+	for range 16 {
+		require.True(t, s.CanRecord(), "a peer that owes nothing that is due may have all others")
 		s.Record()
 	}
 	assert.False(t, s.CanRecord(), "all places are taken")
@@ -64,7 +65,7 @@ func TestSlotsPlaces(t *testing.T) {
 }
 
 func TestSlotsSolicit(t *testing.T) {
-	s := newSlots(t, 64, 64, 4)
+	s := newSlots(t, 64, 64, 16)
 	assert.True(t, s.Data(1, true), "the last of a burst")
 	marked := 0
 	for i := range 31 {

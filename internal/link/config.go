@@ -1,0 +1,106 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// Defaults of a Config.
+const (
+	DefaultReceives  = 512
+	DefaultRecords   = 128
+	DefaultStreams   = 8192
+	DefaultFirstRing = 1 << 10
+	DefaultMaxRing   = 4 << 20
+	DefaultPlaces    = 32
+	DefaultBacklog   = 4096
+	DefaultIdle      = 10 * time.Second
+	DefaultMaxIdle   = 64
+)
+
+// handshakeTimeout bounds how long a listener waits for the first word of a dialer.
+const handshakeTimeout = 5 * time.Second
+
+// Config says how links are made. The zero value of a field stands for its default.
+type Config struct {
+	CM cm.Options // of the ids that bring lanes up
+
+	Receives int     // posted for each lane, lane.MinDepth to lane.MaxDepth
+	Records  int     // that a lane's ring of records holds, a power of two
+	Streams  lane.ID // the highest id of a stream
+
+	// FirstRing is the ring that a stream begins with at this end, MaxRing the largest to
+	// which it grows when it is half full. Both are powers of two.
+	FirstRing uint32
+	MaxRing   uint32
+
+	// Places is how many streams a listener lets each dialer open without asking. Backlog
+	// bounds the places of all of them and the streams that nobody has accepted.
+	Places  int
+	Backlog int
+
+	// Idle is for how long a dialer keeps a link that has no stream, MaxIdle how many such
+	// links it keeps.
+	Idle    time.Duration
+	MaxIdle int
+
+	// Budget, if it is not nil, bounds the memory of rings.
+	Budget *Budget
+
+	// asynchronous has the device treated as one that looks at sources after the post.
+	asynchronous bool
+}
+
+var errConfig = errors.New("link: invalid configuration")
+
+// withDefaults returns c with its defaults, or what is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	for _, f := range []struct {
+		v        *int
+		or       int
+		least, m int
+		name     string
+	}{
+		{&c.Receives, DefaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
+		{&c.Records, DefaultRecords, lane.MinPlaces, lane.MaxPlaces, "Records"},
+		{&c.Places, DefaultPlaces, 1, int(lane.MaxStream), "Places"},
+		{&c.Backlog, DefaultBacklog, 1, 1 << 20, "Backlog"},
+		{&c.MaxIdle, DefaultMaxIdle, 1, 1 << 20, "MaxIdle"},
+	} {
+		if *f.v == 0 {
+			*f.v = f.or
+		}
+		if *f.v < f.least || *f.v > f.m {
+			return c, fmt.Errorf("%w: %s %d is not from %d to %d", errConfig, f.name, *f.v, f.least, f.m)
+		}
+	}
+	if c.Streams == 0 {
+		c.Streams = DefaultStreams
+	}
+	if c.FirstRing == 0 {
+		c.FirstRing = DefaultFirstRing
+	}
+	if c.MaxRing == 0 {
+		c.MaxRing = max(DefaultMaxRing, c.FirstRing)
+	}
+	if c.Idle == 0 {
+		c.Idle = DefaultIdle
+	}
+	switch {
+	case c.Streams > lane.MaxStream:
+		return c, fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
+	case c.Records&(c.Records-1) != 0:
+		return c, fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
+	case !ringSize(c.FirstRing) || c.FirstRing > chunkSize, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
+		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
+	case c.Idle < 0:
+		return c, fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)
+	}
+	return c, nil
+}
+
+func ringSize(n uint32) bool { return n >= lane.MinRing && n <= lane.MaxRing && n&(n-1) == 0 }

@@ -1,0 +1,216 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A dial waits for a place.
+type dial struct {
+	ring   piece
+	port   uint16
+	stream *Stream
+	err    error
+	done   chan struct{} // closed when it has a stream or an error
+}
+
+// end ends the wait. The lane's lock is held.
+func (d *dial) end(err error) {
+	d.err = err
+	close(d.done)
+}
+
+// open opens a stream, and waits for a place if there is none. The error is errRetired, with
+// the lane's end if it has ended, that of ctx, or about memory.
+func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
+	if !e.begin() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return nil, e.retiredErr()
+	}
+	ring, err := e.slab.alloc(e.cfg.FirstRing)
+	e.tasks.Done()
+	if err != nil {
+		return nil, err
+	}
+	d := &dial{ring: ring, done: make(chan struct{})}
+	e.mu.Lock()
+	switch {
+	case e.err != nil:
+		d.end(e.retiredErr())
+	case e.away:
+		d.end(errRetired)
+	default:
+		if d.port = e.freePort(); d.port == 0 {
+			d.end(fmt.Errorf("link: %w: all ports of the link are in use", verbs.ErrNoMemory))
+			break
+		}
+		e.ports[d.port] = struct{}{}
+		e.dials = append(e.dials, d)
+		if e.fill(); len(e.dials) > 0 && e.err == nil {
+			e.state.Want(uint16(min(len(e.dials), int(lane.MaxStream))))
+		}
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		e.giveUp(d, context.Cause(ctx))
+	}
+	if d.err != nil {
+		e.mu.Lock()
+		delete(e.ports, d.port)
+		e.freePiece(d.ring)
+		e.mu.Unlock()
+		e.chore()
+	}
+	return d.stream, d.err
+}
+
+// giveUp ends a dial that does not want to wait any more, unless it has a stream by now.
+func (e *laneEnd) giveUp(d *dial, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, o := range e.dials {
+		if o == d {
+			e.dials = append(e.dials[:i], e.dials[i+1:]...)
+			d.end(err)
+			return
+		}
+	}
+}
+
+// fill gives places to the dials that wait, in order. mu is held.
+func (e *laneEnd) fill() {
+	select {
+	case <-e.up:
+	default:
+		close(e.up)
+	}
+	for len(e.dials) > 0 {
+		d := e.dials[0]
+		st, err := e.state.Open(d.ring.ring(), d.port)
+		if errors.Is(err, lane.ErrNoPlace) {
+			return
+		}
+		e.dials = e.dials[1:]
+		if err == nil {
+			d.stream = e.newStream(st, d.ring)
+		} else {
+			err = fmt.Errorf("%w: %w", errRetired, err)
+		}
+		d.end(err)
+	}
+}
+
+const (
+	firstPort = 32768
+	numPorts  = 28232 // up to 60,999, as Linux has them
+)
+
+// freePort returns a port that no stream of the lane has, 0 if there is none.
+func (e *laneEnd) freePort() uint16 {
+	if e.ports == nil {
+		e.ports = map[uint16]struct{}{}
+		e.port = uint16(rand.IntN(numPorts))
+	}
+	for range numPorts {
+		e.port = (e.port + 1) % numPorts
+		if _, used := e.ports[firstPort+e.port]; !used {
+			return firstPort + e.port
+		}
+	}
+	return 0
+}
+
+// bringUp makes a lane to dst, and returns when it can carry streams.
+func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, error) {
+	events := make(chan *cm.Event, 4)
+	h := newEventHandler(events)
+	id, err := h.channel().CreateID(cfg.CM)
+	if err != nil {
+		return nil, err
+	}
+	if err := id.Resolve(ctx, t.Src, t.Dst); err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	e, err := newLaneEnd(cfg, lane.RoleDialer, id, o)
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	if err := e.connect(ctx, events); err != nil {
+		e.discard()
+		return nil, err
+	}
+	h.handOver(e)
+	// The listener grants the first places when it has heard the dialer, who speaks first
+	// (RFC 5044, section 7.1): then it has taken the confirmation, too.
+	e.mu.Lock()
+	e.state.Want(1)
+	e.settle()
+	e.mu.Unlock()
+	select {
+	case <-e.up:
+		return e, nil
+	case <-e.done:
+		return nil, fmt.Errorf("%w: %w", verbs.ErrTryAgain, e.err)
+	case <-ctx.Done():
+		e.fail(context.Cause(ctx))
+		return nil, context.Cause(ctx)
+	}
+}
+
+// connect exchanges first words with the listener and starts the lane.
+func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
+	mine := e.p.hello(e.cfg.Streams, rand.Uint32())
+	param := cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}
+	if err := e.id.Connect(&param, 0); err != nil {
+		return err
+	}
+	ev, err := established(ctx, events)
+	if err != nil {
+		return err
+	}
+	peer, err := parseHello(ev.Param.PrivateData)
+	if err == nil {
+		err = mine.meet(&peer)
+	}
+	if err == nil && (peer.epoch != mine.epoch || peer.streams > mine.streams) {
+		err = fmt.Errorf("%w: it answers for another lane", errHello)
+	}
+	if err != nil {
+		return err
+	}
+	return e.start(peer, peer.streams, mine.epoch)
+}
+
+// established waits for the outcome of a connect or an accept.
+func established(ctx context.Context, events <-chan *cm.Event) (*cm.Event, error) {
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case ev := <-events:
+		switch {
+		case ev.Type == cm.Established:
+			return ev, nil
+		case ev.Err != nil:
+			return nil, ev.Err
+		}
+		return nil, fmt.Errorf("%w: %v while connecting", verbs.ErrPeerGone, ev)
+	}
+}
+
+// A Target says where a dial goes. Dials of one Target share a link.
+type Target struct {
+	Src netip.AddrPort // the zero value if any will do
+	Dst netip.AddrPort
+}

@@ -1,0 +1,19 @@
+// Package link carries many streams on few queue pairs.
+//
+// A link joins one dialing process to one listener. It has a lane, which is one QP of the
+// reliable connected service, and on it as many streams as its ends like to open. What is
+// said on a lane, and what may be believed of it, is decided by the state machines of
+// ring/lane; this package gives them a QP, memory, goroutines and time.
+//
+//   - Links has the links of a process that dials, Listener the lanes of one that listens.
+//   - Stream is what both hand out: two byte streams, as a TCP connection has them.
+//   - laneEnd is one end of a lane: it posts what the state machine says, and gives it what
+//     completes. One lock guards the machine and the send queue.
+//   - endpoint has the verbs objects of a lane, slab the memory of its rings.
+//
+// Whoever waits polls for all, and nobody polls who does not wait: see lane.Baton and wait.go.
+// A lie about the lane ends the link, with the error that names it. A stream's error ends the
+// stream.
+//
+// Nothing that users of rdmanet see is carried by this package yet.
+package link

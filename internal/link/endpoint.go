@@ -1,0 +1,239 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+const (
+	// sendDepth is the number of send requests that may be outstanding.
+	sendDepth = 128
+	// controlRoom is how many of them data leaves to messages that are none.
+	controlRoom = 16
+	// maxInline is asked for on devices that look at the source after the post.
+	maxInline = 192
+	// bellLen is a doorbell that is a SEND: the immediate, big-endian.
+	bellLen = 4
+	// retries and rnrRetries are those of the QP. No RNR happens, as each message has a
+	// receive; the few tries are for a peer that is slow to post the first ones.
+	retries    = 7
+	rnrRetries = 3
+)
+
+// endpoint has the verbs objects of one end of a lane: a PD of its own, the ring of records,
+// which is all the peer may write to beside the rings of streams, and local memory to send
+// and to receive doorbells with.
+type endpoint struct {
+	ctx     verbs.Context
+	pd      verbs.PD
+	channel verbs.CompChannel
+	recvCQ  verbs.CQ
+	sendCQ  verbs.CQ
+	qp      verbs.QP
+
+	remote   verbs.Memory // the ring of records
+	remoteMR verbs.MR
+	local    verbs.Memory // staging, and behind it the receives of doorbells
+	localMR  verbs.MR
+
+	inline      int
+	receives    int
+	records     int
+	writeImm    bool
+	synchronous bool // the device is done with the source when PostSend returns
+
+	blank []verbs.RecvWR // receives without memory
+	bells []verbs.RecvWR // bells[i] receives doorbell i, which is its WRID; without writeImm
+	batch []verbs.RecvWR
+}
+
+// newEndpoint makes the objects on the device of id, with all receives posted.
+func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
+	ctx := id.Verbs()
+	if ctx == nil {
+		return nil, fmt.Errorf("%w: the lane is bound to no device", verbs.ErrNoDevice)
+	}
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return nil, err
+	}
+	p := &endpoint{
+		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR), records: c.Records,
+		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
+		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.asynchronous,
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.destroy())
+		}
+	}()
+	if p.pd, err = ctx.AllocPD(); err != nil {
+		return nil, err
+	}
+	if err = p.register(); err != nil {
+		return nil, err
+	}
+	if p.channel, err = ctx.CreateCompChannel(); err != nil {
+		return nil, err
+	}
+	if p.recvCQ, err = ctx.CreateCQ(p.receives, p.channel); err != nil {
+		return nil, err
+	}
+	if p.sendCQ, err = ctx.CreateCQ(sendDepth, p.channel); err != nil {
+		return nil, err
+	}
+	wantInline := maxInline
+	if p.synchronous {
+		wantInline = attr.MaxInlineData
+	}
+	init := verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: p.sendCQ, RecvCQ: p.recvCQ, SendOps: p.operations(),
+		Cap: verbs.QPCap{
+			MaxSendWR: sendDepth, MaxRecvWR: p.receives, MaxSendSGE: 1, MaxRecvSGE: 1,
+			MaxInlineData: min(wantInline, attr.MaxInlineData),
+		},
+	}
+	if p.qp, err = id.CreateQP(p.pd, &init); err != nil {
+		return nil, err
+	}
+	if p.inline = init.Cap.MaxInlineData; p.inline < lane.RecordLen {
+		return nil, fmt.Errorf("%w: inline data of %d bytes, a record has %d", verbs.ErrNotSupported, p.inline, lane.RecordLen)
+	}
+	return p, p.postAll()
+}
+
+// register makes the memory.
+func (p *endpoint) register() (err error) {
+	n := p.records * lane.RecordLen
+	if p.remote, err = p.ctx.AllocMemory(n, n); err != nil {
+		return err
+	}
+	if p.remoteMR, err = p.pd.RegMR(p.remote.Bytes()[:n], verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return err
+	}
+	n = 0
+	if !p.synchronous {
+		n = stagingSize
+	}
+	if !p.writeImm {
+		n += p.receives * bellLen
+	}
+	if n == 0 {
+		return nil
+	}
+	if p.local, err = p.ctx.AllocMemory(n, n); err != nil {
+		return err
+	}
+	p.localMR, err = p.pd.RegMR(p.local.Bytes()[:n], verbs.AccessLocalWrite)
+	return err
+}
+
+// operations are what a lane posts, so that the device makes room for no other.
+func (p *endpoint) operations() verbs.SendOps {
+	if p.writeImm {
+		return verbs.NewSendOps(verbs.WRRDMAWriteWithImm)
+	}
+	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
+}
+
+// postAll posts the first receives.
+func (p *endpoint) postAll() error {
+	p.blank = make([]verbs.RecvWR, wcBatch)
+	if !p.writeImm {
+		p.bells = make([]verbs.RecvWR, p.receives)
+		p.batch = make([]verbs.RecvWR, 0, wcBatch)
+		sges := make([]verbs.SGE, p.receives)
+		for i := range p.bells {
+			sges[i] = verbs.SGE{Addr: p.localMR.Addr() + uint64(p.bellOff(i)), Length: bellLen, LKey: p.localMR.LKey()}
+			p.bells[i] = verbs.RecvWR{WRID: uint64(i), SGList: sges[i : i+1]}
+		}
+		_, err := p.qp.PostRecv(p.bells)
+		return err
+	}
+	for left := p.receives; left > 0; {
+		n, err := p.qp.PostRecv(p.blank[:min(left, len(p.blank))])
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
+}
+
+// bellOff is where in the local memory doorbell i is received.
+func (p *endpoint) bellOff(i int) int {
+	return len(p.local.Bytes()[:p.localMR.Len()]) - (p.receives-i)*bellLen
+}
+
+// repost posts the receives of completions again.
+func (p *endpoint) repost(wcs []verbs.WC) error {
+	wrs := p.blank[:len(wcs)]
+	if !p.writeImm {
+		wrs = p.batch[:0]
+		for i := range wcs {
+			wrs = append(wrs, p.bells[wcs[i].WRID])
+		}
+	}
+	_, err := p.qp.PostRecv(wrs)
+	return err
+}
+
+// doorbell returns the immediate that a receive has brought.
+func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
+	switch {
+	case p.writeImm && wc.Opcode == verbs.WCRecvRDMAWithImm:
+		return wc.ImmData, nil
+	case p.writeImm || wc.Opcode != verbs.WCRecv:
+		return 0, fmt.Errorf("%w: %v is not how this lane rings", verbs.ErrProtocol, wc.Opcode)
+	case wc.ByteLen != bellLen:
+		return 0, fmt.Errorf("%w: a SEND of %d bytes, a doorbell has %d", verbs.ErrProtocol, wc.ByteLen, bellLen)
+	}
+	return binary.BigEndian.Uint32(p.local.Bytes()[p.bellOff(int(wc.WRID)):]), nil
+}
+
+// hello is what this end tells the other.
+func (p *endpoint) hello(streams lane.ID, epoch uint32) hello {
+	return hello{
+		streams: streams, writeImm: p.writeImm, receives: p.receives,
+		records: p.remoteMR.Addr(), rkey: p.remoteMR.RKey(), places: p.records, epoch: epoch,
+	}
+}
+
+// destroy destroys all, in the order that rdma-core asks for. The MRs of the rings are
+// closed by between, behind the QP and before the PD.
+func (p *endpoint) destroy(between ...func() error) error {
+	var errs []error
+	if p.qp != nil {
+		errs = append(errs, p.qp.Close())
+	}
+	for _, cq := range []verbs.CQ{p.recvCQ, p.sendCQ} {
+		if cq != nil {
+			errs = append(errs, cq.Close())
+		}
+	}
+	if p.channel != nil {
+		errs = append(errs, p.channel.Close())
+	}
+	for _, mr := range []verbs.MR{p.remoteMR, p.localMR} {
+		if mr != nil {
+			errs = append(errs, mr.Close())
+		}
+	}
+	for _, f := range between {
+		errs = append(errs, f())
+	}
+	for _, m := range []verbs.Memory{p.remote, p.local} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if p.pd != nil {
+		errs = append(errs, p.pd.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,111 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// hello is what the ends of a lane tell each other in the private data of the connection
+// manager, in the request and in its answer. All is little-endian.
+//
+//	 0      4         5     6        8          12         16        24     28
+//	+------+---------+-----+--------+----------+----------+---------+------+
+//	| RDML | version | len | streams| features | receives | records | rkey |
+//	+------+---------+-----+--------+----------+----------+---------+------+
+//	 28       32      36      40
+//	+--------+-------+-------+
+//	| places | epoch |   0   |
+//	+--------+-------+-------+
+//
+// Records is the address of the ring of records, places how many it holds. Streams is the
+// highest id; the lower of both counts. The dialer draws the epoch, the listener repeats it.
+type hello struct {
+	streams  lane.ID
+	writeImm bool // the device has WRITE_WITH_IMM; else a SEND follows each WRITE
+	receives int
+	records  uint64
+	rkey     uint32
+	places   int
+	epoch    uint32
+}
+
+const (
+	helloMagic   = "RDML"
+	helloVersion = 1
+	helloLen     = 40
+
+	featureWriteImm = 1 << 0
+)
+
+var (
+	// errHello is a first word that no end of a lane says.
+	errHello = errors.New("link: malformed first word")
+	// errVersion is a first word of another version.
+	errVersion = errors.New("link: first word of another version; update the older end")
+)
+
+// put encodes h.
+func (h *hello) put() []byte {
+	b := make([]byte, helloLen)
+	copy(b, helloMagic)
+	b[4], b[5] = helloVersion, helloLen
+	le := binary.LittleEndian
+	le.PutUint16(b[6:], uint16(h.streams))
+	if h.writeImm {
+		le.PutUint32(b[8:], featureWriteImm)
+	}
+	le.PutUint32(b[12:], uint32(h.receives))
+	le.PutUint64(b[16:], h.records)
+	le.PutUint32(b[24:], h.rkey)
+	le.PutUint32(b[28:], uint32(h.places))
+	le.PutUint32(b[32:], h.epoch)
+	return b
+}
+
+// parseHello decodes private data, which may be padded with zeros.
+func parseHello(b []byte) (h hello, err error) {
+	switch {
+	case len(b) < 6 || string(b[:4]) != helloMagic:
+		return h, fmt.Errorf("%w: the peer speaks another protocol", errHello)
+	case b[4] != helloVersion:
+		return h, fmt.Errorf("%w: version %d, this end has %d", errVersion, b[4], helloVersion)
+	case b[5] != helloLen || len(b) < helloLen:
+		return h, fmt.Errorf("%w: %d bytes of %d", errHello, len(b), b[5])
+	}
+	for i, v := range b[36:] {
+		if v != 0 {
+			return h, fmt.Errorf("%w: byte %d is not zero", errHello, 36+i)
+		}
+	}
+	le := binary.LittleEndian
+	features := le.Uint32(b[8:])
+	h = hello{
+		streams: lane.ID(le.Uint16(b[6:])), writeImm: features&featureWriteImm != 0,
+		receives: int(le.Uint32(b[12:])), records: le.Uint64(b[16:]), rkey: le.Uint32(b[24:]),
+		places: int(le.Uint32(b[28:])), epoch: le.Uint32(b[32:]),
+	}
+	switch {
+	case features&^featureWriteImm != 0:
+		return h, fmt.Errorf("%w: features %#x", errHello, features)
+	case h.streams == 0 || h.streams > lane.MaxStream:
+		return h, fmt.Errorf("%w: %d streams", errHello, h.streams)
+	case h.receives < lane.MinDepth || h.receives > lane.MaxDepth:
+		return h, fmt.Errorf("%w: %d receives", errHello, h.receives)
+	case h.places < lane.MinPlaces || h.places > lane.MaxPlaces || h.places&(h.places-1) != 0:
+		return h, fmt.Errorf("%w: %d places for records", errHello, h.places)
+	case h.records+uint64(h.places*lane.RecordLen) < h.records:
+		return h, fmt.Errorf("%w: records at %#x", errHello, h.records)
+	}
+	return h, nil
+}
+
+// meet checks what the two ends have to have in common.
+func (h *hello) meet(peer *hello) error {
+	if h.writeImm != peer.writeImm {
+		return fmt.Errorf("%w: one end rings doorbells with WRITE_WITH_IMM and the other with SEND", errHello)
+	}
+	return nil
+}

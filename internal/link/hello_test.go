@@ -1,0 +1,61 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00}
+
+func TestHello(t *testing.T) {
+	b := someHello.put()
+	require.Len(t, b, helloLen)
+	h, err := parseHello(append(b, make([]byte, 16)...))
+	require.NoError(t, err)
+	require.Equal(t, someHello, h)
+
+	for name, f := range map[string]func(b []byte) []byte{
+		"cut off":       func(b []byte) []byte { return b[:helloLen-1] },
+		"empty":         func(b []byte) []byte { return nil },
+		"magic":         func(b []byte) []byte { b[0]++; return b },
+		"length":        func(b []byte) []byte { b[5]++; return b },
+		"streams":       func(b []byte) []byte { b[7] = 0xff; return b },
+		"no streams":    func(b []byte) []byte { b[6], b[7] = 0, 0; return b },
+		"features":      func(b []byte) []byte { b[11] = 1; return b },
+		"receives":      func(b []byte) []byte { b[15] = 1; return b },
+		"few receives":  func(b []byte) []byte { b[12], b[13] = 1, 0; return b },
+		"places":        func(b []byte) []byte { b[28] = 65; return b },
+		"records":       func(b []byte) []byte { copy(b[16:24], "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
+		"not zero":      func(b []byte) []byte { b[39] = 1; return b },
+		"behind it":     func(b []byte) []byte { return append(b, 0, 1) },
+		"other version": func(b []byte) []byte { b[4]++; return b },
+	} {
+		_, err := parseHello(f(someHello.put()))
+		require.Error(t, err, name)
+		if name == "other version" {
+			require.ErrorIs(t, err, errVersion)
+		} else {
+			require.ErrorIs(t, err, errHello, name)
+		}
+	}
+
+	other := someHello
+	other.writeImm = false
+	require.ErrorIs(t, someHello.meet(&other), errHello)
+	require.NoError(t, someHello.meet(&someHello))
+}
+
+func FuzzHello(f *testing.F) {
+	f.Add(someHello.put())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHello(b)
+		if err != nil {
+			return
+		}
+		require.Equal(t, b[:helloLen], h.put())
+		for _, v := range b[helloLen:] {
+			require.Zero(t, v)
+		}
+	})
+}

@@ -1,0 +1,264 @@
+package link
+
+import (
+	"log/slog"
+	"math/bits"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// chores are what may block and has to be done for a lane: by a goroutine that lives as long
+// as there are any. The lane's lock guards them.
+type chores struct {
+	running bool
+	notify  bool      // tell the connection manager that the dialer has spoken
+	trim    bool      // give empty chunks back
+	grant   int       // so many places
+	grow    []*Stream // their rings
+	denied  time.Time // until then no ring grows, for want of memory
+}
+
+// deniedPause is for how long no ring grows when there was no memory for one.
+const deniedPause = time.Second
+
+func (c *chores) any() bool { return c.notify || c.trim || c.grant > 0 || len(c.grow) > 0 }
+
+// chore has the chores done. It is to be called without mu, behind whatever may have made some.
+func (e *laneEnd) chore() {
+	if e.unseen.Load() && e.unseen.CompareAndSwap(true, false) && e.begin() {
+		e.attend() // who polls, perhaps nobody, arms the queue for that as well
+		e.tasks.Done()
+	}
+	if !e.work.Load() {
+		return
+	}
+	e.mu.Lock()
+	start := e.keep.any() && !e.keep.running && e.err == nil
+	if start {
+		e.keep.running = true
+		e.tasks.Add(1)
+	}
+	e.mu.Unlock()
+	if start {
+		go e.keeper()
+	}
+}
+
+// keeper does chores until there are none.
+func (e *laneEnd) keeper() {
+	defer e.tasks.Done()
+	for {
+		e.mu.Lock()
+		c := e.keep
+		e.keep = chores{running: true, denied: c.denied}
+		if !c.any() || e.err != nil {
+			e.keep.running = false
+			e.work.Store(false)
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+		if c.notify {
+			if err := e.id.Notify(); err != nil {
+				slog.Debug("link: notify", "err", err)
+			}
+		}
+		for _, s := range c.grow {
+			e.grow(s)
+		}
+		if c.grant > 0 {
+			e.grant(c.grant)
+		}
+		if c.trim {
+			if err := e.slab.trim(); err != nil {
+				slog.Warn("link: giving back memory of rings", "err", err)
+			}
+		}
+	}
+}
+
+// growDue has a larger ring offered to the peer of a stream. mu is held.
+func (e *laneEnd) growDue(s *Stream) {
+	if s.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing || time.Now().Before(e.keep.denied) {
+		return
+	}
+	s.growing = true
+	e.keep.grow = append(e.keep.grow, s)
+	e.work.Store(true)
+}
+
+// growthFactor is how much larger the next ring is.
+const growthFactor = 16
+
+// grow offers it.
+func (e *laneEnd) grow(s *Stream) {
+	e.mu.Lock()
+	size := min(s.st.Receiver().Ring().Size*growthFactor, e.cfg.MaxRing)
+	e.mu.Unlock()
+	p, err := e.slab.alloc(size)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		s.growing = false
+		e.keep.denied = time.Now().Add(deniedPause)
+		return
+	}
+	if e.err != nil || s.closed || s.freed || e.state.Offer(s.st, p.ring()) != nil {
+		e.freePiece(p)
+		return
+	}
+	s.pieces = append(s.pieces, p)
+	e.settle()
+}
+
+// freePiece gives memory back that the peer writes to no more. mu is held.
+func (e *laneEnd) freePiece(p piece) {
+	if e.slab.free(p) {
+		e.keep.trim = true
+		e.work.Store(true)
+	}
+}
+
+// grantDue has places granted where the peer has few, or its dials wait. mu is held.
+func (e *laneEnd) grantDue() {
+	if e.role != lane.RoleListener || e.away || e.err != nil {
+		return
+	}
+	have := e.spare + e.keep.grant
+	n := max(e.cfg.Places, e.want) - have
+	if n <= 0 || e.want == 0 && have > e.cfg.Places/2 {
+		return
+	}
+	ids := len(e.unasked) + int(e.maxID-e.nextID) + 1 - e.keep.grant
+	if n = min(n, ids); n <= 0 {
+		return // a release asks again
+	}
+	if n = e.owner.granted(e, n); n > 0 {
+		e.want = max(e.want-n, 0)
+		e.keep.grant += n
+		e.work.Store(true)
+	}
+}
+
+// grant makes n places, with memory for each.
+func (e *laneEnd) grant(n int) {
+	size := e.cfg.FirstRing
+	for n > 0 {
+		e.mu.Lock()
+		first, count := e.idRun(min(n, int(chunkSize/size)))
+		e.mu.Unlock()
+		p, err := e.slab.alloc(uint32(count) * size)
+		e.mu.Lock()
+		if err == nil && e.err == nil {
+			r := p.ring()
+			r.Size = size
+			err = e.state.Grant(first, count, r)
+		}
+		if err != nil || e.err != nil { // going away, or out of memory: a later release asks again
+			if p.chunk != nil {
+				e.freePiece(p)
+			}
+			for i := range count {
+				e.unasked = append(e.unasked, first+lane.ID(i))
+			}
+			e.owner.returned(n)
+			e.want += n
+			e.mu.Unlock()
+			return
+		}
+		for i := range count {
+			e.places[int(first)+i] = p.part(i, size)
+		}
+		e.spare += count
+		n -= count
+		e.settle()
+		e.mu.Unlock()
+	}
+}
+
+// idRun takes ids that follow one another, a power of two of them and at most n.
+func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
+	run := int(e.maxID-e.nextID) + 1
+	first = e.nextID
+	if len(e.unasked) > 0 {
+		first, run = e.unasked[0], 1
+		for run < len(e.unasked) && e.unasked[run] == first+lane.ID(run) {
+			run++
+		}
+	}
+	count = 1 << (bits.Len(uint(min(n, run))) - 1)
+	if len(e.unasked) > 0 {
+		e.unasked = append(e.unasked[:0], e.unasked[count:]...)
+	} else {
+		e.nextID += lane.ID(count)
+	}
+	return first, count
+}
+
+// openArrived makes a Stream of a place.
+func (e *laneEnd) openArrived(st *lane.Stream) {
+	p := e.places[st.ID()]
+	e.places[st.ID()] = piece{}
+	e.spare--
+	if err := e.state.Accept(st); err != nil {
+		e.failLocked(err)
+		return
+	}
+	e.owner.opened(e.newStream(st, p))
+	e.grantDue()
+}
+
+// released takes an id back, whose stream has ended or never was one.
+func (e *laneEnd) released(st *lane.Stream) {
+	id := st.ID()
+	if p := e.places[id]; p.chunk != nil {
+		e.places[id] = piece{}
+		e.spare--
+		e.freePiece(p)
+		e.owner.returned(1)
+	} else if s := e.streams[id]; s != nil {
+		s.uncount()
+	}
+	e.unasked = append(e.unasked, id)
+	e.grantDue()
+}
+
+// goAway takes a step of a listener that takes no more streams.
+func (e *laneEnd) goAway(stage lane.Stage) {
+	switch stage {
+	case lane.StageAnnounce:
+		e.retire()
+	case lane.StageStopped:
+		e.state.GoAwayFinal()
+		e.final = true
+		if e.live == 0 {
+			e.owner.emptied(e)
+		}
+	}
+}
+
+// retire has no stream opened any more. mu is held.
+func (e *laneEnd) retire() {
+	if e.away {
+		return
+	}
+	e.away = true
+	for _, d := range e.dials {
+		d.end(errRetired)
+	}
+	e.dials = nil
+	e.owner.retired(e)
+	if e.live == 0 {
+		e.owner.emptied(e)
+	}
+}
+
+// closeIdle ends a lane that has no stream, and reports whether it has none. mu is held.
+func (e *laneEnd) closeIdle() bool {
+	if e.live > 0 || len(e.dials) > 0 {
+		return false
+	}
+	e.failLocked(ErrLinkClosed)
+	return true
+}

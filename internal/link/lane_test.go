@@ -1,0 +1,274 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// say and hear move one message.
+func say(t *testing.T, from, to *Stream) {
+	t.Helper()
+	_, err := from.Write([]byte("hello"))
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(to, got)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
+}
+
+// TestKilledQP: when the QP of either end fails, everybody who waits is told at both ends,
+// and the next dial makes another link.
+func TestKilledQP(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		for _, dialers := range []bool{true, false} {
+			b := newBed(t, cfg)
+			var ends []*Stream
+			for range 5 {
+				client, server := b.pair()
+				ends = append(ends, client, server)
+			}
+			within(t, "calls on a lane that has failed", func() {
+				all(killCalls(t, ends, func() {
+					s := ends[1]
+					if dialers {
+						s = ends[0]
+					}
+					require.NoError(t, s.e.p.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
+				})...)
+			})
+			client, server := b.pair()
+			say(t, client, server)
+			require.NotSame(t, ends[0].e, client.e)
+		}
+	})
+}
+
+// killCalls returns calls that wait on all ends, half of them in Read and half in Write, and
+// one that kills when they do. Each must fail with ECONNRESET.
+func killCalls(t *testing.T, ends []*Stream, kill func()) (fs []func()) {
+	var waiting atomic.Int32
+	for i, s := range ends {
+		if i/2%2 == 0 {
+			fs = append(fs, func() {
+				waiting.Add(1)
+				_, err := s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+			})
+			continue
+		}
+		fs = append(fs, func() {
+			waiting.Add(1)
+			var err error
+			for err == nil {
+				_, err = s.Write(make([]byte, 1<<16))
+			}
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+	return append(fs, func() {
+		for int(waiting.Load()) < len(ends) {
+			runtime.Gosched()
+		}
+		time.Sleep(5 * time.Millisecond) // so that most of them wait; all must be told anyway
+		kill()
+	})
+}
+
+// TestListenerCloses: streams that were accepted go on, others are reset, dials that come
+// later are refused, and the next listener at the address gets another link.
+func TestListenerCloses(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		waiting := b.dial()
+		defer waiting.Close()
+		require.NoError(t, b.l.Close())
+		require.ErrorIs(t, b.l.Close(), net.ErrClosed)
+		_, err := b.l.Accept(b.ctx())
+		require.ErrorIs(t, err, net.ErrClosed)
+		within(t, "a stream that nobody accepted", func() {
+			_, err := waiting.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+		for range 10 {
+			say(t, client, server)
+			say(t, server, client)
+		}
+		ctx, cancel := context.WithTimeout(b.ctx(), patience)
+		defer cancel()
+		_, err = b.links.Dial(ctx, Target{Dst: b.l.Addr()})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+
+		l, err := Listen(cfg, b.l.Addr())
+		require.NoError(t, err)
+		defer l.Close()
+		again, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
+		require.NoError(t, err)
+		defer again.Close()
+		other, err := l.Accept(ctx)
+		require.NoError(t, err)
+		defer other.Close()
+		say(t, again, other)
+		say(t, client, server)
+	})
+}
+
+// TestBacklog: dials beyond the backlog wait, each until its own end, and go on in order as
+// streams are accepted.
+func TestBacklog(t *testing.T) {
+	cfg := Config{Backlog: 2, Places: 2}
+	b := newBed(t, cfg)
+	var ends []*Stream
+	defer func() {
+		for _, s := range ends {
+			_ = s.Close()
+		}
+	}()
+	for range 2 {
+		ends = append(ends, b.dial())
+	}
+	ctx, cancel := context.WithCancelCause(b.ctx())
+	left := errors.New("has left")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(left) })
+	_, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
+	require.ErrorIs(t, err, left)
+
+	got := make(chan *Stream)
+	go func() {
+		s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+		require.NoError(t, err)
+		got <- s
+	}()
+	select {
+	case <-got:
+		t.Fatal("a dial went beyond the backlog")
+	case <-time.After(20 * time.Millisecond):
+	}
+	ends = append(ends, b.accept())
+	within(t, "the dial that has waited", func() { ends = append(ends, <-got) })
+}
+
+// TestRecall: places that one dialer keeps in store go to another that waits.
+func TestRecall(t *testing.T) {
+	cfg := Config{Backlog: 4, Places: 4}
+	b := newBed(t, cfg)
+	first, second := b.pair()
+	say(t, first, second)
+	links, err := NewLinks(b.links.cfg)
+	require.NoError(t, err)
+	defer links.Close()
+	within(t, "dials beside a link that holds all places", func() {
+		for range 3 {
+			s, err := links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+			require.NoError(t, err)
+			defer s.Close()
+		}
+	})
+	require.NotSame(t, first.e, second.e)
+}
+
+// TestChurn opens and closes streams, one after the other and at once: ids are used again,
+// and so is memory.
+func TestChurn(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.Streams = 100
+		cfg.Budget = NewBudget(4 << 20)
+		b := newBed(t, cfg)
+		go func() {
+			for {
+				s, err := b.l.Accept(b.ctx())
+				if err != nil {
+					return
+				}
+				go func() {
+					_, _ = io.Copy(writerOnly{s}, readerOnly{s})
+					_ = s.Close()
+				}()
+			}
+		}()
+		within(t, "churn", func() {
+			var fs []func()
+			for range 8 {
+				fs = append(fs, func() {
+					for range 100 {
+						s := b.dial()
+						say(t, s, s)
+						require.NoError(t, s.Close())
+					}
+				})
+			}
+			all(fs...)
+		})
+		require.NoError(t, b.l.Close())
+		require.NoError(t, b.links.Close())
+		require.Eventually(t, func() bool { return cfg.Budget.InUse() == 0 }, patience, 5*time.Millisecond, "memory is left")
+	})
+}
+
+// TestIdle: nobody polls a lane whose streams all wait.
+func TestIdle(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		var ends []*Stream
+		var fs []func()
+		for range 10 {
+			client, server := b.pair()
+			ends = append(ends, client, server)
+			for _, s := range []*Stream{client, server} {
+				fs = append(fs, func() {
+					_, err := s.Read(make([]byte, 1))
+					if !errors.Is(err, net.ErrClosed) { // the other end may be first
+						require.ErrorIs(t, err, io.EOF)
+					}
+				})
+			}
+		}
+		fs = append(fs, func() {
+			quiet := func(e *laneEnd) bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return e.baton.Holds(0) && len(e.calls)-len(e.unused) == 10
+			}
+			require.Eventually(t, func() bool { return quiet(ends[0].e) && quiet(ends[1].e) }, patience, time.Millisecond)
+			for range 20 {
+				require.True(t, quiet(ends[0].e) && quiet(ends[1].e))
+				time.Sleep(time.Millisecond)
+			}
+			for _, s := range ends {
+				_ = s.Close()
+			}
+		})
+		within(t, "reads that end", func() { all(fs...) })
+	})
+}
+
+// TestOneProcessor: with one processor nobody can poll for what another has to do.
+func TestOneProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	within(t, "echoes on one processor", func() {
+		all(func() {
+			for range 200 {
+				say(t, client, client)
+			}
+		}, func() {
+			for range 200 {
+				_, err := io.CopyN(writerOnly{server}, readerOnly{server}, 5)
+				require.NoError(t, err)
+			}
+		})
+	})
+}

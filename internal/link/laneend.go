@@ -1,0 +1,274 @@
+package link
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// wcBatch is how many completions are taken in at once.
+const wcBatch = 32
+
+// An owner is whom a laneEnd tells what is not about one stream: the link of a dialer, or a
+// Listener. The calls come with the lane's lock held: they must not wait, nor call back.
+type owner interface {
+	opened(*Stream)                // by the peer; it is to be accepted
+	granted(e *laneEnd, n int) int // how many of n places may be granted
+	returned(n int)                // places that were granted, and are none any more
+	retired(*laneEnd)              // no stream can be opened any more
+	filled(*laneEnd)               // the first stream has come
+	emptied(*laneEnd)              // the last stream has gone
+	gone(*laneEnd)                 // the lane has ended, for err
+	destroyed(*laneEnd)            // and nothing is left of it; mu is not held
+}
+
+// laneEnd is one end of a lane.
+//
+// # Locks
+//
+// mu guards the state machine, the baton, the send queue, and what streams have of those.
+// Under it nothing is allocated from the device, registered or resolved: that is for the
+// keeper (keeper.go). A post is made under it, since messages are posted in the order in which
+// the machine has counted them. Completions are polled without it, by whoever has the baton.
+// Of several locks a stream's reading or writing comes first, then mu, then those of the
+// owner and of the slab.
+type laneEnd struct {
+	cfg   *Config
+	role  lane.Role
+	owner owner
+	id    *cm.ID
+	p     *endpoint
+	slab  *slab
+	peer  hello
+
+	failed atomic.Bool           // err is set
+	ending atomic.Pointer[error] // the connection manager says that the lane has ended
+	blocks atomic.Bool           // somebody waits for the send queue
+	unseen atomic.Bool           // likewise, since somebody has armed the queue of completions
+	work   atomic.Bool           // the keeper has something to do
+
+	mu      sync.Mutex
+	state   *lane.Lane
+	baton   lane.Baton
+	calls   []*waiter // that wait, by their number less 1
+	unused  []lane.Waiter
+	sq      sendQueue
+	staging staging
+	wrs     [2]verbs.SendWR
+	sge     [1]verbs.SGE
+	record  [lane.RecordLen]byte
+	bell    [bellLen]byte
+	got     uint32              // records
+	stuck   bool                // a message waits for the send queue
+	blocked []*Stream           // likewise, their data
+	streams []*Stream           // by id
+	live    int                 // of them
+	dials   []*dial             // that wait for a place, in order
+	ports   map[uint16]struct{} // dialer: of live streams
+	port    uint16              // dialer: the last
+	places  []piece             // listener: the rings of places, by id
+	spare   int                 // listener: places that are granted and not taken
+	unasked []lane.ID           // listener: ids that may be granted again
+	nextID  lane.ID             // listener: the first that never was
+	maxID   lane.ID
+	want    int  // listener: dials of the peer that wait
+	heard   bool // a message has arrived
+	away    bool // no stream can be opened any more
+	keep    chores
+	final   bool // listener: and the dialer knows which were
+	err     error
+	torn    bool
+
+	wcs   [wcBatch]verbs.WC // of who has the baton
+	tasks sync.WaitGroup    // calls and goroutines that use the verbs objects
+	done  chan struct{}     // closed when nothing is left
+	up    chan struct{}     // dialer: closed when the first place has come, or none will
+	timer *time.Timer       // listener: of the first word
+}
+
+// newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is
+// known, or destroyed.
+func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, error) {
+	p, err := newEndpoint(id, cfg)
+	if err != nil {
+		return nil, err
+	}
+	e := &laneEnd{
+		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
+		slab: &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget},
+		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth},
+		done: make(chan struct{}), up: make(chan struct{}),
+	}
+	if !p.synchronous {
+		e.staging.size = stagingSize
+	}
+	return e, nil
+}
+
+// start begins the lane with what the peer has told. Nothing was posted before.
+func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
+	e.peer, e.maxID = peer, streams
+	e.state, err = lane.New(lane.Config{
+		Role: e.role, Epoch: epoch, Streams: streams,
+		Receives: e.p.receives, PeerReceives: peer.receives, Places: min(peer.places, e.p.records),
+	})
+	if err != nil {
+		return err
+	}
+	e.streams = make([]*Stream, streams+1)
+	if e.role == lane.RoleListener {
+		e.places = make([]piece, streams+1)
+	}
+	e.tasks.Add(1)
+	go e.serve()
+	return nil
+}
+
+// serve is the lane's goroutine. It polls when the queue wakes it and nobody else does.
+func (e *laneEnd) serve() {
+	defer e.tasks.Done()
+	for { // what came before the queue was armed has woken nobody
+		e.attend()
+		if _, err := e.p.channel.GetEvent(); err != nil {
+			e.fail(err)
+			return
+		}
+	}
+}
+
+// attend sees that somebody polls: the caller, if nobody does.
+func (e *laneEnd) attend() {
+	e.mu.Lock()
+	poll := e.baton.Event()
+	e.mu.Unlock()
+	if poll {
+		for e.poll() {
+		}
+		e.leave(lane.Goroutine)
+	}
+}
+
+// begin reports whether the lane stands; then its verbs objects stay until finish.
+func (e *laneEnd) begin() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil {
+		return false
+	}
+	e.tasks.Add(1)
+	return true
+}
+
+// event takes in what the connection manager says.
+func (e *laneEnd) event(ev *cm.Event) {
+	var err error
+	switch ev.Type {
+	case cm.Disconnected, cm.ConnectError, cm.Rejected, cm.Unreachable:
+		if err = errGone; ev.Err != nil {
+			err = errors.Join(errGone, ev.Err)
+		}
+	case cm.DeviceRemoval:
+		err = ev.Err
+	default:
+		return
+	}
+	// What the peer said before it left is in the queue, so that is asked first.
+	if e.ending.CompareAndSwap(nil, &err) {
+		go e.last()
+	}
+}
+
+// last sees that somebody polls once more, now that the lane has ended.
+func (e *laneEnd) last() {
+	if !e.begin() {
+		return
+	}
+	defer e.tasks.Done()
+	e.attend()
+}
+
+// fail ends the lane.
+func (e *laneEnd) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failLocked(err)
+}
+
+func (e *laneEnd) failLocked(err error) {
+	if e.err != nil {
+		return
+	}
+	e.err = err
+	e.failed.Store(true)
+	for _, s := range e.streams {
+		if s != nil {
+			s.reader.wake()
+			s.writer.wake()
+		}
+	}
+	for _, d := range e.dials {
+		d.end(e.retiredErr())
+	}
+	e.dials = nil
+	for _, w := range e.calls {
+		if w != nil {
+			w.kick()
+		}
+	}
+	if e.role == lane.RoleListener {
+		e.owner.returned(e.spare)
+		e.spare = 0
+		if e.timer != nil {
+			e.timer.Stop()
+		}
+	}
+	e.owner.gone(e)
+	go e.teardown()
+}
+
+// retiredErr is what a dial is told that comes too late for the lane.
+func (e *laneEnd) retiredErr() error {
+	switch {
+	case e.err == nil, errors.Is(e.err, ErrLinkClosed):
+		return errRetired
+	case lied(e.err):
+		return ended(e.err)
+	}
+	return errors.Join(errRetired, e.err)
+}
+
+// teardown destroys everything but what streams may still read.
+func (e *laneEnd) teardown() {
+	// The peer learns it by this, and all that is posted is flushed.
+	if err := e.id.Disconnect(); err != nil {
+		slog.Debug("link: disconnect", "err", err)
+	}
+	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
+	e.tasks.Wait()
+	if err := errors.Join(e.p.destroy(e.slab.close), e.id.Close()); err != nil {
+		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
+	}
+	e.mu.Lock()
+	e.torn = true
+	for _, s := range e.streams {
+		if s != nil {
+			s.free()
+		}
+	}
+	e.mu.Unlock()
+	close(e.done)
+	e.owner.destroyed(e)
+}
+
+// discard destroys a lane that was not started.
+func (e *laneEnd) discard() {
+	if err := errors.Join(e.p.destroy(e.slab.close), e.id.Close()); err != nil {
+		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
+	}
+}

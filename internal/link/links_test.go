@@ -1,0 +1,212 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeLane stands for a lane where the policies of Links are tested, with synthetic time.
+type fakeLane struct {
+	k       *link
+	mu      sync.Mutex
+	streams int
+	closed  atomic.Bool
+	retired atomic.Bool
+}
+
+func (f *fakeLane) open(context.Context) (*Stream, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streams++; f.streams == 1 {
+		f.k.filled(nil)
+	}
+	return nil, nil
+}
+
+func (f *fakeLane) retireNow() { f.retired.Store(true) }
+
+func (f *fakeLane) closeIfIdle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed.Store(f.streams == 0)
+	return f.closed.Load()
+}
+
+// end ends one stream.
+func (f *fakeLane) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streams--; f.streams == 0 {
+		f.k.emptied(nil)
+	}
+}
+
+// fakeLinks are Links whose lanes take a second to come up.
+func fakeLinks(t *testing.T, c Config) (l *Links, lanes *[]*fakeLane, fail *error) {
+	l, err := NewLinks(c)
+	require.NoError(t, err)
+	lanes, fail = new([]*fakeLane), new(error)
+	l.bring = func(ctx context.Context, _ Target, k *link) (carrier, error) {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if *fail != nil {
+			return nil, *fail
+		}
+		f := &fakeLane{k: k}
+		*lanes = append(*lanes, f)
+		return f, nil
+	}
+	return l, lanes, fail
+}
+
+func towards(port uint16) Target {
+	return Target{Dst: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}
+}
+
+// TestBringUpIsShared: dials wait together for one handshake, each until its own deadline.
+func TestBringUpIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeLinks(t, Config{})
+		began := time.Now()
+		errs := make(chan error, 20)
+		for i := range 20 {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				if i%2 == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+				}
+				defer cancel()
+				_, err := l.Dial(ctx, towards(1))
+				if i%2 == 0 && time.Since(began) != 300*time.Millisecond {
+					err = errors.New("a dial did not end with its deadline")
+				}
+				errs <- err
+			}()
+		}
+		expired := 0
+		for range 20 {
+			if err := <-errs; err != nil {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				expired++
+			}
+		}
+		require.Equal(t, 10, expired)
+		require.Len(t, *lanes, 1)
+		require.Equal(t, 10, (*lanes)[0].streams)
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// TestBringUpForNobody: a handshake that nobody waits for any more is given up, and the next
+// dial begins another. One that fails fails all that wait, and not those that come later.
+func TestBringUpForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, fail := fakeLinks(t, Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := l.Dial(ctx, towards(1))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		require.Empty(t, *lanes)
+
+		*fail = errors.New("no way there")
+		errs := make(chan error, 5)
+		for range 5 {
+			go func() {
+				_, err := l.Dial(t.Context(), towards(1))
+				errs <- err
+			}()
+		}
+		for range 5 {
+			require.ErrorIs(t, <-errs, *fail)
+		}
+		*fail = nil
+		_, err = l.Dial(t.Context(), towards(1))
+		require.NoError(t, err)
+		require.Len(t, *lanes, 1)
+	})
+}
+
+// TestIdleLinks: a link without streams is kept for a while, and not longer.
+func TestIdleLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeLinks(t, Config{Idle: 10 * time.Second})
+		dial := func() *fakeLane {
+			_, err := l.Dial(t.Context(), towards(1))
+			require.NoError(t, err)
+			return (*lanes)[len(*lanes)-1]
+		}
+		f := dial()
+		time.Sleep(time.Minute) // a stream keeps it
+		require.False(t, f.closed.Load())
+		f.end()
+		time.Sleep(9 * time.Second)
+		require.Same(t, f, dial())
+		f.end()
+		time.Sleep(9 * time.Second)
+		require.False(t, f.closed.Load())
+		time.Sleep(2 * time.Second)
+		require.True(t, f.closed.Load())
+		require.NotSame(t, f, dial())
+		require.Len(t, *lanes, 2)
+
+		l.links[towards(1)].retired(nil) // the listener takes no more
+		dial()
+		require.Len(t, *lanes, 3)
+		(*lanes)[1].end()
+		time.Sleep(time.Millisecond)
+		require.True(t, (*lanes)[1].closed.Load(), "a retired link was kept without streams")
+		require.False(t, (*lanes)[2].closed.Load())
+	})
+}
+
+// TestMaxIdleLinks: of too many idle links the one goes that was idle for the longest.
+func TestMaxIdleLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeLinks(t, Config{MaxIdle: 2, Idle: time.Hour})
+		for i := range 4 {
+			_, err := l.Dial(t.Context(), towards(uint16(i)))
+			require.NoError(t, err)
+		}
+		for _, i := range []int{2, 0, 3, 1} {
+			(*lanes)[i].end()
+			time.Sleep(time.Second)
+		}
+		for i, f := range *lanes {
+			require.Equal(t, i == 2 || i == 0, f.closed.Load(), "link %d", i)
+		}
+	})
+}
+
+// TestCloseLinks: what is up is retired, what comes up is given up, and dials fail.
+func TestCloseLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeLinks(t, Config{})
+		_, err := l.Dial(t.Context(), towards(1))
+		require.NoError(t, err)
+		errs := make(chan error)
+		go func() {
+			_, err := l.Dial(t.Context(), towards(2))
+			errs <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Close())
+		require.Error(t, <-errs)
+		require.True(t, (*lanes)[0].retired.Load())
+		_, err = l.Dial(t.Context(), towards(1))
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, l.Close(), net.ErrClosed)
+	})
+}

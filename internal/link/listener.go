@@ -1,0 +1,357 @@
+package link
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+const (
+	// cmBacklog is how many requests for lanes may be unanswered; further ones wait at their
+	// dialers.
+	cmBacklog = 128
+	// maxBringUps is how many lanes come up at once: each holds what a lane has before its
+	// dialer has said more than its first word.
+	maxBringUps = 16
+)
+
+// A Listener accepts the streams that others open. Its methods may be called concurrently.
+type Listener struct {
+	cfg    Config
+	id     *cm.ID
+	places chan struct{} // bring-ups under way
+
+	mu       sync.Mutex
+	lanes    map[*laneEnd]struct{}
+	accepted []*Stream     // opened, and not handed out
+	ready    chan struct{} // holds a token while accepted is not empty
+	left     int           // of Backlog
+	hungry   []*laneEnd    // that got fewer places than they asked for
+	feeding  bool
+	closed   chan struct{}
+}
+
+// Listen listens on addr; port 0 chooses one.
+func Listen(c Config, addr netip.AddrPort) (*Listener, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{
+		cfg: c, places: make(chan struct{}, maxBringUps), lanes: map[*laneEnd]struct{}{},
+		ready: make(chan struct{}, 1), left: c.Backlog, closed: make(chan struct{}),
+	}
+	id, err := cm.NewHandlerChannel(l.request).CreateID(c.CM)
+	if err != nil {
+		return nil, err
+	}
+	l.id = id
+	if err = id.BindAddr(addr); err == nil {
+		err = id.Listen(cmBacklog)
+	}
+	if err != nil {
+		_ = id.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Addr returns the address that the Listener listens on.
+func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
+
+// request takes in what the connection manager says of the listening id.
+func (l *Listener) request(ev *cm.Event) {
+	if ev.Type != cm.ConnectRequest {
+		return
+	}
+	h := newEventHandler(make(chan *cm.Event, 4))
+	if err := ev.ID.Migrate(h.channel()); err != nil {
+		_ = ev.ID.Close()
+		return
+	}
+	ev.ID.Go(func() {
+		select {
+		case l.places <- struct{}{}:
+			l.bringUp(ev.ID, h, ev.Param.PrivateData)
+			<-l.places
+		case <-l.closed:
+			_ = ev.ID.Close()
+		}
+	})
+}
+
+// bringUp answers a request.
+func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
+	peer, err := parseHello(first)
+	if err != nil { // a stranger: nothing is spent on it
+		slog.Debug("link: request", "from", id.RemoteAddr(), "err", err)
+		_ = id.Reject(nil)
+		_ = id.Close()
+		return
+	}
+	e, err := newLaneEnd(&l.cfg, lane.RoleListener, id, l)
+	if err != nil {
+		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+		_ = id.Close()
+		return
+	}
+	mine := e.p.hello(min(l.cfg.Streams, peer.streams), peer.epoch)
+	if err := mine.meet(&peer); err != nil {
+		_ = id.Reject(nil)
+		e.discard()
+		return
+	}
+	if !l.add(e) {
+		e.discard()
+		return
+	}
+	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
+		l.remove(e)
+		e.discard()
+		return
+	}
+	e.mu.Lock()
+	e.timer = time.AfterFunc(handshakeTimeout, func() { e.unheard() })
+	e.mu.Unlock()
+	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {
+		e.fail(err)
+		return
+	}
+	h.handOver(e)
+}
+
+// unheard ends a lane whose dialer has said nothing in time.
+func (e *laneEnd) unheard() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.heard {
+		e.failLocked(errSilent)
+	}
+}
+
+// add notes a lane, unless the Listener is closed.
+func (l *Listener) add(e *laneEnd) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return false
+	}
+	l.lanes[e] = struct{}{}
+	return true
+}
+
+func (l *Listener) remove(e *laneEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.lanes, e)
+	l.hungry = slices.DeleteFunc(l.hungry, func(o *laneEnd) bool { return o == e })
+}
+
+func (l *Listener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Accept returns the next stream that was opened, until ctx ends. After Close the error is
+// net.ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
+	for {
+		if s, err := l.next(); s != nil || err != nil {
+			return s, err
+		}
+		select {
+		case <-l.ready:
+		case <-l.closed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// next takes the first stream, if there is one.
+func (l *Listener) next() (*Stream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return nil, net.ErrClosed
+	}
+	if len(l.accepted) == 0 {
+		return nil, nil
+	}
+	s := l.accepted[0]
+	l.accepted[0] = nil
+	l.accepted = l.accepted[1:]
+	l.signal()
+	l.giveBack(1)
+	return s, nil
+}
+
+// signal keeps the promise of ready. mu is held.
+func (l *Listener) signal() {
+	if len(l.accepted) > 0 {
+		select {
+		case l.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Close stops listening. Streams that nobody has accepted are reset; those that were stay, and
+// their lanes with them.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.isClosed() {
+		l.mu.Unlock()
+		return net.ErrClosed
+	}
+	close(l.closed)
+	unaccepted := l.accepted
+	l.accepted = nil
+	lanes := make([]*laneEnd, 0, len(l.lanes))
+	for e := range l.lanes {
+		lanes = append(lanes, e)
+	}
+	l.mu.Unlock()
+	err := l.id.Close()
+	for _, s := range unaccepted {
+		_ = s.Reset()
+	}
+	for _, e := range lanes {
+		e.leaveListener()
+	}
+	return err
+}
+
+// leaveListener has the lane end when its streams have.
+func (e *laneEnd) leaveListener() {
+	e.mu.Lock()
+	if e.err == nil && !e.away {
+		e.away = true
+		e.state.GoAway()
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
+}
+
+// What a lane tells its Listener.
+
+func (l *Listener) opened(s *Stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		go s.Reset() // the lane's lock is held
+		return
+	}
+	l.accepted = append(l.accepted, s)
+	l.signal()
+}
+
+// granted gives places out of what the backlog has left. A lane whose dials wait comes before
+// those that only want some in store.
+func (l *Listener) granted(e *laneEnd, n int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.want == 0 && len(l.hungry) > 0 {
+		return 0
+	}
+	got := min(n, l.left)
+	l.left -= got
+	if got < n && !slices.Contains(l.hungry, e) {
+		l.hungry = append(l.hungry, e)
+		l.feed()
+	}
+	return got
+}
+
+func (l *Listener) returned(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.giveBack(n)
+}
+
+// giveBack returns n of the backlog. mu is held.
+func (l *Listener) giveBack(n int) {
+	l.left += n
+	if len(l.hungry) > 0 {
+		l.feed()
+	}
+}
+
+// feed sees, on a goroutine of its own, that hungry lanes get what is left, and that others
+// give back what they have in store. mu is held.
+func (l *Listener) feed() {
+	if l.feeding {
+		return
+	}
+	l.feeding = true
+	go func() {
+		for l.feedOne() {
+		}
+	}()
+}
+
+func (l *Listener) feedOne() (more bool) {
+	l.mu.Lock()
+	if len(l.hungry) == 0 || l.isClosed() {
+		l.feeding = false
+		l.mu.Unlock()
+		return false
+	}
+	if l.left == 0 {
+		l.feeding = false
+		var full []*laneEnd
+		for e := range l.lanes {
+			if !slices.Contains(l.hungry, e) {
+				full = append(full, e)
+			}
+		}
+		l.mu.Unlock()
+		for _, e := range full {
+			e.recall()
+		}
+		return false
+	}
+	e := l.hungry[0]
+	l.hungry = l.hungry[1:]
+	l.mu.Unlock()
+	e.mu.Lock()
+	e.grantDue()
+	e.mu.Unlock()
+	e.chore()
+	return true
+}
+
+// recall asks for the places that the dialer has in store.
+func (e *laneEnd) recall() {
+	e.mu.Lock()
+	if e.spare > 0 && e.err == nil {
+		e.state.Recall(uint16(e.spare))
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
+}
+
+func (l *Listener) filled(*laneEnd)      {}
+func (l *Listener) retired(*laneEnd)     {}
+func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
+func (l *Listener) destroyed(e *laneEnd) {}
+func (l *Listener) emptied(e *laneEnd) {
+	// The dialer ends a lane that it has no use for. One that goes away ends by itself when
+	// the dialer has said its last word of it.
+	if e.final {
+		e.failLocked(ErrLinkClosed)
+	}
+}

@@ -1,0 +1,33 @@
+package link
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+)
+
+// testAddr is where tests listen. The test bed with the kernel's soft-RoCE sets it, together
+// with RDMANET_DEVICE.
+func testAddr() netip.AddrPort {
+	if addr := os.Getenv("RDMANET_TEST_ADDR"); addr != "" {
+		return netip.MustParseAddrPort(addr)
+	}
+	return netip.MustParseAddrPort("127.0.0.1:0")
+}
+
+// TestMain fails the run if goroutines or descriptors are left when all tests are done.
+func TestMain(m *testing.M) {
+	openDevices()
+	before := leaktest.Take()
+	code := m.Run()
+	if code == 0 {
+		if leaked := before.Wait(nil); leaked != "" {
+			fmt.Fprintf(os.Stderr, "leaked after all tests:\n%s", leaked)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,152 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// patience is after how long something that does not happen never will.
+const patience = 30 * time.Second
+
+// A flavour is a way to run the same test.
+type flavour struct {
+	name string
+	cfg  Config
+}
+
+func flavours() []flavour {
+	device := cm.DefaultDevice()
+	all := []flavour{
+		{"default", Config{}},
+		// The least of everything, so that all waits happen.
+		{"smallest", Config{Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 1}},
+	}
+	if device == "" {
+		iwarp := cm.Options{Device: "soft0-iwarp"}
+		all = append(all, []flavour{
+			{"iwarp", Config{CM: iwarp}},
+			{"asynchronous", Config{asynchronous: true}},
+			{"asynchronous-iwarp-smallest", Config{CM: iwarp, asynchronous: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+		}...)
+	}
+	for i := range all {
+		if all[i].cfg.CM.Device == "" {
+			all[i].cfg.CM.Device = device
+		}
+		all[i].cfg.Idle = 50 * time.Millisecond
+	}
+	return all
+}
+
+func eachFlavour(t *testing.T, f func(t *testing.T, cfg Config)) {
+	for _, fl := range flavours() {
+		t.Run(fl.name, func(t *testing.T) { f(t, fl.cfg) })
+	}
+}
+
+// openDevices has the process open what it opens once for each device: that is no leak.
+func openDevices() {
+	for _, fl := range flavours() {
+		l, err := Listen(fl.cfg, testAddr())
+		if err != nil {
+			continue
+		}
+		links, err := NewLinks(fl.cfg)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if s, err := links.Dial(ctx, Target{Dst: l.Addr()}); err == nil {
+				_ = s.Close()
+			}
+			cancel()
+			_ = links.Close()
+		}
+		_ = l.Close()
+	}
+}
+
+// A bed is a listener and links to it, both closed when the test ends.
+type bed struct {
+	t     testing.TB
+	l     *Listener
+	links *Links
+}
+
+func newBed(t testing.TB, cfg Config) *bed {
+	t.Helper()
+	if os.Getenv("RDMANET_TEST_ADDR") == "" && cfg.Idle == 0 {
+		cfg.Idle = 50 * time.Millisecond
+	}
+	l, err := Listen(cfg, testAddr())
+	require.NoError(t, err)
+	links, err := NewLinks(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = l.Close()
+		_ = links.Close()
+	})
+	return &bed{t, l, links}
+}
+
+func (b *bed) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	b.t.Cleanup(cancel)
+	return ctx
+}
+
+func (b *bed) dial() *Stream {
+	b.t.Helper()
+	s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+	require.NoError(b.t, err)
+	return s
+}
+
+func (b *bed) accept() *Stream {
+	b.t.Helper()
+	s, err := b.l.Accept(b.ctx())
+	require.NoError(b.t, err)
+	return s
+}
+
+// pair makes the two ends of a stream, closed when the test ends.
+func (b *bed) pair() (client, server *Stream) {
+	b.t.Helper()
+	client = b.dial()
+	server = b.accept()
+	b.t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+	})
+	return client, server
+}
+
+// within fails the test if f hangs.
+func within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		buf := make([]byte, 1<<20)
+		fmt.Fprintf(os.Stderr, "%s", buf[:runtime.Stack(buf, true)])
+		t.Fatalf("%s did not return within %v", what, patience)
+	}
+}
+
+// all runs fs at once and waits for them.
+func all(fs ...func()) {
+	var wg sync.WaitGroup
+	for _, f := range fs {
+		wg.Go(f)
+	}
+	wg.Wait()
+}

@@ -1,0 +1,150 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// settle sends what is due and tells what has happened, until there is neither. It is to be
+// called after each change of the machine, with mu held.
+func (e *laneEnd) settle() {
+	for {
+		e.pump()
+		ev, ok := e.state.Event()
+		if !ok {
+			return
+		}
+		for ; ok; ev, ok = e.state.Event() {
+			e.happened(&ev)
+		}
+	}
+}
+
+// pump posts the messages that are no data.
+func (e *laneEnd) pump() {
+	for e.err == nil {
+		if !e.room(2) {
+			if !e.stuck { // the caller may be in no wait that would have the queue wake somebody
+				e.stuck = true
+				e.blocks.Store(true)
+				e.unseen.Store(true)
+			}
+			return
+		}
+		m, ok := e.state.Next()
+		if !ok {
+			e.stuck = false
+			return
+		}
+		// A WRITE of nothing still needs an address that the key covers.
+		w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited}
+		if m.Record.Kind != 0 {
+			if err := m.Record.Put(e.record[:]); err != nil {
+				e.failLocked(err)
+				return
+			}
+			w.addr += uint64(m.Place) * lane.RecordLen
+			w.inline = e.record[:]
+		}
+		e.post(&w)
+	}
+}
+
+// room reports whether n requests may be posted.
+func (e *laneEnd) room(n int) bool {
+	if e.sq.room() >= max(n, sendDepth/2) {
+		return true
+	}
+	e.reap()
+	return e.sq.room() >= n
+}
+
+// reap takes in completed requests, and wakes who waits for that.
+func (e *laneEnd) reap() {
+	if e.err != nil {
+		return
+	}
+	some, err := e.sq.reap()
+	if err != nil {
+		e.sendFailed(err)
+		return
+	}
+	if e.staging.freed(e.sq.completed) || some {
+		e.unblock()
+	}
+}
+
+// unblock has those look again who wait for the send queue.
+func (e *laneEnd) unblock() {
+	e.blocks.Store(e.stuck) // who is woken says so again
+	for _, s := range e.blocked {
+		s.writable = true
+		s.writer.found(e)
+	}
+	clear(e.blocked)
+	e.blocked = e.blocked[:0]
+}
+
+// block notes that a stream's data waits for the send queue.
+func (e *laneEnd) block(s *Stream) {
+	s.writable = false
+	e.blocked = append(e.blocked, s)
+	e.blocks.Store(true)
+}
+
+// target says where a message goes and what it brings.
+type target struct {
+	addr      uint64
+	rkey      uint32
+	imm       uint32
+	solicited bool
+	inline    []byte
+	staged    verbs.SGE // if there is nothing inline
+}
+
+// post posts a message: a WRITE with its doorbell as the immediate or, where there is none, in
+// a SEND behind it. The caller has made sure of the room.
+func (e *laneEnd) post(t *target) {
+	wr := &e.wrs[0]
+	wr.Flags, wr.Inline, wr.SGList = 0, nil, nil
+	switch {
+	case t.inline != nil:
+		wr.Flags, wr.Inline = verbs.SendInline, t.inline
+	case t.staged.Length > 0:
+		e.sge[0] = t.staged
+		wr.SGList = e.sge[:]
+	}
+	wr.RemoteAddr, wr.RKey = t.addr, t.rkey
+	wrs := e.wrs[:1]
+	if e.p.writeImm {
+		wr.Opcode, wr.ImmData = verbs.WRRDMAWriteWithImm, t.imm
+	} else {
+		wr.Opcode = verbs.WRRDMAWrite
+		binary.BigEndian.PutUint32(e.bell[:], t.imm)
+		e.wrs[1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: e.bell[:]}
+		wrs = e.wrs[:2]
+		if wr.Inline == nil && wr.SGList == nil {
+			wrs = e.wrs[1:]
+		}
+	}
+	if t.solicited {
+		wrs[len(wrs)-1].Flags |= verbs.SendSolicited
+	}
+	err := e.sq.post(wrs, t.staged.Length > 0)
+	wr.Inline = nil // keep nothing of the application's
+	if err != nil {
+		e.sendFailed(err)
+	}
+}
+
+// sendFailed ends the lane whose request was not taken or has not completed. What the peer
+// said before it left is in the receive queue, so that is asked first.
+func (e *laneEnd) sendFailed(err error) {
+	err = errors.Join(errGone, err)
+	if e.ending.CompareAndSwap(nil, &err) {
+		go e.last()
+	}
+}

@@ -1,0 +1,88 @@
+package link
+
+import "os"
+
+// copyUnderLock is the most that Read copies while it holds the lane's lock: about as long as
+// letting go of it and taking it again costs.
+const copyUnderLock = 1 << 10
+
+// Read reads at least one byte into p, waiting for it if need be, and takes all that fits of
+// what has arrived. It returns io.EOF after the peer's orderly end and all its bytes. What
+// arrived before the stream failed is returned before the failure is.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.reader.expired() {
+		if s.gone.Load() {
+			return 0, s.closedErr()
+		}
+		return 0, os.ErrDeadlineExceeded
+	}
+	for {
+		n, err := s.take(p)
+		if n > 0 || err != nil || len(p) == 0 {
+			return n, err
+		}
+		if err := s.e.wait(&s.reader, s.readable); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// readable reports whether a Read need not wait. mu is held.
+func (s *Stream) readable() bool { return s.st.Receiver().Buffered() > 0 || s.readErr() != nil }
+
+// take copies what has arrived.
+func (s *Stream) take(p []byte) (n int, err error) {
+	e := s.e
+	e.mu.Lock()
+	rx := s.st.Receiver()
+	for n < len(p) && !s.closed && rx.Buffered() > 0 {
+		span := rx.Readable()
+		b := s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len]
+		b = b[:min(len(b), len(p)-n)]
+		if len(b) <= copyUnderLock {
+			copy(p[n:], b)
+		} else {
+			s.copying = true
+			e.mu.Unlock()
+			copy(p[n:], b)
+			e.mu.Lock()
+			s.copying = false
+			s.free() // if it was closed meanwhile
+		}
+		n += len(b)
+		if err := e.state.Consume(s.st, len(b)); err != nil {
+			e.failLocked(err) // the machine and this end do not agree
+			break
+		}
+		if len(s.pieces) > 1 {
+			s.reclaim()
+		}
+	}
+	if n == 0 {
+		err = s.readErr()
+	} else if e.err == nil {
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
+	return n, err
+}
+
+// pieceOf returns which of the pieces is the ring at addr: the first as a rule.
+func (s *Stream) pieceOf(addr uint64) int {
+	for i, p := range s.pieces {
+		if p.ring().Addr == addr {
+			return i
+		}
+	}
+	return 0
+}
+
+// closedErr is readErr for calls that do not hold the lock.
+func (s *Stream) closedErr() error {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.readErr()
+}

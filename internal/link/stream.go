@@ -1,0 +1,243 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A Stream is one end of a stream: two byte streams, that end as those of a TCP connection
+// do. It implements net.Conn; its errors are causes, which no *net.OpError surrounds. Its
+// methods may be called concurrently.
+type Stream struct {
+	e    *laneEnd
+	st   *lane.Stream
+	port uint16
+
+	gone    atomic.Bool // closed, for calls without the lock
+	reading sync.Mutex  // one Read at a time
+	writing sync.Mutex  // one Write at a time
+	reader  waiter
+	writer  waiter
+
+	// The lane's lock guards what follows.
+	pieces   []piece // of the rings, in the order in which the peer writes to them
+	cause    error   // why it has failed
+	growing  bool    // a larger ring is on its way
+	copying  bool    // a Read copies out of a ring
+	writable bool    // there may be room, since Write last found none
+	shut     bool    // CloseWrite was called
+	closed   bool    // Close was
+	freed    bool    // the rings were given back
+	counted  bool    // among the lane's live streams
+}
+
+var _ net.Conn = (*Stream)(nil)
+
+// newStream makes the Stream of st, whose ring is p. mu is held.
+func (e *laneEnd) newStream(st *lane.Stream, p piece) *Stream {
+	s := &Stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
+	s.reader.wakeup = make(chan struct{}, 1)
+	s.writer.wakeup = make(chan struct{}, 1)
+	if old := e.streams[st.ID()]; old != nil {
+		old.uncount()
+	}
+	e.streams[st.ID()] = s
+	if e.live++; e.live == 1 {
+		e.owner.filled(e)
+	}
+	e.slab.hold()
+	return s
+}
+
+// uncount forgets the stream, of which the lane has no more to say. mu is held.
+func (s *Stream) uncount() {
+	e := s.e
+	if !s.counted {
+		return
+	}
+	s.counted = false
+	if e.streams[s.st.ID()] == s {
+		e.streams[s.st.ID()] = nil
+	}
+	delete(e.ports, s.port)
+	if e.live--; e.live == 0 && e.err == nil {
+		e.owner.emptied(e)
+	}
+}
+
+// free gives the rings back if nobody writes to them or reads from them any more. mu is held.
+func (s *Stream) free() {
+	if s.freed || !s.closed || s.copying || !s.st.Quiet() && !s.e.torn {
+		return
+	}
+	s.freed = true
+	for _, p := range s.pieces {
+		s.e.freePiece(p)
+	}
+	s.pieces = nil
+	_ = s.e.slab.release()
+	s.uncount()
+}
+
+// reclaim gives back rings that the peer has left and that are read. mu is held.
+func (s *Stream) reclaim() {
+	rx := s.st.Receiver()
+	s.growing = rx.Offering()
+	for {
+		if _, ok := rx.Reclaim(); !ok {
+			break
+		}
+		if len(s.pieces) > 0 {
+			s.e.freePiece(s.pieces[0])
+			s.pieces = s.pieces[1:]
+		}
+	}
+	if !s.growing && rx.WantsRing() {
+		s.e.growDue(s)
+	}
+}
+
+// failWith ends the stream for a cause, the first of which counts. mu is held.
+func (s *Stream) failWith(err error) {
+	if s.cause == nil {
+		s.cause = err
+	}
+}
+
+// readErr is why nothing more can be read beyond what is buffered, nil if something may come.
+// mu is held.
+func (s *Stream) readErr() error {
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case s.cause != nil:
+		return s.cause
+	case s.st.Ended():
+		return io.EOF
+	case s.e.err != nil:
+		return ended(s.e.err)
+	}
+	return nil
+}
+
+// writeErr is why nothing can be written. mu is held.
+func (s *Stream) writeErr() error {
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case s.shut:
+		return syscall.EPIPE
+	case s.cause != nil:
+		return s.cause
+	case s.st.Quiet():
+		return syscall.EPIPE
+	case s.e.err != nil:
+		return ended(s.e.err)
+	}
+	return nil
+}
+
+// CloseWrite ends what this end sends. The peer reads io.EOF after all that was written.
+func (s *Stream) CloseWrite() error {
+	return s.change(func() error {
+		if err := s.writeErr(); err != nil {
+			if s.shut && !s.closed {
+				return nil
+			}
+			return err
+		}
+		s.shut = true
+		return s.e.state.CloseWrite(s.st)
+	})
+}
+
+// Close closes the stream. What was written arrives; a peer whose bytes nobody has read gets a
+// reset, as over TCP. Calls that wait return net.ErrClosed.
+func (s *Stream) Close() error { return s.close(false) }
+
+// Reset breaks the stream off: the peer's calls fail with ECONNRESET.
+func (s *Stream) Reset() error { return s.close(true) }
+
+func (s *Stream) close(abort bool) error {
+	return s.change(func() error {
+		if s.closed {
+			return net.ErrClosed
+		}
+		s.closed = true
+		s.gone.Store(true)
+		if abort || s.st.Receiver().Buffered() > 0 {
+			s.e.state.Reset(s.st, lane.CodeReset)
+		} else {
+			s.e.state.Close(s.st)
+		}
+		s.free()
+		return nil
+	})
+}
+
+// change does something to the stream that its waiting calls have to see.
+func (s *Stream) change(f func() error) error {
+	e := s.e
+	e.mu.Lock()
+	err := f()
+	if e.err == nil {
+		e.settle()
+	}
+	s.reader.found(e)
+	s.writer.found(e)
+	e.mu.Unlock()
+	e.chore()
+	if errors.Is(err, lane.ErrStream) {
+		return syscall.EPIPE
+	}
+	return err
+}
+
+// LocalAddr returns the address of this end, a *net.TCPAddr.
+func (s *Stream) LocalAddr() net.Addr { return tcpAddr(s.addrs(true)) }
+
+// RemoteAddr returns that of the peer.
+func (s *Stream) RemoteAddr() net.Addr { return tcpAddr(s.addrs(false)) }
+
+// addrs returns one of the two addresses: the dialer's has the port of the stream.
+func (s *Stream) addrs(local bool) netip.AddrPort {
+	a := s.e.id.RemoteAddr()
+	if local {
+		a = s.e.id.LocalAddr()
+	}
+	if local == (s.e.role == lane.RoleDialer) {
+		a = netip.AddrPortFrom(a.Addr(), s.port)
+	}
+	return a
+}
+
+func tcpAddr(a netip.AddrPort) net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+}
+
+// SetDeadline sets both deadlines.
+func (s *Stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// SetReadDeadline sets when Reads give up, those that wait included. The zero time is never.
+func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.reader, t) }
+
+// SetWriteDeadline is SetReadDeadline for Writes.
+func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writer, t) }
+
+func (s *Stream) setDeadline(w *waiter, t time.Time) error {
+	if s.gone.Load() {
+		return net.ErrClosed
+	}
+	w.setDeadline(t)
+	return nil
+}

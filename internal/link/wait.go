@@ -1,0 +1,284 @@
+package link
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A waiter is one direction of a stream, in which one call at a time waits.
+type waiter struct {
+	wakeup   chan struct{} // holds a token while there is a reason to look
+	woken    atomic.Bool   // there is something for this call
+	waiting  atomic.Bool
+	deadline atomic.Int64 // since epoch, 0: none
+	timer    *time.Timer  // made by the first call that parks with a deadline
+	number   lane.Waiter  // while a call waits; the lane's lock guards it
+	pays     spinBudget
+}
+
+// epoch is what deadlines count from.
+var epoch = time.Now()
+
+// found tells the call that waits, if one does, that there is something for it. The lane's
+// lock is held.
+func (w *waiter) found(e *laneEnd) {
+	if w.number != 0 {
+		e.baton.Found(w.number)
+		w.wake()
+	}
+}
+
+// wake has a call look at what it waits for.
+func (w *waiter) wake() {
+	if w.waiting.Load() {
+		w.woken.Store(true)
+		w.kick()
+	}
+}
+
+// kick ends a sleep: there is something, or the baton was handed over.
+func (w *waiter) kick() {
+	select {
+	case w.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// setDeadline is a store, and a word to the call that waits.
+func (w *waiter) setDeadline(t time.Time) {
+	at := int64(0)
+	if !t.IsZero() {
+		if at = int64(t.Sub(epoch)); at == 0 {
+			at = 1
+		}
+	}
+	w.deadline.Store(at)
+	w.wake()
+}
+
+// expired reports whether the deadline has passed.
+func (w *waiter) expired() bool {
+	at := w.deadline.Load()
+	return at != 0 && int64(time.Since(epoch)) >= at
+}
+
+// sleep parks until somebody kicks, or the deadline.
+func (w *waiter) sleep() {
+	at := w.deadline.Load()
+	if at == 0 {
+		<-w.wakeup
+		return
+	}
+	left := time.Duration(at) - time.Since(epoch)
+	if left <= 0 {
+		return
+	}
+	if w.timer == nil {
+		w.timer = time.NewTimer(left)
+	} else {
+		w.timer.Reset(left)
+	}
+	select {
+	case <-w.wakeup:
+		w.timer.Stop()
+	case <-w.timer.C:
+	}
+}
+
+// wait waits until there may be something for w, whose call looks again then. ready is asked
+// with mu held whether there is already. It fails when the deadline has passed.
+//
+// It goes by lane.Baton: poll for all if nobody does; else sleep until somebody wakes this
+// call. Who has polled for long enough arms the queue, polls once more and sleeps as well.
+func (e *laneEnd) wait(w *waiter, ready func() bool) error {
+	e.mu.Lock()
+	if e.err != nil || ready() {
+		e.mu.Unlock()
+		return nil
+	}
+	w.woken.Store(false)
+	select {
+	case <-w.wakeup:
+	default:
+	}
+	w.waiting.Store(true)
+	e.tasks.Add(1)
+	e.enter(w)
+	poll := e.baton.Wait(w.number)
+	e.mu.Unlock()
+	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
+		if poll && (e.spin(w) || e.rest(w)) {
+			break
+		}
+		w.sleep()
+		e.mu.Lock()
+		poll = e.baton.Holds(w.number)
+		e.mu.Unlock()
+		if !poll {
+			break
+		}
+	}
+	e.leave(w.number)
+	e.mu.Lock()
+	w.waiting.Store(false)
+	e.exit(w)
+	e.mu.Unlock()
+	e.tasks.Done()
+	if !w.woken.Load() && w.expired() {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// enter gives w a number.
+func (e *laneEnd) enter(w *waiter) {
+	if n := len(e.unused); n > 0 {
+		w.number, e.unused = e.unused[n-1], e.unused[:n-1]
+	} else {
+		e.calls = append(e.calls, nil)
+		w.number = lane.Waiter(len(e.calls))
+	}
+	e.calls[w.number-1] = w
+}
+
+// exit takes it back.
+func (e *laneEnd) exit(w *waiter) {
+	e.calls[w.number-1] = nil
+	e.unused = append(e.unused, w.number)
+	w.number = 0
+}
+
+// rest leaves the baton of a call that sleeps on, and reports whether it need not: there is
+// something for it.
+func (e *laneEnd) rest(w *waiter) (found bool) {
+	lookAtProcs()
+	for {
+		e.arm()
+		e.poll()
+		if w.woken.Load() || e.failed.Load() {
+			return true
+		}
+		e.mu.Lock()
+		next, again := e.baton.Rest(w.number)
+		e.hand(next)
+		e.mu.Unlock()
+		if !again {
+			return false
+		}
+	}
+}
+
+// leave ends a wait, or a look of the lane's goroutine: the baton goes to whoever waits, or
+// the queue is armed and left to the goroutine.
+func (e *laneEnd) leave(n lane.Waiter) {
+	for {
+		e.mu.Lock()
+		next, arm := e.baton.Leave(n)
+		e.hand(next)
+		e.mu.Unlock()
+		if !arm {
+			return
+		}
+		e.arm()
+		if e.poll() {
+			continue
+		}
+		e.mu.Lock()
+		next, again := e.baton.Rest(n)
+		e.hand(next)
+		e.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// hand wakes whom the baton was handed to.
+func (e *laneEnd) hand(next lane.Waiter) {
+	if next != 0 && next != lane.Goroutine {
+		e.calls[next-1].kick()
+	}
+}
+
+// arm has the queue wake the lane's goroutine: for what the peer says is worth it and, if
+// somebody waits for the send queue, for the completion of a request.
+func (e *laneEnd) arm() {
+	if e.failed.Load() {
+		return
+	}
+	err := e.p.recvCQ.ReqNotify(true)
+	if err == nil && e.blocks.Load() {
+		err = e.p.sendCQ.ReqNotify(false)
+	}
+	if err != nil {
+		e.fail(err)
+	}
+}
+
+const (
+	// maxSpin is how long a call polls before it sleeps: longer than a wake-up takes.
+	maxSpin = 50 * time.Microsecond
+	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
+	pollsPerLook = 32
+	// maxMisses bounds how many waits go without polling, 2^maxMisses-1.
+	maxMisses = 6
+)
+
+// spinBudget decides whether to poll before sleeping: not after polls that found nothing, for
+// ever more waits.
+type spinBudget struct{ misses, skip uint8 }
+
+func (b *spinBudget) allows() bool {
+	if b.skip > 0 {
+		b.skip--
+		return false
+	}
+	return true
+}
+
+func (b *spinBudget) hit() { b.misses = 0 }
+
+func (b *spinBudget) miss() {
+	b.misses = min(b.misses+1, maxMisses)
+	b.skip = 1<<b.misses - 1
+}
+
+// spinning counts the goroutines of the process that poll just now. More of them than
+// processors would take the time from those they wait for.
+var spinning, procs atomic.Int32
+
+func init() { lookAtProcs() }
+
+func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
+
+// spin polls for as long as that pays, and reports whether there is something for w.
+func (e *laneEnd) spin(w *waiter) bool {
+	e.poll()
+	if w.woken.Load() {
+		return true
+	}
+	if !w.pays.allows() {
+		return false
+	}
+	defer spinning.Add(-1)
+	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
+		return false
+	}
+	for began := time.Now(); ; runtime.Gosched() {
+		for range pollsPerLook {
+			e.poll()
+			if w.woken.Load() {
+				w.pays.hit()
+				return true
+			}
+		}
+		if time.Since(began) > maxSpin || w.expired() || e.failed.Load() {
+			w.pays.miss()
+			return false
+		}
+	}
+}

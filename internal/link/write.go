@@ -1,0 +1,138 @@
+package link
+
+import (
+	"errors"
+	"net"
+	"os"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// Write writes p, and waits while the peer's ring is full. It returns how many bytes were
+// handed to the device, which sends them also when the stream is closed then.
+func (s *Stream) Write(p []byte) (n int, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer.expired() {
+		if s.gone.Load() {
+			return 0, net.ErrClosed
+		}
+		return 0, os.ErrDeadlineExceeded
+	}
+	for {
+		k, err := s.send(p[n:])
+		n += k
+		if err != nil || n == len(p) {
+			return n, err
+		}
+		if err := s.e.wait(&s.writer, s.mayWrite); err != nil {
+			return n, err
+		}
+	}
+}
+
+// mayWrite reports whether a Write need not wait. mu is held.
+func (s *Stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
+
+// send posts what there is room for, message by message, so that streams of a lane take turns.
+func (s *Stream) send(p []byte) (n int, err error) {
+	e := s.e
+	for first := true; first || n < len(p); first = false {
+		e.mu.Lock()
+		if err = s.writeErr(); err != nil || len(p) == 0 {
+			e.mu.Unlock()
+			return n, err
+		}
+		var k int
+		if rest := p[n:]; e.p.synchronous || len(rest) <= e.p.inline {
+			k, err = s.message(rest, nil, len(rest))
+		} else {
+			k, err = s.stage(rest)
+		}
+		e.settle()
+		e.mu.Unlock()
+		e.chore()
+		if n += k; k == 0 || err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// message posts the begin of what is left of a Write: of p inline, or of what was staged from
+// it. 0 says that there is no room now. mu is held.
+func (s *Stream) message(p []byte, from *staged, left int) (int, error) {
+	e := s.e
+	if !e.room(controlRoom) {
+		e.block(s)
+		return 0, nil
+	}
+	span, m, ok, err := e.state.Data(s.st, len(p), len(p) == left)
+	if err != nil {
+		if errors.Is(err, lane.ErrStream) {
+			if cause := s.writeErr(); cause != nil {
+				return 0, cause
+			}
+		}
+		return 0, err
+	}
+	if !ok {
+		s.writable = false
+		return 0, nil
+	}
+	t := target{addr: span.Ring.Addr + uint64(span.Off), rkey: span.Ring.RKey, imm: m.Imm, solicited: m.Solicited}
+	if from == nil {
+		t.inline = p[:span.Len]
+	} else {
+		t.staged = verbs.SGE{Addr: e.p.localMR.Addr() + uint64(from.off+from.len-len(p)), Length: span.Len, LKey: e.p.localMR.LKey()}
+	}
+	e.post(&t)
+	return int(span.Len), nil
+}
+
+// stage copies what there is room for to send memory, without the lock, and posts it. mu is
+// held when it is called and when it returns.
+func (s *Stream) stage(p []byte) (n int, err error) {
+	e := s.e
+	free := s.st.Free()
+	switch {
+	case free == 0:
+		return s.message(nil, nil, len(p)) // which has the machine tell of room
+	case !e.room(controlRoom):
+		e.block(s)
+		return 0, nil
+	}
+	piece := p[:min(len(p), lane.MaxMessage, free)]
+	from := e.staging.take(len(piece))
+	if from == nil {
+		e.reap()
+		if from = e.staging.take(len(piece)); from == nil {
+			e.block(s)
+			return 0, nil
+		}
+	}
+	e.tasks.Add(1) // its memory stays
+	e.mu.Unlock()
+	copy(e.p.local.Bytes()[from.off:], piece)
+	e.mu.Lock()
+	e.tasks.Done()
+	for n < len(piece) && err == nil { // a ring that wraps takes two
+		if err = s.writeErr(); err != nil {
+			break
+		}
+		var k int
+		if k, err = s.message(piece[n:], from, len(p)-n); k == 0 {
+			break
+		}
+		n += k
+		from.last = e.sq.posted
+	}
+	if n == 0 {
+		from.unused = true
+		if e.staging.freed(e.sq.completed) { // no request completes for it
+			e.unblock()
+		}
+	}
+	return n, err
+}
