@@ -139,12 +139,16 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	handle := id.useLocked()
 	abandoned := make(chan struct{})
 	id.abandoned = abandoned
-	var begun atomic.Bool
+	var begun, asked atomic.Bool // asked: the library has, and the kernel is at it
 	begun.Store(id.ch.routes.takeNow())
+	local := id.ctx != nil && id.ctx.dev.transport != verbs.TransportIB
 	id.timer = time.AfterFunc(timeout, func() {
 		why := routeTimedOut(timeout)
-		if !begun.Load() {
-			why = noTurnError{timeout}
+		switch {
+		case !begun.Load():
+			why = noTimeError{"the routes of other connections", timeout}
+		case asked.Load() && local:
+			why = noTimeError{"a route that the kernel knows by itself", timeout}
 		}
 		id.noRoute(handle, why, true)
 	})
@@ -157,6 +161,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 			begun.Store(true)
 		}
 		r, errno := id.ch.verbs.callErrno(id.ch.lib.resolveRoute, handle, milliseconds(timeout))
+		asked.Store(int32(r) == 0)
 		id.ch.routes.give()
 		if int32(r) != 0 {
 			id.noRoute(handle, failed("rdma_resolve_route", errno), false)
@@ -165,15 +170,19 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 	return nil
 }
 
-// A noTurnError is that of a ResolveRoute whose time went by behind those of others, as in a
-// crowd on a busy machine: another one may have its turn.
-type noTurnError struct{ after time.Duration }
-
-func (e noTurnError) Error() string {
-	return fmt.Sprintf("the routes of other connections took longer than %v", e.after)
+// A noTimeError is that of a ResolveRoute whose time went by behind those of others, or in
+// a kernel that asks nobody, as those of RoCE and iWARP do: so it is in a crowd on a busy
+// machine, and another one may have its turn.
+type noTimeError struct {
+	what  string
+	after time.Duration
 }
 
-func (noTurnError) Is(target error) bool {
+func (e noTimeError) Error() string {
+	return fmt.Sprintf("%s took longer than %v", e.what, e.after)
+}
+
+func (noTimeError) Is(target error) bool {
 	return target == verbs.ErrTryAgain || target == syscall.ETIMEDOUT
 }
 

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"runtime/debug"
@@ -182,6 +183,31 @@ func TestResolveRouteWithoutATurn(t *testing.T) {
 	require.NoError(t, id.Close())
 	for range routeSlots {
 		id.ch.routes.give()
+	}
+}
+
+// A kernel that finds the route by itself, and has no time for that, may be asked again. One
+// that asks the subnet's manager has no answer.
+func TestResolveRouteInABusyKernel(t *testing.T) {
+	for transport, again := range map[verbs.Transport]bool{
+		verbs.TransportRoCE: true, verbs.TransportIWARP: true, verbs.TransportIB: false,
+	} {
+		got := false
+		for timeout := 100 * time.Millisecond; !got && timeout < time.Minute; timeout *= 10 { // the library may be slow as well
+			id, told, answer := blockedRoute(t)
+			id.ctx = &devContext{dev: &device{transport: transport}}
+			answer()
+			require.NoError(t, id.ResolveRoute(timeout))
+			ev := <-told
+			require.Equal(t, verbs.CMRouteError, ev.Type)
+			require.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
+			require.NoError(t, id.Close())
+			got = errors.Is(ev.Err, verbs.ErrTryAgain)
+			if !again {
+				break
+			}
+		}
+		require.Equal(t, again, got, "%v", transport)
 	}
 }
 
