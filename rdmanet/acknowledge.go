@@ -23,16 +23,16 @@ import (
 const sayAgainAfter = 500 * time.Millisecond
 
 // sendAcknowledgement says that the confirmation was taken.
-func (c *Conn) sendAcknowledgement() error {
-	if !c.ep.acknowledge {
+func (s *stream) sendAcknowledgement() error {
+	if !s.ep.acknowledge {
 		return nil
 	}
-	return c.say("its confirmation could be acknowledged")
+	return s.send.say("its confirmation could be acknowledged")
 }
 
 // acknowledged waits until the listening end has said so. Nobody else uses the Conn yet.
-func (c *Conn) acknowledged(ctx context.Context) error {
-	if !c.ep.acknowledge {
+func (s *stream) acknowledged(ctx context.Context) error {
+	if !s.ep.acknowledge {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, dialPatience, errNotAcknowledged)
@@ -40,14 +40,14 @@ func (c *Conn) acknowledged(ctx context.Context) error {
 	said := make(chan struct{})
 	timer := time.AfterFunc(sayAgainAfter, func() {
 		defer close(said)
-		_ = c.say("it had acknowledged the connection") // if that fails, the wait ends
+		_ = s.send.say("it had acknowledged the connection") // if that fails, the wait ends
 	})
-	err := c.hear(ctx)
+	err := s.hear(ctx)
 	if !timer.Stop() {
 		<-said
 	}
 	if err != nil && ctx.Err() == nil {
-		return c.unacknowledged()
+		return s.unacknowledged()
 	}
 	return err
 }
@@ -56,8 +56,8 @@ var errNotAcknowledged = fmt.Errorf("the listener did not acknowledge the connec
 
 // unacknowledged is why a connection is none that has ended before it was acknowledged. It
 // is dialled again, unless this end cannot or the peer broke the rules.
-func (c *Conn) unacknowledged() error {
-	cause := c.term.err()
+func (s *stream) unacknowledged() error {
+	cause := s.term.err()
 	if errors.Is(cause, ErrProtocol) || errors.Is(cause, syscall.ENODEV) {
 		return cause
 	}

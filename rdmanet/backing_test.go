@@ -70,11 +70,11 @@ func TestUnwrittenData(t *testing.T) {
 	}
 	for total := 3000; total < DefaultReadBuffer; total += 3000 {
 		bell := ring.Doorbell{Kind: ring.KindData, Len: 3000}
-		client.tx.Lock()
+		client.send.mu.Lock()
 		_, err := client.ep.qp.PostSend([]verbs.SendWR{{
 			Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, RemoteAddr: client.ep.peerAddr, RKey: client.ep.peerRKey, ImmData: bell.Imm(),
 		}})
-		client.tx.Unlock()
+		client.send.mu.Unlock()
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return server.arrived() == total }, patience, time.Millisecond)
 		require.GreaterOrEqual(t, server.ep.memory.Committed(), ring.DataOffset+total)

@@ -17,7 +17,7 @@ const (
 
 // sendBlocks are the registered memory that a Conn sends from. Blocks are made
 // when first needed; a device that takes all data inline needs none but for
-// ReadFrom and Reserve. The Conn's tx lock guards them.
+// ReadFrom and Reserve. The send half's lock guards them.
 type sendBlocks struct {
 	all    []*sendBlock
 	cur    *sendBlock    // Write fills it from used on

@@ -61,18 +61,18 @@ func TestBlocksWithoutMemory(t *testing.T) {
 			return err == nil
 		}
 		within(t, lasting, "a want of blocks", func() {
-			for client.blocks.denied == 0 && fill() {
+			for client.send.blocks.denied == 0 && fill() {
 			}
 		})
 		client.ep.pd = registers
-		client.tx.Lock()
-		client.blocks.again = 0 // the pause is over
-		client.tx.Unlock()
+		client.send.mu.Lock()
+		client.send.blocks.again = 0 // the pause is over
+		client.send.mu.Unlock()
 		within(t, lasting, "one more block", func() {
-			for client.blocks.denied != 0 && fill() {
+			for client.send.blocks.denied != 0 && fill() {
 			}
 		})
-		require.Greater(t, len(client.blocks.all), 1)
+		require.Greater(t, len(client.send.blocks.all), 1)
 	})
 	t.Run("none for Write", func(t *testing.T) {
 		client, server := async.pair(t)
@@ -91,7 +91,7 @@ func TestBlocksWithoutMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, <-sent)
 		require.True(t, bytes.Equal(append(data[:len(data):len(data)], data...), got))
-		require.NotEmpty(t, client.blocks.all, "with memory again, Write has a block")
+		require.NotEmpty(t, client.send.blocks.all, "with memory again, Write has a block")
 	})
 	t.Run("none for ReadFrom", func(t *testing.T) {
 		eachFlavour(t, func(t *testing.T, fl flavour) {

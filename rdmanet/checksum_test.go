@@ -266,6 +266,6 @@ func TestChecksumListed(t *testing.T) {
 			require.Equal(t, on, c.Checksum())
 			require.Equal(t, on, c.info().Checksum)
 		}
-		assert.Equal(t, on, client.sums != nil, "a connection without them has nothing of them")
+		assert.Equal(t, on, client.recv.sums != nil && client.send.sums != nil, "a connection without them has nothing of them")
 	}
 }

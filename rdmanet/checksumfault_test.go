@@ -138,11 +138,11 @@ func TestChecksumWithoutASlot(t *testing.T) {
 	write(t, client, 10)
 	require.Eventually(t, func() bool { return server.arrived() > 0 }, patience, time.Millisecond)
 	server.ep.data[12] ^= 1
-	server.tx.Lock()
-	for server.send.ControlSlots() > 0 {
-		server.send.SentControl()
+	server.send.mu.Lock()
+	for server.send.ring.ControlSlots() > 0 {
+		server.send.ring.SentControl()
 	}
-	server.tx.Unlock()
+	server.send.mu.Unlock()
 	_, err := server.Read(make([]byte, 1))
 	requireChecksumError(t, err)
 	_, err = client.Read(make([]byte, 1))

@@ -205,14 +205,14 @@ func TestChecksumEachBit(t *testing.T) {
 func TestChecksumWaitsForRoom(t *testing.T) {
 	p, victim := dialledVictim(t, flavour{}, greets(cm.FeatureChecksum|cm.FeatureWantChecksum))
 	n := 0
-	again(t, "Write", func() bool { return victim.send.SentBytes() >= wireRing }, func() {
+	again(t, "Write", func() bool { return victim.send.ring.SentBytes() >= wireRing }, func() {
 		require.NoError(t, victim.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
 		m, err := victim.Write(make([]byte, 2*wireRing))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		n += m
 	})
 	require.EqualValues(t, n, victim.Stats().BytesWritten)
-	sent, messages := victim.send.SentBytes(), uint32(victim.Stats().MessagesSent)
+	sent, messages := victim.send.ring.SentBytes(), uint32(victim.Stats().MessagesSent)
 	require.EqualValues(t, wireRing, sent)
 	for credits, free := range []uint64{15, 16} {
 		p.credit(ring.Credit{Consumed: free, Reposted: wireDepth + messages, Size: wireRing})
@@ -221,7 +221,7 @@ func TestChecksumWaitsForRoom(t *testing.T) {
 				look(victim)
 			}
 		})
-		require.Equal(t, free == 16, victim.tryWrite(), "%d bytes are free", free)
+		require.Equal(t, free == 16, victim.send.try(), "%d bytes are free", free)
 	}
 	n = 0
 	again(t, "Write", func() bool { return n != 0 }, func() {

@@ -25,11 +25,10 @@ func (c *Conn) Close() error {
 		return c.opError(opClose, net.ErrClosed)
 	}
 	c.term.close()
-	c.wake(dirRead)
-	c.wake(dirWrite)
+	c.wake()
 	c.stopKeepAlive()
-	c.sayGoodbye()
-	c.stopTick()
+	c.sayGoodbye(c.linger.Load() == 0)
+	c.send.stopTick()
 	c.dropPins()
 	c.exit(c.life.decref())
 	if sec := c.linger.Load(); sec > 0 {
@@ -43,22 +42,32 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// sayGoodbye ends the stream towards the peer.
-func (c *Conn) sayGoodbye() {
-	c.rx.Lock()
-	c.progress()
-	unread := c.recv.Buffered() > int(c.lent)
-	c.rx.Unlock()
+// sayGoodbye ends the stream towards the peer: by a reset, if that is to be or bytes are unread.
+func (s *stream) sayGoodbye(reset bool) {
+	s.recv.mu.Lock()
+	s.recv.progress()
+	unread := s.recv.ring.Buffered() > int(s.recv.borrowed)
+	s.recv.mu.Unlock()
 	kind := ring.KindClose
-	if unread || c.linger.Load() == 0 {
+	if unread || reset {
 		kind = ring.KindReset
 	}
-	c.tx.Lock()
-	c.term.shutWrite()
-	if !c.term.broken() {
-		c.end(kind)
+	s.send.mu.Lock()
+	s.term.shutWrite()
+	if !s.term.broken() {
+		s.send.end(kind)
 	}
-	c.tx.Unlock()
+	s.send.mu.Unlock()
+}
+
+// A Conn owns its stream.
+func (c *Conn) enter() bool { return c.life.incref() }
+func (c *Conn) leave()      { c.exit(c.life.decref()) }
+func (c *Conn) failures() *failures {
+	if d := c.entry.device.Load(); d != nil {
+		return &d.failures
+	}
+	return nil
 }
 
 // exit is called by whoever drops a reference, and destroys with the last one.
@@ -66,7 +75,7 @@ func (c *Conn) exit(last bool) {
 	if !last {
 		return
 	}
-	if c.ep.sameHost && c.drained() {
+	if c.ep.sameHost && c.settle() {
 		c.teardown()
 		return
 	}
@@ -74,67 +83,67 @@ func (c *Conn) exit(last bool) {
 	// their bytes yet. And a device may wait for a network that does not move: only
 	// the software device's teardown is quick in any case.
 	go func() {
-		c.drain()
+		limit := defaultDrain
+		if sec := c.linger.Load(); sec > 0 {
+			limit = time.Duration(sec) * time.Second
+		}
+		c.drain(limit)
 		c.teardown()
 	}()
 }
 
-// drained says that nothing is left to send. It reaps what has completed.
-func (c *Conn) drained() bool {
-	if !c.term.peerTakes() {
-		return true
-	}
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	c.flushPending()
-	if c.pending == ring.KindReset {
-		// Going without a word says as much, and nothing else is to arrive.
-		c.pending = 0
-		if c.gathered != nil {
-			c.gathered.n = 0
-		}
-	}
-	// Also a device that takes the source at the post may deliver later, as the
-	// first message of all.
-	if err := c.sq.reap(); err != nil {
-		return true
-	}
-	return c.pending == 0 && c.gatheredBytes() == 0 && c.sq.flushed()
-}
-
 // drain waits until nothing is left to send, for a bounded time. No call is inside
 // the Conn any more, so the channel's write direction is free.
-func (c *Conn) drain() {
-	limit := defaultDrain
-	if sec := c.linger.Load(); sec > 0 {
-		limit = time.Duration(sec) * time.Second
-	}
+func (s *stream) drain(limit time.Duration) {
 	end := time.Now().Add(limit)
-	c.ep.setDeadline(dirWrite, end)
-	for !c.drainStep() && time.Now().Before(end) {
-		err := c.ep.wait(dirWrite, func() bool {
-			return c.drainStep() || c.busy.Load() ||
-				c.ep.recvCQ.ReqNotify(false) != nil || c.ep.sendCQ.ReqNotify(false) != nil ||
-				c.drainStep() || c.busy.Load()
-		})
-		if err != nil {
+	s.ep.setDeadline(dirWrite, end)
+	for d := (draining{s}); !d.try() && time.Now().Before(end); {
+		if s.sleep(dirWrite, d) != nil {
 			return // the deadline has passed, or nobody can wait any more
 		}
 	}
 }
 
-func (c *Conn) drainStep() bool {
-	c.rx.Lock()
-	c.progress()
-	c.rx.Unlock()
-	return c.drained()
+// draining is the condition that nothing is left to send.
+type draining struct{ s *stream }
+
+func (d draining) try() bool {
+	d.s.recv.takeIn()
+	return d.s.settle()
+}
+
+func (d draining) beforeSleep() (needsSends bool) { return true }
+
+// settle sends what it can of what a closed connection owes, and reports whether that was
+// all and has left.
+func (s *stream) settle() bool {
+	if !s.term.peerTakes() {
+		return true
+	}
+	w := &s.send
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flushPending()
+	if w.pending == ring.KindReset {
+		// Going without a word says as much, and nothing else is to arrive.
+		w.pending = 0
+		if w.gathered != nil {
+			w.gathered.n = 0
+		}
+	}
+	// Also a device that takes the source at the post may deliver later, as the
+	// first message of all.
+	if err := w.sq.reap(); err != nil {
+		return true
+	}
+	return !w.owes() && w.sq.flushed()
 }
 
 // teardown destroys what the connection is made of. It runs once, when no call is
 // inside the Conn.
 func (c *Conn) teardown() {
 	c.ep.abort()
-	c.ep.destroy(&c.blocks)
+	c.ep.destroy(&c.send.blocks)
 	live.remove(c)
 	close(c.torn)
 }

@@ -110,13 +110,13 @@ func TestConfirmation(t *testing.T) {
 	_, err := victim.Write(make([]byte, 100))
 	require.NoError(t, err)
 	require.Equal(t, ring.KindData, p.heard().Kind)
-	victim.tx.Lock()
-	err = victim.sq.ask()
-	for end := time.Now().Add(patience); err == nil && !victim.sq.idle() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		err = victim.sq.reap()
+	victim.send.mu.Lock()
+	err = victim.send.sq.ask()
+	for end := time.Now().Add(patience); err == nil && !victim.send.sq.idle() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = victim.send.sq.reap()
 	}
-	idle := victim.sq.idle()
-	victim.tx.Unlock()
+	idle := victim.send.sq.idle()
+	victim.send.mu.Unlock()
 	require.NoError(t, err)
 	require.True(t, idle, "a READ that is answered confirms everything before it")
 }

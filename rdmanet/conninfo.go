@@ -79,13 +79,13 @@ func (c *Conn) info() ConnInfo {
 		Device: c.ep.device, Accepted: c.entry.accepted, Checksum: c.Checksum(), State: c.term.state(), Since: epoch.Add(c.entry.since),
 		ConnStats: c.Stats(),
 	}
-	c.rx.Lock()
-	i.Unread = c.recv.Buffered()
-	c.rx.Unlock()
-	c.tx.Lock()
-	i.Writable, i.Credits = c.send.Free(), c.send.Slots()
-	i.SendQueue, i.SendQueueSize = int(c.sq.posted-c.sq.completed), int(c.sq.cap)
-	c.tx.Unlock()
+	c.recv.mu.Lock()
+	i.Unread = c.recv.ring.Buffered()
+	c.recv.mu.Unlock()
+	c.send.mu.Lock()
+	i.Writable, i.Credits = c.send.ring.Free(), c.send.ring.Slots()
+	i.SendQueue, i.SendQueueSize = int(c.send.sq.posted-c.send.sq.completed), int(c.send.sq.cap)
+	c.send.mu.Unlock()
 	i.Registered = c.ep.pinned.bytes()
 	return i
 }

@@ -51,10 +51,10 @@ func waitForNone(t *testing.T) {
 
 // arrived is how much there is to read, without waiting.
 func (c *Conn) arrived() int {
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
-	return c.recv.Buffered()
+	c.recv.mu.Lock()
+	defer c.recv.mu.Unlock()
+	c.recv.progress()
+	return c.recv.ring.Buffered()
 }
 
 func TestConnStates(t *testing.T) {

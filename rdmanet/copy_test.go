@@ -117,7 +117,7 @@ func TestReadFromOddSources(t *testing.T) {
 	require.Zero(t, n)
 	require.NoError(t, err)
 	arrived(t, client)
-	require.False(t, slices.ContainsFunc(client.blocks.all, func(b *sendBlock) bool { return !b.free(&client.sq) }),
+	require.False(t, slices.ContainsFunc(client.send.blocks.all, func(b *sendBlock) bool { return !b.free(&client.send.sq) }),
 		"the block came back each time")
 }
 

@@ -13,45 +13,44 @@ import (
 type creditWords [ring.KeyedCreditLen / 8]uint64
 
 // takeCredit applies a credit of the peer.
-func (c *Conn) takeCredit(words creditWords) error {
+func (w *sendHalf) takeCredit(words creditWords) error {
 	credit := ring.CreditFromWords(words[0], words[1])
-	c.tx.Lock()
-	if credit.Size != c.send.Size() && !c.ep.takeKey(credit.Size, ring.KeyFromWord(words[2])) {
-		credit.Size = c.send.Size()
+	w.mu.Lock()
+	if credit.Size != w.ring.Size() && !w.ep.takeKey(credit.Size, ring.KeyFromWord(words[2])) {
+		credit.Size = w.ring.Size()
 	}
-	err := c.send.Update(credit)
+	err := w.ring.Update(credit)
 	if err == nil {
-		c.chunk = chunkFor(c.send.Size())
-		c.credited = true
+		w.chunk = chunkFor(w.ring.Size())
 	}
-	c.tx.Unlock()
+	w.mu.Unlock()
 	return err
 }
 
 // chunkFor is the largest data message for a ring: a quarter, so that the reader
 // copies out one part while the writer fills the next.
-func chunkFor(size uint32) int { return int(size / 4) }
+func chunkFor(size uint32) uint32 { return size / 4 }
 
 // returnCredit tells the peer what was consumed and which receives were posted.
-// Without a slot it is not lost: it stays due. The caller holds rx.
-func (c *Conn) returnCredit() {
-	if c.wantGrow && !c.recv.Growing() {
-		c.wantGrow = false
-		c.grow(min(c.recv.Size()*growthStep, c.ep.maxRing))
+// Without a slot it is not lost: it stays due. The caller holds mu.
+func (r *receiveHalf) returnCredit() {
+	if r.wantGrow && !r.ring.Growing() {
+		r.wantGrow = false
+		r.grow(min(r.ring.Size()*growthStep, r.ep.maxRing))
 	}
-	credit := c.recv.Credit()
-	c.tx.Lock()
-	block := c.control[:c.ep.creditLen()]
+	credit := r.ring.Credit()
+	r.s.send.mu.Lock()
+	block := r.s.send.control[:r.ep.creditLen()]
 	credit.Put(block)
-	if c.ep.rekeys {
-		ring.Key{Size: credit.Size, RKey: c.ep.ringKey()}.Put(block)
+	if r.ep.rekeys {
+		ring.Key{Size: credit.Size, RKey: r.ep.ringKey()}.Put(block)
 	}
-	if c.postControl(ring.KindCredit, block) {
-		c.recv.CreditSent(credit)
-		c.reported = credit.Consumed
-		c.txStats.creditsSent++
+	if r.s.send.postControl(ring.KindCredit, block) {
+		r.ring.CreditSent(credit)
+		r.reported = credit.Consumed
+		r.s.send.stats.creditsSent++
 	}
-	c.tx.Unlock()
+	r.s.send.mu.Unlock()
 }
 
 // creditLen is the length of a credit on the wire.

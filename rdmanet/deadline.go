@@ -32,16 +32,9 @@ func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
 		return c.setClosed()
 	}
 	at := sinceEpoch(t)
-	c.dl.Lock()
 	for d := from; d <= to; d++ {
-		c.deadline[d].Store(at)
-		// Where the direction has ended the channel keeps the deadline that wake
-		// set: moving it could put a waiter back to sleep before it looked.
-		if !c.term.ended(d) {
-			c.ep.setDeadline(d, t)
-		}
+		c.setDeadline(d, t, at)
 	}
-	c.dl.Unlock()
 	c.exit(c.life.decref())
 	return nil
 }
@@ -63,15 +56,45 @@ func sinceEpoch(t time.Time) int64 {
 	return max(now+left, 1)
 }
 
-// expired says that the deadline of a direction has passed.
-func (c *Conn) expired(d direction) bool {
-	at := c.deadline[d].Load()
+// setDeadline sets the deadline of a direction: t, which is at on the scale of deadlines.
+func (s *stream) setDeadline(d direction, t time.Time, at int64) {
+	w := s.waiter(d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deadline.Store(at)
+	// Where the direction has ended the channel keeps the deadline that endWait
+	// set: moving it could put a waiter back to sleep before it looked.
+	if !s.term.ended(d) {
+		s.ep.setDeadline(d, t)
+	}
+}
+
+// expired reports whether the deadline has passed.
+func (w *waiter) expired() bool {
+	at := w.deadline.Load()
 	return at != 0 && int64(time.Since(epoch)) >= at
 }
 
-// wake ends the waits in a direction that has ended, for good.
-func (c *Conn) wake(d direction) {
-	c.dl.Lock()
-	c.ep.setDeadline(d, longPast)
-	c.dl.Unlock()
+// endWait ends the waits in a direction that has ended, for good.
+func (s *stream) endWait(d direction) {
+	w := s.waiter(d)
+	w.mu.Lock()
+	s.ep.setDeadline(d, longPast)
+	w.mu.Unlock()
+}
+
+// wokenEarly puts back the deadline of a waiter that it ended before its time, unless
+// the direction has ended.
+func (s *stream) wokenEarly(d direction) {
+	w := s.waiter(d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s.term.ended(d) {
+		return
+	}
+	var t time.Time
+	if at := w.deadline.Load(); at != 0 {
+		t = epoch.Add(time.Duration(at))
+	}
+	s.ep.setDeadline(d, t)
 }

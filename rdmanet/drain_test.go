@@ -23,10 +23,10 @@ func promptly(t *testing.T, c *Conn) {
 
 // takeSlots leaves no slot for any message.
 func takeSlots(c *Conn) {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	for c.send.ControlSlots() > 0 {
-		c.send.SentControl()
+	c.send.mu.Lock()
+	defer c.send.mu.Unlock()
+	for c.send.ring.ControlSlots() > 0 {
+		c.send.ring.SentControl()
 	}
 }
 
@@ -37,9 +37,9 @@ func TestDrainBehindCredit(t *testing.T) {
 		client, _ := fl.pair(t)
 		require.True(t, client.life.incref())
 		require.NoError(t, client.Close())
-		client.rx.Lock()
-		client.returnCredit()
-		client.rx.Unlock()
+		client.recv.mu.Lock()
+		client.recv.returnCredit()
+		client.recv.mu.Unlock()
 		client.exit(client.life.decref())
 		promptly(t, client)
 	})

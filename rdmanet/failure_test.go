@@ -16,20 +16,20 @@ import (
 // failSending is what a Write may meet before a Read looks: completions of the
 // two queues come in no order.
 func failSending(c *Conn, status verbs.WCStatus) {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	c.sendFailed(status)
+	c.send.mu.Lock()
+	defer c.send.mu.Unlock()
+	c.send.sendFailed(status)
 }
 
 // arrived waits until all that c has sent is with the peer.
 func arrived(t *testing.T, c *Conn) {
 	t.Helper()
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	require.True(t, c.sendGathered())
+	c.send.mu.Lock()
+	defer c.send.mu.Unlock()
+	require.True(t, c.send.sendGathered())
 	last := verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: c.ep.peerAddr, RKey: c.ep.peerRKey}
-	require.NoError(t, c.sq.post([]verbs.SendWR{last}, true))
-	require.Eventually(t, func() bool { return c.sq.reap() == nil && c.sq.idle() }, patience, time.Millisecond)
+	require.NoError(t, c.send.sq.post([]verbs.SendWR{last}, true))
+	require.Eventually(t, func() bool { return c.send.sq.reap() == nil && c.send.sq.idle() }, patience, time.Millisecond)
 }
 
 // aloof is a QP that takes nothing any more, as those of some devices do in ERR.
@@ -52,9 +52,9 @@ func TestRefusedRequests(t *testing.T) {
 			client, server := pair(t)
 			require.NoError(t, c.leave(server))
 			require.Eventually(t, func() bool { return client.ep.qp.State() == verbs.QPErr }, patience, time.Millisecond)
-			client.tx.Lock()
-			client.sq.qp = aloof{client.sq.qp}
-			client.tx.Unlock()
+			client.send.mu.Lock()
+			client.send.sq.qp = aloof{client.send.sq.qp}
+			client.send.mu.Unlock()
 			client.term.marks.And(^uint32(termSendDone)) // the device may know before the connection manager
 			_, err := client.Write([]byte("x"))
 			require.ErrorIs(t, err, c.want)
@@ -83,9 +83,9 @@ func TestRefusedReceives(t *testing.T) {
 				arrived(t, server)
 				require.NoError(t, c.leave(server))
 				require.Eventually(t, func() bool { return client.term.sendDone() }, patience, time.Millisecond)
-				client.rx.Lock()
+				client.recv.mu.Lock()
 				client.ep.qp = aloof{client.ep.qp}
-				client.rx.Unlock()
+				client.recv.mu.Unlock()
 				require.Len(t, readFull(t, client, 40*8), 40*8)
 				_, err := client.Read(make([]byte, 1))
 				require.ErrorIs(t, err, c.end)
@@ -134,9 +134,9 @@ func TestFailureAfterArrival(t *testing.T) {
 // system takes apart what a killed process had: that is the end of the peer.
 func TestPeerTakesMemoryAway(t *testing.T) {
 	client, _ := pair(t)
-	client.tx.Lock()
-	client.sendFailed(verbs.WCRemAccessErr)
-	client.tx.Unlock()
+	client.send.mu.Lock()
+	client.send.sendFailed(verbs.WCRemAccessErr)
+	client.send.mu.Unlock()
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.ErrorIs(t, err, ErrPeerGone)

@@ -89,22 +89,22 @@ func (f *failures) read() (errnos, statuses map[string]uint64) {
 }
 
 // countFailure counts what ended the connection.
-func (c *Conn) countFailure(errno syscall.Errno) {
-	if d := c.entry.device; d != nil && !c.term.expected() {
+func (s *stream) countFailure(errno syscall.Errno) {
+	if d := s.owner.failures(); d != nil && !s.term.expected() {
 		d.errnos.count(errno)
 	}
 }
 
 // countStatus counts the status with which work requests of the connection failed, each
 // status once: where one fails, all that were posted are flushed.
-func (c *Conn) countStatus(err error) {
+func (s *stream) countStatus(err error) {
 	var status verbs.WCStatus
-	d := c.entry.device
-	if d == nil || c.term.expected() || !errors.As(err, &status) {
+	d := s.owner.failures()
+	if d == nil || s.term.expected() || !errors.As(err, &status) {
 		return
 	}
 	bit := min(status, maxStatus)
-	if old := c.statuses.Or(1 << bit); old&(1<<bit) == 0 {
+	if old := s.statuses.Or(1 << bit); old&(1<<bit) == 0 {
 		d.statuses[bit].Add(1)
 	}
 }

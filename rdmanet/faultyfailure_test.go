@@ -159,7 +159,7 @@ func readToEnd(c *Conn) error {
 // awaitPark waits until a call sleeps.
 func awaitPark(p patient, d direction) {
 	p.t.Helper()
-	require.Eventually(p.t, func() bool { return p.ill.waiter[d].parks.Load() > 0 }, patience, time.Millisecond)
+	require.Eventually(p.t, func() bool { return p.ill.waiter(d).parks.Load() > 0 }, patience, time.Millisecond)
 	time.Sleep(time.Millisecond) // not that it need, but most of the time it sleeps now
 }
 

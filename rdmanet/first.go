@@ -15,53 +15,51 @@ import (
 // heard something. docs/PROTOCOL.md, section 13.
 
 // speakFirst is the dialing end's first word. Where it cannot be said nothing was delivered.
-func (c *Conn) speakFirst() error {
-	if c.ep.confirm == nil {
+func (s *stream) speakFirst() error {
+	if s.ep.confirm == nil {
 		return nil
 	}
-	if err := c.say("a first message"); err != nil {
-		return fmt.Errorf("%w: %w", c.unacknowledged(), err)
+	if err := s.send.say("a first message"); err != nil {
+		return fmt.Errorf("%w: %w", s.unacknowledged(), err)
 	}
 	return nil
 }
 
 // hearFirst waits for it. Nobody else uses the Conn yet.
-func (c *Conn) hearFirst(ctx context.Context, timeout time.Duration) error {
-	if c.ep.confirm == nil {
+func (s *stream) hearFirst(ctx context.Context, timeout time.Duration) error {
+	if s.ep.confirm == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return c.hear(ctx)
+	return s.hear(ctx)
 }
 
 // say sends a message that says nothing.
-func (c *Conn) say(what string) error {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	if !c.postControl(ring.KindKeepAlive, nil) {
+func (w *sendHalf) say(what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.postControl(ring.KindKeepAlive, nil) {
 		return fmt.Errorf("%w: it left before %s could be sent", ErrPeerGone, what)
 	}
 	return nil
 }
 
 // hear waits until the peer has said something. Nobody else reads from the Conn yet.
-func (c *Conn) hear(ctx context.Context) error {
+func (s *stream) hear(ctx context.Context) error {
 	expired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		c.ep.setDeadline(dirRead, longPast)
+		s.ep.setDeadline(dirRead, longPast)
 		close(expired)
 	})
 	defer func() {
 		if !stop() {
 			<-expired
-			c.ep.setDeadline(dirRead, time.Time{})
+			s.ep.setDeadline(dirRead, time.Time{})
 		}
 	}()
-	for !c.heardFirst() {
-		err := c.ep.wait(dirRead, func() bool {
-			return c.heardFirst() || c.busy.Load() || c.ep.recvCQ.ReqNotify(false) != nil || c.heardFirst() || c.busy.Load()
-		})
+	for p := (peerSpoke{s}); !p.try(); {
+		err := s.sleep(dirRead, p)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -69,20 +67,28 @@ func (c *Conn) hear(ctx context.Context) error {
 			return err
 		}
 	}
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	if c.rxStats.doorbells == 0 {
+	if !s.recv.rang() {
 		return fmt.Errorf("%w: it left before its first message came", ErrPeerGone)
 	}
 	return nil
 }
 
-// heardFirst reports whether something has come, or nothing will. What the peer said before
-// it left is in the receive queue by the time that its end is known, so that is asked first.
-func (c *Conn) heardFirst() bool {
-	over := c.term.broken()
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
-	return c.rxStats.doorbells > 0 || over
+// peerSpoke is the condition that something has come, or nothing will.
+type peerSpoke struct{ s *stream }
+
+// try: what the peer said before it left is in the receive queue by the time that its end is
+// known, so that is asked first.
+func (p peerSpoke) try() bool {
+	over := p.s.term.broken()
+	p.s.recv.takeIn()
+	return p.s.recv.rang() || over
+}
+
+func (p peerSpoke) beforeSleep() (needsSends bool) { return false }
+
+// rang reports whether the peer has sent anything.
+func (r *receiveHalf) rang() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats.doorbells > 0
 }

@@ -24,7 +24,7 @@ const (
 	gatherTick = time.Millisecond
 )
 
-// gathered are bytes that were written and not yet posted. The Conn's tx lock guards it.
+// gathered are bytes that were written and not yet posted. The send half's lock guards it.
 type gathered struct {
 	n      int         // the last n used bytes of blocks.cur
 	writes uint64      // gathered so far
@@ -35,91 +35,91 @@ type gathered struct {
 }
 
 // busySending says that the device is known to have enough to do: a message of gathered bytes, or
-// many requests behind one that has not completed. The caller holds tx.
-func (c *Conn) busySending() bool {
-	q := &c.sq
-	return q.sending() && (q.posted-q.signaled >= gatherBehind || c.gathered != nil && q.signaled == c.gathered.last)
+// many requests behind one that has not completed. The caller holds mu.
+func (w *sendHalf) busySending() bool {
+	q := &w.sq
+	return q.sending() && (q.posted-q.signaled >= gatherBehind || w.gathered != nil && q.signaled == w.gathered.last)
 }
 
-// gather takes p whole, or nothing of it. The caller holds tx.
-func (c *Conn) gather(p []byte) bool {
-	if len(p) > gatherBelow || c.gatheredBytes() == 0 && !c.busySending() {
+// gather takes p whole, or nothing of it. The caller holds mu.
+func (w *sendHalf) gather(p []byte) bool {
+	if len(p) > gatherBelow || w.gatheredBytes() == 0 && !w.busySending() {
 		return false
 	}
-	if c.gathered == nil {
-		c.gathered = new(gathered)
+	if w.gathered == nil {
+		w.gathered = new(gathered)
 	}
-	g := c.gathered
-	if g.n+len(p) > min(maxGathered, c.chunk) && !c.sendGathered() {
+	g := w.gathered
+	if g.n+len(p) > min(maxGathered, int(w.chunk)) && !w.sendGathered() {
 		return false
 	}
 	if g.n == 0 || g.writes%gatherLooks == 0 {
-		if !c.reap() || g.n == 0 && !c.busySending() {
+		if !w.reap() || g.n == 0 && !w.busySending() {
 			return false
 		}
 	}
-	if g.n+len(p) > c.send.Free() || c.send.Slots() < 2 || !c.room() {
+	if g.n+len(p) > w.ring.Free() || w.ring.Slots() < 2 || !w.reserveRoom() {
 		return false // where a ring has grown they may take two messages
 	}
-	b := c.blocks.cur
+	b := w.blocks.cur
 	if g.n == 0 {
 		var err error
-		if b, err = c.currentBlock(); b == nil || err != nil {
+		if b, err = w.currentBlock(); b == nil || err != nil {
 			return false
 		}
 	}
-	if len(b.buf)-b.used < len(p) || len(p) > c.chunk {
+	if len(b.buf)-b.used < len(p) || len(p) > int(w.chunk) {
 		return false
 	}
 	copy(b.buf[b.used:], p)
 	b.used += len(p)
 	g.n += len(p)
 	g.writes++
-	c.txStats.copied += uint64(len(p))
-	if !c.sq.sending() && c.sendGathered() {
+	w.stats.copied += uint64(len(p))
+	if !w.sq.sending() && w.sendGathered() {
 		return true
 	}
-	c.startTick()
+	w.startTick()
 	return true
 }
 
-// gatheredBytes is how many bytes were written and not yet posted. The caller holds tx.
-func (c *Conn) gatheredBytes() int {
-	if c.gathered == nil {
+// gatheredBytes is how many bytes were written and not yet posted. The caller holds mu.
+func (w *sendHalf) gatheredBytes() int {
+	if w.gathered == nil {
 		return 0
 	}
-	return c.gathered.n
+	return w.gathered.n
 }
 
 // sendGathered posts what was gathered; false if some of it has to wait for room. The
-// caller holds tx. Whatever is sent of the stream comes after it.
-func (c *Conn) sendGathered() bool {
-	for c.gatheredBytes() > 0 {
-		g := c.gathered
-		grant := c.send.Next(min(g.n, c.chunk))
-		if grant.N == 0 || !c.term.mayFlush() || !c.room() {
+// caller holds mu. Whatever is sent of the stream comes after it.
+func (w *sendHalf) sendGathered() bool {
+	for w.gatheredBytes() > 0 {
+		g := w.gathered
+		grant := w.ring.Next(min(g.n, int(w.chunk)))
+		if grant.N == 0 || !w.s.term.mayFlush() || !w.reserveRoom() {
 			return false
 		}
-		b := c.blocks.cur
+		b := w.blocks.cur
 		off := b.used - g.n
 		g.n -= grant.N
 		// Signalled, so that what comes next is gathered until this has gone.
-		if !c.postData(grant, b.source(off), true) {
+		if !w.postData(grant, b.source(off), true) {
 			return false
 		}
-		b.last, g.last = c.sq.posted, c.sq.posted
+		b.last, g.last = w.sq.posted, w.sq.posted
 	}
 	return true
 }
 
-// startTick sees to it that what is gathered does not stay. The caller holds tx.
-func (c *Conn) startTick() {
-	g := c.gathered
+// startTick sees to it that what is gathered does not stay. The caller holds mu.
+func (w *sendHalf) startTick() {
+	g := w.gathered
 	switch {
 	case g.waits:
 		return
 	case g.timer == nil:
-		g.timer = time.AfterFunc(gatherTick, c.tick)
+		g.timer = time.AfterFunc(gatherTick, w.tick)
 	default:
 		g.timer.Reset(gatherTick)
 	}
@@ -127,38 +127,36 @@ func (c *Conn) startTick() {
 }
 
 // tick sends what was gathered, unless the device is busy and there are still Writes.
-func (c *Conn) tick() {
-	if !c.life.incref() {
+func (w *sendHalf) tick() {
+	if !w.s.owner.enter() {
 		return // what closes the connection sends it
 	}
-	c.tx.Lock()
-	g := c.gathered
-	if g.seen != g.writes && c.reap() && c.sq.sending() {
+	w.mu.Lock()
+	g := w.gathered
+	if g.seen != g.writes && w.reap() && w.sq.sending() {
 		g.seen = g.writes
 	} else {
-		c.flushPending()
+		w.flushPending()
 	}
 	stuck := g.n > 0 && g.seen == g.writes
-	c.tx.Unlock()
+	w.mu.Unlock()
 	if stuck {
 		// It lacks room, which the peer may have given meanwhile.
-		c.rx.Lock()
-		c.progress()
-		c.rx.Unlock()
+		w.s.recv.takeIn()
 	}
-	c.tx.Lock()
-	if g.waits = g.n > 0 && c.term.mayFlush(); g.waits {
+	w.mu.Lock()
+	if g.waits = g.n > 0 && w.s.term.mayFlush(); g.waits {
 		g.timer.Reset(gatherTick)
 	}
-	c.tx.Unlock()
-	c.exit(c.life.decref())
+	w.mu.Unlock()
+	w.s.owner.leave()
 }
 
 // stopTick ends the timer of a connection that is closed.
-func (c *Conn) stopTick() {
-	c.tx.Lock()
-	if c.gathered != nil && c.gathered.timer != nil {
-		c.gathered.timer.Stop()
+func (w *sendHalf) stopTick() {
+	w.mu.Lock()
+	if w.gathered != nil && w.gathered.timer != nil {
+		w.gathered.timer.Stop()
 	}
-	c.tx.Unlock()
+	w.mu.Unlock()
 }

@@ -41,21 +41,21 @@ func slowPair(t *testing.T, d Dialer, l ListenConfig) (client, server *Conn, cq 
 	d.asynchronous = true
 	client, server = flavour{dialer: d, listen: l}.pair(t)
 	cq = new(slowCQ)
-	client.tx.Lock()
-	cq.CQ, client.sq.cq, client.ep.sendCQ = client.sq.cq, cq, cq
-	client.tx.Unlock()
+	client.send.mu.Lock()
+	cq.CQ, client.send.sq.cq, client.ep.sendCQ = client.send.sq.cq, cq, cq
+	client.send.mu.Unlock()
 	cq.shut.Store(true)
 	return client, server, cq
 }
 
 // enough is how many requests on their way have small Writes be gathered.
-func enough(c *Conn) int { return int(c.sq.every) + gatherBehind }
+func enough(c *Conn) int { return int(c.send.sq.every) + gatherBehind }
 
 // withoutTick has gathered bytes wait for all but the time.
 func (c *Conn) withoutTick() {
-	c.tx.Lock()
-	c.gathered = &gathered{waits: true, timer: time.NewTimer(time.Hour)}
-	c.tx.Unlock()
+	c.send.mu.Lock()
+	c.send.gathered = &gathered{waits: true, timer: time.NewTimer(time.Hour)}
+	c.send.mu.Unlock()
 }
 
 // writePieces writes n pieces of a stream from byte at on, and returns where they end.
@@ -98,11 +98,11 @@ func TestGatherMost(t *testing.T) {
 			const size = 250
 			client, server, _ := slowPair(t, Dialer{}, ListenConfig{ReadBuffer: 256 << 10})
 			client.withoutTick()
-			client.tx.Lock()
+			client.send.mu.Lock()
 			if most < maxGathered {
-				client.chunk = most
+				client.send.chunk = uint32(most)
 			}
-			client.tx.Unlock()
+			client.send.mu.Unlock()
 			before := enough(client)
 			n := writePieces(t, client, 0, before, size)
 			n = writePieces(t, client, n, 3*(most/size), size)
@@ -134,7 +134,7 @@ func gatherSome(t *testing.T, client *Conn) int {
 	t.Helper()
 	client.withoutTick()
 	n := writePieces(t, client, 0, enough(client)+3, 64)
-	require.Positive(t, client.gathered.n)
+	require.Positive(t, client.send.gathered.n)
 	return n
 }
 
@@ -235,8 +235,8 @@ func TestGatherPeerCloses(t *testing.T) {
 func TestGatherNoTail(t *testing.T) {
 	client, server, _ := slowPair(t, Dialer{}, ListenConfig{ReadBuffer: 256 << 10})
 	n := gatherSome(t, client)
-	readFull(t, server, n-client.gathered.n)
-	waiting := client.gathered.n
+	readFull(t, server, n-client.send.gathered.n)
+	waiting := client.send.gathered.n
 	large := make([]byte, sendBlockSize+100)
 	_, err := client.Write(large)
 	require.NoError(t, err)
@@ -248,19 +248,19 @@ func TestGatherNoTail(t *testing.T) {
 func TestGatherStuck(t *testing.T) {
 	client, server, _ := slowPair(t, Dialer{}, ListenConfig{RecvDepth: 64})
 	n := gatherSome(t, client)
-	client.tx.Lock()
-	for client.send.Slots() > 0 {
-		client.send.SentControl()
+	client.send.mu.Lock()
+	for client.send.ring.Slots() > 0 {
+		client.send.ring.SentControl()
 	}
-	require.False(t, client.sendGathered())
-	rest := client.gathered.n
-	client.tx.Unlock()
+	require.False(t, client.send.sendGathered())
+	rest := client.send.gathered.n
+	client.send.mu.Unlock()
 	readFull(t, server, n-rest) // and returns credit
 	require.Eventually(t, func() bool {
-		client.tick()
-		client.tx.Lock()
-		defer client.tx.Unlock()
-		return client.gathered.n == 0
+		client.send.tick()
+		client.send.mu.Lock()
+		defer client.send.mu.Unlock()
+		return client.send.gathered.n == 0
 	}, patience, time.Millisecond)
 	require.Equal(t, modelStream[n-rest:n], readFull(t, server, rest))
 }
@@ -284,13 +284,13 @@ func (q *refusesOne) PostSend(wrs []verbs.SendWR) (int, error) {
 func TestGatherRefused(t *testing.T) {
 	client, server, _ := slowPair(t, Dialer{}, ListenConfig{})
 	gatherSome(t, client)
-	client.tx.Lock()
-	client.sq.qp = &refusesOne{QP: client.sq.qp}
+	client.send.mu.Lock()
+	client.send.sq.qp = &refusesOne{QP: client.send.sq.qp}
 	client.term.shutWrite()
-	client.end(ring.KindFIN)
-	client.flushPending() // as a reader does that goes to sleep
-	pending := client.pending
-	client.tx.Unlock()
+	client.send.end(ring.KindFIN)
+	client.send.flushPending() // as a reader does that goes to sleep
+	pending := client.send.pending
+	client.send.mu.Unlock()
 	require.Equal(t, ring.KindFIN, pending)
 	_, err := io.ReadAll(server)
 	require.ErrorIs(t, err, syscall.ECONNRESET)

@@ -39,7 +39,7 @@ func TestGatherStream(t *testing.T) {
 	}
 	require.NoError(t, client.CloseWrite())
 	require.Equal(t, sum(&all), <-arrived)
-	client.tx.Lock()
-	defer client.tx.Unlock()
-	require.Positive(t, client.gathered.writes)
+	client.send.mu.Lock()
+	defer client.send.mu.Unlock()
+	require.Positive(t, client.send.gathered.writes)
 }

@@ -22,21 +22,21 @@ import (
 const growthStep = 4
 
 // grow enlarges the receive ring if its bound, the memory limit and the system
-// allow; otherwise the ring stays as it is. The caller holds rx.
-func (c *Conn) grow(size uint32) {
-	if size > c.ep.maxRing || size <= c.recv.Size() || c.recv.Growing() {
+// allow; otherwise the ring stays as it is. The caller holds mu.
+func (r *receiveHalf) grow(size uint32) {
+	if size > r.ep.maxRing || size <= r.ring.Size() || r.ring.Growing() {
 		return
 	}
-	if err := c.ep.enlarge(size); err != nil {
-		c.ep.maxRing = c.recv.Size()
-		c.ep.log(slog.LevelWarn, "rdmanet: receive ring stays small", "size", c.recv.Size(), "wanted", size, "err", err)
+	if err := r.ep.enlarge(size); err != nil {
+		r.ep.maxRing = r.ring.Size()
+		r.ep.log(slog.LevelWarn, "rdmanet: receive ring stays small", "size", r.ring.Size(), "wanted", size, "err", err)
 		return
 	}
-	if err := c.recv.Grow(size); err != nil {
-		c.ep.maxRing = c.recv.Size()
+	if err := r.ring.Grow(size); err != nil {
+		r.ep.maxRing = r.ring.Size()
 		return
 	}
-	c.rxStats.grown++
+	r.stats.grown++
 }
 
 // registerRing registers the credit block and a ring of size bytes. What the peer may read

@@ -79,12 +79,12 @@ func TestGrowthRegisters(t *testing.T) {
 	}
 	within(t, patience, "the deregistration", server.ep.retiring.Wait)
 
-	client.tx.Lock()
+	client.send.mu.Lock()
 	_, err := client.ep.qp.PostSend([]verbs.SendWR{{
 		Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte{0},
 		RemoteAddr: client.ep.peerAddr + ring.DataOffset, RKey: first,
 	}})
-	client.tx.Unlock()
+	client.send.mu.Unlock()
 	require.NoError(t, err)
 	within(t, patience, "the end", func() {
 		_, err := io.Copy(io.Discard, server)
@@ -111,13 +111,13 @@ func TestGrowthHalfRead(t *testing.T) {
 	size := uint32(2 * firstRing())
 	block := client.ep.memory.Bytes()[ring.CreditOffset:]
 	ring.Credit{Reposted: DefaultRecvDepth, Size: size}.Put(block)
-	client.rx.Lock()
-	defer client.rx.Unlock()
-	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
-	require.EqualValues(t, firstRing(), client.send.Size(), "a size without its key")
+	client.recv.mu.Lock()
+	defer client.recv.mu.Unlock()
+	require.NoError(t, client.send.takeCredit(client.ep.creditWords(nil)))
+	require.EqualValues(t, firstRing(), client.send.ring.Size(), "a size without its key")
 	ring.Key{Size: size, RKey: 42}.Put(block)
-	require.NoError(t, client.takeCredit(client.ep.creditWords(nil)))
-	require.EqualValues(t, size, client.send.Size())
+	require.NoError(t, client.send.takeCredit(client.ep.creditWords(nil)))
+	require.EqualValues(t, size, client.send.ring.Size())
 	require.EqualValues(t, 42, client.ep.nextRKey)
 	require.NotEqualValues(t, 42, client.ep.peerRKey, "the key is for the grown ring")
 }
@@ -162,10 +162,10 @@ func (m stuckMR) Close() error { <-m.release; return nil }
 func TestChangeOverDoesNotWait(t *testing.T) {
 	client, server := pair(t)
 	release := make(chan struct{})
-	client.rx.Lock()
+	client.recv.mu.Lock()
 	client.ep.mr, client.ep.grown = stuckMR{client.ep.mr, release}, client.ep.mr
 	within(t, patience, "changeOver", client.ep.changeOver)
-	client.rx.Unlock()
+	client.recv.mu.Unlock()
 	transfer(t, server, client, []byte("goes on"))
 	closed := begun(client.Close)
 	select {

@@ -116,10 +116,10 @@ func (endlessQP) PostRecv(wrs []verbs.RecvWR) (int, error) { return len(wrs), ni
 func TestHostileEndless(t *testing.T) {
 	client, _ := pair(t)
 	cq, qp := client.ep.recvCQ, client.ep.qp
-	client.rx.Lock()
+	client.recv.mu.Lock()
 	client.ep.recvCQ = &endlessCQ{CQ: cq, qpn: qp.QPN(), imm: ring.Doorbell{Kind: ring.KindKeepAlive}.Imm()}
 	client.ep.qp = endlessQP{qp}
-	client.rx.Unlock()
+	client.recv.mu.Unlock()
 	for name, f := range map[string]func() error{
 		"Read":  func() error { _, err := client.Read(make([]byte, 1)); return err },
 		"Peek":  func() error { _, err := client.Peek(1); return err },
@@ -135,9 +135,9 @@ func TestHostileEndless(t *testing.T) {
 	require.NoError(t, client.SetDeadline(time.Time{}))
 	within(t, patience, "SetDeadline and Close", func() {
 		assert.NoError(t, client.SetDeadline(time.Now().Add(time.Hour)))
-		client.rx.Lock()
+		client.recv.mu.Lock()
 		client.ep.recvCQ, client.ep.qp = cq, qp
-		client.rx.Unlock()
+		client.recv.mu.Unlock()
 		assert.NoError(t, client.Close())
 		<-done
 	})

@@ -49,7 +49,7 @@ func dataLies() []lie {
 			p.grown(1)
 		}},
 		{name: "grown at the end without a grant", want: ErrProtocol, tell: func(_ *testing.T, p *wirePeer, v *Conn) {
-			v.ep.maxRing = v.recv.Size()
+			v.ep.maxRing = v.recv.ring.Size()
 			p.data(p.victim.Size)
 			readFull(p.t, v, int(p.victim.Size)/2)
 			p.grown(1)

@@ -57,9 +57,9 @@ func TestHostileNoSlots(t *testing.T) {
 		p, victim := acceptedVictim(t, fl, wireConfig{})
 		n := 0
 		slots := func() int {
-			victim.tx.Lock()
-			defer victim.tx.Unlock()
-			return int(victim.send.Slots())
+			victim.send.mu.Lock()
+			defer victim.send.mu.Unlock()
+			return int(victim.send.ring.Slots())
 		}
 		again(t, "Write", func() bool { return slots() == 0 }, func() {
 			require.NoError(t, victim.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))

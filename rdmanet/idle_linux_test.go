@@ -147,7 +147,7 @@ func TestWakeups(t *testing.T) {
 	// needs a notification.
 	const rounds = 50
 	asleep := make(chan struct{}, 1)
-	w := &server.waiter[dirRead]
+	w := server.waiter(dirRead)
 	arm := w.arm
 	w.arm = func() bool {
 		over := arm()

@@ -30,12 +30,12 @@ const minBeat = time.Millisecond
 // before the Conn's others.
 type keepAlive struct {
 	mu      sync.Mutex
-	config  net.KeepAliveConfig // without zeros or negative values
-	stalled bool                // a Write waits for room
-	persist net.KeepAliveConfig // is in force while a Write waits, if config is off
+	config  net.KeepAliveConfig  // without zeros or negative values
+	stalled bool                 // a Write waits for room
+	round   uint32               // tells a timer's call from one that was set later
+	persist *net.KeepAliveConfig // is in force while a Write waits, if config is off
 	beat    heartbeat
 	timer   *time.Timer // nil while nobody is to be looked after
-	round   uint64      // tells a timer's call from one that was set later
 }
 
 // A heartbeat decides when a silent peer is asked for a sign of life and when it is
@@ -44,7 +44,7 @@ type keepAlive struct {
 type heartbeat struct {
 	heard   uint64 // requests that the peer had answered at the last tick
 	asked   bool   // and then it was asked
-	silence int    // ticks without an answer since
+	silence int32  // ticks without an answer since
 }
 
 type beat uint8
@@ -67,7 +67,7 @@ func (h *heartbeat) tick(heard uint64, config *net.KeepAliveConfig) (beat, time.
 		h.asked = true
 		return beatAsk, max(config.Interval, minBeat)
 	}
-	if h.silence++; h.silence >= config.Count {
+	if h.silence++; int(h.silence) >= config.Count {
 		return beatDead, 0
 	}
 	return beatRest, max(config.Interval, minBeat)
@@ -104,8 +104,8 @@ func choose[T int | time.Duration](old *T, value, otherwise T) {
 }
 
 // configureKeepAlive sets the keepalive from now on.
-func (c *Conn) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepAliveConfig) {
-	k := &c.keepAlive
+func (s *stream) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepAliveConfig) {
+	k := &s.keepAlive
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	config := change(k.config)
@@ -114,21 +114,21 @@ func (c *Conn) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepA
 	}
 	k.config = config
 	k.stop()
-	c.startKeepAlive()
+	s.startKeepAlive()
 }
 
 // startKeepAlive sets the timer if there is something to look after. The caller holds
 // keepAlive's lock.
-func (c *Conn) startKeepAlive() {
-	k := &c.keepAlive
+func (s *stream) startKeepAlive() {
+	k := &s.keepAlive
 	config := k.inForce()
 	// A process of this host cannot be lost without the device knowing.
-	if config == nil || c.ep.sameHost || c.term.closed() {
+	if config == nil || s.ep.sameHost || s.term.closed() {
 		return
 	}
 	k.beat = heartbeat{}
 	round := k.round
-	k.timer = time.AfterFunc(max(config.Idle/2, minBeat), func() { c.lookAfter(round) })
+	k.timer = time.AfterFunc(max(config.Idle/2, minBeat), func() { s.lookAfter(round) })
 }
 
 // inForce is the configuration to go by, nil if there is nothing to look after. It is
@@ -138,7 +138,7 @@ func (k *keepAlive) inForce() *net.KeepAliveConfig {
 	case k.config.Enable:
 		return &k.config
 	case k.stalled:
-		return &k.persist
+		return k.persist
 	}
 	return nil
 }
@@ -147,24 +147,24 @@ func (k *keepAlive) inForce() *net.KeepAliveConfig {
 // it sent may have been acknowledged, so that nothing is under way that could fail, and
 // the credit never come. TCP asks a peer with a closed window for a sign of life whether
 // keepalive is on or not (the persist timer; RFC 9293, 3.8.6.1), and so do we.
-func (c *Conn) stalling(waits bool) {
-	if c.ep.sameHost {
+func (s *stream) stalling(waits bool) {
+	if s.ep.sameHost {
 		return
 	}
-	k := &c.keepAlive
+	k := &s.keepAlive
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stalled = waits
 	// A timer that finds nobody waiting ends by itself: most Writes wait briefly.
 	if waits && k.timer == nil {
-		c.startKeepAlive()
+		s.startKeepAlive()
 	}
 }
 
-func (c *Conn) stopKeepAlive() {
-	c.keepAlive.mu.Lock()
-	defer c.keepAlive.mu.Unlock()
-	c.keepAlive.stop()
+func (s *stream) stopKeepAlive() {
+	s.keepAlive.mu.Lock()
+	defer s.keepAlive.mu.Unlock()
+	s.keepAlive.stop()
 }
 
 // stop is called with mu held.
@@ -177,15 +177,15 @@ func (k *keepAlive) stop() {
 }
 
 // lookAfter is one tick of the timer.
-func (c *Conn) lookAfter(round uint64) {
-	if !c.life.incref() {
+func (s *stream) lookAfter(round uint32) {
+	if !s.owner.enter() {
 		return
 	}
-	defer func() { c.exit(c.life.decref()) }()
-	k := &c.keepAlive
+	defer s.owner.leave()
+	k := &s.keepAlive
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.round != round || !c.term.peerListens() {
+	if k.round != round || !s.term.peerListens() {
 		return // set anew, or nothing is left to look after
 	}
 	config := k.inForce()
@@ -193,73 +193,71 @@ func (c *Conn) lookAfter(round uint64) {
 		k.stop() // the Write has got its room
 		return
 	}
-	heard, err := c.heard()
-	if err != nil || c.term.sendDone() {
-		c.giveUp()
+	heard, err := s.send.answered()
+	if err != nil || s.term.sendDone() {
+		s.giveUp()
 		return
 	}
-	c.rescue()
+	s.rescue()
 	do, next := k.beat.tick(heard, config)
 	switch do {
 	case beatAsk:
-		c.ask()
+		s.send.ask()
 	case beatDead:
 		silent := time.Duration(config.Count) * config.Interval
-		c.fail(syscall.ETIMEDOUT, fmt.Errorf("%w: it did not answer a keepalive within %v", ErrPeerGone, silent))
+		s.fail(syscall.ETIMEDOUT, fmt.Errorf("%w: it did not answer a keepalive within %v", ErrPeerGone, silent))
 		return
 	}
 	k.timer.Reset(next)
 }
 
-// heard is how many requests the peer's device has answered.
-func (c *Conn) heard() (uint64, error) {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	if err := c.sq.reap(); err != nil {
-		c.sendFailed(err)
+// answered is how many requests the peer's device has answered.
+func (w *sendHalf) answered() (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.sq.reap(); err != nil {
+		w.sendFailed(err)
 		return 0, err
 	}
-	c.flushPending() // there may be room for it now, and nobody else to see
-	return c.sq.completed, nil
+	w.flushPending() // there may be room for it now, and nobody else to see
+	return w.sq.completed, nil
 }
 
 // ask sends a WRITE of no bytes or, on iWARP, a READ, which takes neither room nor a receive
 // of the peer's. A queue without room for it holds requests that ask as well.
-func (c *Conn) ask() {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	if c.term.sendDone() || c.sq.room() <= sendQueueReserve {
+func (w *sendHalf) ask() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.s.term.sendDone() || w.sq.room() <= sendQueueReserve {
 		return
 	}
-	if err := c.postHeartbeat(); err != nil {
-		c.postFailed(err)
+	if err := w.postHeartbeat(); err != nil {
+		w.postFailed(err)
 		return
 	}
-	c.txStats.keepAlives++
+	w.stats.keepAlives++
 }
 
-func (c *Conn) postHeartbeat() error {
-	if c.sq.confirm != nil {
-		return c.sq.ask()
+func (w *sendHalf) postHeartbeat() error {
+	if w.sq.confirm != nil {
+		return w.sq.ask()
 	}
-	wrs := c.wr[:]
+	wrs := w.wr[:]
 	wrs[0] = verbs.SendWR{
 		Opcode:     verbs.WRRDMAWrite,
-		RemoteAddr: c.ep.peerAddr + ring.CreditOffset, RKey: c.ep.peerRKey,
+		RemoteAddr: w.ep.peerAddr + ring.CreditOffset, RKey: w.ep.peerRKey,
 	}
-	return c.sq.post(wrs, true)
+	return w.sq.post(wrs, true)
 }
 
 // giveUp fails a connection whose requests fail or whose peer has left, unless the
 // peer has said goodbye or why: a reader that sleeps may hear of it from nobody else.
-func (c *Conn) giveUp() {
-	c.rx.Lock()
-	c.progress()
-	c.rx.Unlock()
-	if !c.term.peerClosed() {
-		c.failGone()
+func (s *stream) giveUp() {
+	s.recv.takeIn()
+	if !s.term.peerClosed() {
+		s.failGone()
 	} else {
-		c.wake(dirRead)
+		s.endWait(dirRead)
 	}
 }
 

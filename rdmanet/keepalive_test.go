@@ -115,10 +115,10 @@ func (b *blackHole) PostSend(wrs []verbs.SendWR) (int, error) {
 }
 
 func throughBlackHole(c *Conn) *blackHole {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	hole := &blackHole{QP: c.sq.qp}
-	c.sq.qp = hole
+	c.send.mu.Lock()
+	defer c.send.mu.Unlock()
+	hole := &blackHole{QP: c.send.sq.qp}
+	c.send.sq.qp = hole
 	return hole
 }
 
@@ -182,7 +182,7 @@ func TestPersist(t *testing.T) {
 		overNetwork(client)
 		require.NoError(t, client.SetKeepAlive(false))
 		client.keepAlive.mu.Lock()
-		client.keepAlive.persist = config
+		client.keepAlive.persist = &config
 		client.keepAlive.mu.Unlock()
 		written = make(chan error, 1)
 		go func() {
@@ -283,9 +283,9 @@ func TestKeepAliveHearsFailures(t *testing.T) {
 		t.Run(status.String(), func(t *testing.T) {
 			client, _ := pair(t)
 			overNetwork(client)
-			client.tx.Lock()
-			client.sq.cq = &failingCQ{CQ: client.sq.cq, status: status}
-			client.tx.Unlock()
+			client.send.mu.Lock()
+			client.send.sq.cq = &failingCQ{CQ: client.send.sq.cq, status: status}
+			client.send.mu.Unlock()
 			require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 			within(t, patience, "Read", func() {
 				_, err := client.Read(make([]byte, 1))
@@ -302,9 +302,9 @@ func TestKeepAliveHearsFailures(t *testing.T) {
 func TestKeepAliveHearsOfLeaving(t *testing.T) {
 	client, _ := pair(t)
 	overNetwork(client)
-	client.rx.Lock()
+	client.recv.mu.Lock()
 	client.ep.recvCQ = silentCQ{client.ep.recvCQ}
-	client.rx.Unlock()
+	client.recv.mu.Unlock()
 	client.event(&cm.Event{Type: cm.Disconnected})
 	require.NoError(t, client.SetKeepAliveConfig(patientKeepAlive))
 	within(t, patience, "Read", func() {

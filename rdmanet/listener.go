@@ -417,7 +417,7 @@ func (l *Listener) establish(ep *endpoint, id *cm.ID, events *idEvents, peer cm.
 	}
 	// The client has to be woken by the answer before it can say anything, which takes
 	// longer than polling lasts and in one process waits for whoever polls.
-	c.waiter[dirRead].budget = spinBudget{}
+	c.recv.waiter.budget = spinBudget{}
 	ctx := l.ctx
 	if l.reusePort {
 		ctx = context.WithoutCancel(ctx) // who was answered may think that it is connected

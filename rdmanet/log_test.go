@@ -58,11 +58,11 @@ func TestLogWithLocksHeld(t *testing.T) {
 		used <- err
 	}}
 	client, server := flavour{dialer: Dialer{Logger: slog.New(h)}}.pair(t)
-	client.rx.Lock()
-	client.tx.Lock()
+	client.recv.mu.Lock()
+	client.send.mu.Lock()
 	client.ep.log(slog.LevelWarn, "rdmanet: something")
-	client.tx.Unlock()
-	client.rx.Unlock()
+	client.send.mu.Unlock()
+	client.recv.mu.Unlock()
 	require.NoError(t, <-used)
 	require.Equal(t, "logged", string(readFull(t, server, 6)))
 }

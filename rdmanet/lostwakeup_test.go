@@ -18,12 +18,12 @@ import (
 type sleeper struct{ *Conn }
 
 func (s sleeper) Read(p []byte) (int, error) {
-	s.waiter[dirRead].budget = noSpin // the one reader's to change
+	s.waiter(dirRead).budget = noSpin // the one reader's to change
 	return s.Conn.Read(p)
 }
 
 func (s sleeper) Write(p []byte) (int, error) {
-	s.waiter[dirWrite].budget = noSpin
+	s.waiter(dirWrite).budget = noSpin
 	return s.Conn.Write(p)
 }
 

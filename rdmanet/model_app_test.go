@@ -27,7 +27,7 @@ func (e *modelEnd) idle() {
 // but the reader waits for room.
 func (e *modelEnd) mayBegin(act int) bool {
 	if e.m.set.late && act == actWriter && !e.m.settling {
-		return e.conn.sq.room() >= messageRoom
+		return e.conn.send.sq.room() >= messageRoom
 	}
 	if act != actControl || !e.m.settling || e.m.explored != nil && e.plan.close > 0 {
 		return true
@@ -211,15 +211,15 @@ func (e *modelEnd) control() {
 					break
 				}
 				m.tell("asks for a sign of life")
-				if _, err := c.heard(); err == nil {
-					c.ask()
+				if _, err := c.send.answered(); err == nil {
+					c.send.ask()
 				}
 			case 5:
 				_ = c.Stats()
 			case 6:
-				if c.gathered.waits {
+				if c.send.gathered.waits {
 					m.tell("has written nothing for a while")
-					c.tick()
+					c.send.tick()
 				}
 			}
 		}
@@ -232,8 +232,8 @@ func (e *modelEnd) drain() {
 	if !c.life.decref() {
 		e.m.fail("a call is inside %v that has returned", e)
 	}
-	if !c.ep.sameHost || !c.drained() {
-		c.drain()
+	if !c.ep.sameHost || !c.settle() {
+		c.drain(defaultDrain)
 	}
 	c.teardown()
 	e.finished = true

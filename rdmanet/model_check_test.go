@@ -34,8 +34,8 @@ func (m *model) check() {
 // checkGathered: somebody is going to send what was gathered.
 func (e *modelEnd) checkGathered() {
 	c := e.conn
-	if c.gatheredBytes() > 0 && !c.gathered.waits && !e.closed && c.term.mayFlush() {
-		e.m.fail("invariant 6: %d bytes that %v has gathered wait for nothing", c.gathered.n, e)
+	if c.send.gatheredBytes() > 0 && !c.send.gathered.waits && !e.closed && c.term.mayFlush() {
+		e.m.fail("invariant 6: %d bytes that %v has gathered wait for nothing", c.send.gathered.n, e)
 	}
 }
 
@@ -49,15 +49,15 @@ func (e *modelEnd) checkTrust() {
 // checkReceives: what was reaped is posted again, whether or not the application reads.
 func (e *modelEnd) checkReceives() {
 	c, d := e.conn, &e.dev
-	if d.failed || c.term.broken() || c.deaf {
+	if d.failed || c.term.broken() || c.recv.done {
 		return
 	}
-	if n := d.recvs.len() + d.recvCQ.wcs.len() + int(c.reaped); n != int(e.m.set.depth) {
+	if n := d.recvs.len() + d.recvCQ.wcs.len() + int(c.recv.reaped); n != int(e.m.set.depth) {
 		e.m.fail("invariant 3: of %d receives of %v %d are posted, %d have completed, and %d wait to be posted again",
-			e.m.set.depth, e, d.recvs.len(), d.recvCQ.wcs.len(), c.reaped)
+			e.m.set.depth, e, d.recvs.len(), d.recvCQ.wcs.len(), c.recv.reaped)
 	}
-	if c.reaped >= ring.MaxHeld {
-		e.m.fail("invariant 3: %d receives of %v are held back", c.reaped, e)
+	if c.recv.reaped >= ring.MaxHeld {
+		e.m.fail("invariant 3: %d receives of %v are held back", c.recv.reaped, e)
 	}
 }
 
@@ -67,11 +67,11 @@ func (e *modelEnd) checkSendQueue() {
 	if d.failed {
 		return // a failure is not counted as a completion
 	}
-	if c.sq.room() < messageRoom && d.signaled == 0 {
+	if c.send.sq.room() < messageRoom && d.signaled == 0 {
 		e.m.fail("invariant 5: the send queue of %v is full and nothing in it is signalled", e)
 	}
-	if have := int(simDepth - (d.posted - d.freed)); c.sq.room() > have {
-		e.m.fail("invariant 5: %v takes its send queue to have room for %d, it has %d", e, c.sq.room(), have)
+	if have := int(simDepth - (d.posted - d.freed)); c.send.sq.room() > have {
+		e.m.fail("invariant 5: %v takes its send queue to have room for %d, it has %d", e, c.send.sq.room(), have)
 	}
 }
 
@@ -86,13 +86,13 @@ func (e *modelEnd) checkSleepers() {
 		if t == nil || !t.asleep() {
 			continue
 		}
-		why, free := "", c.send.Free() >= c.leastRoom() && c.send.Slots() > 0
+		why, free := "", c.send.ring.Free() >= c.send.leastRoom() && c.send.ring.Slots() > 0
 		switch {
-		case d.recvCQ.wcs.len() > 0 && !c.deaf:
+		case d.recvCQ.wcs.len() > 0 && !c.recv.done:
 			why = "completions of receives"
 		case c.term.failed():
 			why = "a failure"
-		case act == actReader && c.recv.Buffered() > 0:
+		case act == actReader && c.recv.ring.Buffered() > 0:
 			why = "bytes to read"
 		case act == actReader && c.term.has(termPeerFIN|termReadShut):
 			why = "the end of the stream"
@@ -100,13 +100,13 @@ func (e *modelEnd) checkSleepers() {
 			why = "nobody to write to"
 		case act == actWriter && !c.term.sendDone() && free && d.sendCQ.wcs.len() > 0:
 			why = "completions of sends"
-		case act == actWriter && !c.term.sendDone() && free && c.sq.room() >= messageRoom && c.ep.synchronous && !c.wantBlock:
+		case act == actWriter && !c.term.sendDone() && free && c.send.sq.room() >= messageRoom && c.ep.synchronous && !c.send.wantBlock:
 			why = "room"
-		case c.send.ControlSlots() > 0 && (c.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.term.has(termSendDone|termPeerClosed):
+		case c.send.ring.ControlSlots() > 0 && (c.send.sq.room() >= maxMessageWRs || d.sendCQ.wcs.len() > 0) && !c.term.has(termSendDone|termPeerClosed):
 			switch {
-			case c.pending != 0:
+			case c.send.pending != 0:
 				why = "the end of the stream to send"
-			case c.recv.CreditDue():
+			case c.recv.ring.CreditDue():
 				why = "a credit to send"
 			}
 		}
@@ -124,7 +124,7 @@ func (e *modelEnd) judgeRead(err error) {
 	switch {
 	case err == io.EOF:
 		if ok = e.closedRead; !ok {
-			ok = p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && e.read == p.conn.txStats.bytes
+			ok = p.said[ring.KindFIN]+p.said[ring.KindClose] > 0 && e.read == p.conn.send.stats.bytes
 		}
 	case errors.Is(err, net.ErrClosed):
 		ok = e.closed
@@ -136,7 +136,7 @@ func (e *modelEnd) judgeRead(err error) {
 		ok = p.said[ring.KindClose] > 0
 	}
 	if !ok {
-		e.m.fail("Read of %v ends with %v after %d of %d bytes; the peer has said %v", e, err, e.read, p.conn.txStats.bytes, p.said)
+		e.m.fail("Read of %v ends with %v after %d of %d bytes; the peer has said %v", e, err, e.read, p.conn.send.stats.bytes, p.said)
 	}
 }
 
@@ -171,8 +171,8 @@ func (m *model) checkEnd() {
 		if e.killed {
 			continue
 		}
-		sent := p.conn.txStats.bytes
-		if !p.killed && !p.dev.refused && p.conn.sums == nil && sent != p.sent {
+		sent := p.conn.send.stats.bytes
+		if !p.killed && !p.dev.refused && p.conn.send.sums == nil && sent != p.sent {
 			m.fail("%v has sent %d bytes and takes them for %d", p, p.sent, sent)
 		}
 		if rest := p.wrote - sent; !p.killed && !p.dev.refused && !p.unsure && rest != 0 {
@@ -201,14 +201,14 @@ type modelCoverage struct {
 
 // look counts, after a step, what an end is up against.
 func (c *modelCoverage) look(e *modelEnd) {
-	n := e.conn.send.ControlSlots()
+	n := e.conn.send.ring.ControlSlots()
 	if n < c.fewestSlots {
 		c.fewestSlots = n
 	}
 	if n <= ring.ControlReserve {
 		c.NoSlots++
 	}
-	if e.conn.sq.room() < messageRoom {
+	if e.conn.send.sq.room() < messageRoom {
 		c.NoRoom++
 	}
 	if e.dev.recvCQ.wcs.len() > 1 {
@@ -221,15 +221,15 @@ func (c *modelCoverage) count(m *model) {
 	c.Models++
 	for _, e := range m.ends {
 		conn := e.conn // a killed end holds its locks for ever
-		c.Parks += conn.waiter[dirRead].parks.Load() + conn.waiter[dirWrite].parks.Load()
-		c.Stalls += conn.txStats.stalls
-		c.Gathered += conn.gathered.writes
-		c.Grown += conn.rxStats.grown
+		c.Parks += conn.waiter(dirRead).parks.Load() + conn.waiter(dirWrite).parks.Load()
+		c.Stalls += conn.send.stats.stalls
+		c.Gathered += conn.send.gathered.writes
+		c.Grown += conn.recv.stats.grown
 		c.Resets += uint64(e.said[ring.KindReset])
 		c.Ends += uint64(e.said[ring.KindFIN] + e.said[ring.KindClose])
 		c.Kills += bit(e.killed)
 		c.Cuts += bit(e.cut)
-		c.Sums += bit(conn.sums != nil)
+		c.Sums += bit(conn.recv.sums != nil)
 	}
 }
 

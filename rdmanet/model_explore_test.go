@@ -92,15 +92,15 @@ func (m *model) state() uint64 {
 	h := stateHash(1)
 	for _, e := range m.ends {
 		c, d := e.conn, &e.dev
-		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.recv)), unsafe.Sizeof(*c.recv)))
-		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.send)), unsafe.Sizeof(*c.send)))
+		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.recv.ring)), unsafe.Sizeof(*c.recv.ring)))
+		h.bytes(unsafe.Slice((*byte)(unsafe.Pointer(c.send.ring)), unsafe.Sizeof(*c.send.ring)))
 		h.bytes(c.ep.memory.(*simMemory).buf[:ring.KeyedCreditLen])
-		h.add(uint64(c.term.marks.Load()), c.life.word.Load(), c.reported, uint64(c.reaped), uint64(c.chunk), uint64(c.pending),
-			c.sq.posted, c.sq.completed, c.sq.signaled, uint64(c.ep.peerRKey), uint64(c.ep.nextRKey), uint64(c.ep.granted))
-		h.flags(c.wantGrow, c.busy.Load(), c.deaf, c.wantBlock, c.ep.grown != nil, c.term.err() != nil)
-		for _, b := range c.blocks.all {
+		h.add(uint64(c.term.marks.Load()), c.life.word.Load(), c.recv.reported, uint64(c.recv.reaped), uint64(c.send.chunk), uint64(c.send.pending),
+			c.send.sq.posted, c.send.sq.completed, c.send.sq.signaled, uint64(c.ep.peerRKey), uint64(c.ep.nextRKey), uint64(c.ep.granted))
+		h.flags(c.recv.wantGrow, c.recv.busy.Load(), c.recv.done, c.send.wantBlock, c.ep.grown != nil, c.term.err() != nil)
+		for _, b := range c.send.blocks.all {
 			h.add(uint64(b.used), b.last)
-			h.flags(b.taken, b == c.blocks.cur)
+			h.flags(b.taken, b == c.send.blocks.cur)
 		}
 		h.add(d.posted, d.executed, d.acked, d.freed, uint64(d.recvs.len()), uint64(d.status), uint64(len(d.mrs)), uint64(d.open.Load()))
 		for n := d.acked; n < d.posted; n++ {

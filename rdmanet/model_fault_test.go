@@ -62,7 +62,7 @@ func (f fault) post(d *simDevice, w *simWR) {
 			return
 		}
 		if c := w.data[at:]; f == faultBytes {
-			binary.LittleEndian.PutUint64(c, d.end.conn.recv.ReceivedBytes())
+			binary.LittleEndian.PutUint64(c, d.end.conn.recv.ring.ReceivedBytes())
 		} else {
 			binary.LittleEndian.PutUint32(c[8:], binary.LittleEndian.Uint32(c[8:])+8)
 		}
@@ -106,8 +106,12 @@ func (f fault) stale(e *modelEnd) (uint64, bool) {
 // arm is the arming of a waiter in a model with this fault.
 func (f fault) arm(e *modelEnd, dir direction) func() bool {
 	c := e.conn
-	w := &c.waiter[dir]
-	right, try := w.arm, w.try
+	half := condition(&c.recv)
+	if dir == dirWrite {
+		half = &c.send
+	}
+	right := c.waiter(dir).arm
+	try := func() bool { return c.poll(half) }
 	switch f {
 	case faultNoSecondPoll:
 		return func() bool {

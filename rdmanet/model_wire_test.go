@@ -36,7 +36,7 @@ func (e *modelEnd) posting(w *simWR) {
 		imm = binary.BigEndian.Uint32(w.data)
 	}
 	parse := ring.ParseDoorbell
-	if e.conn.sums != nil {
+	if e.conn.recv.sums != nil {
 		parse = ring.ParseFramedDoorbell
 	}
 	bell, err := parse(imm)
@@ -54,19 +54,19 @@ func (e *modelEnd) posting(w *simWR) {
 		if w.at != e.sent-uint64(bell.Len) && w.op == verbs.WRRDMAWriteWithImm {
 			e.m.seen.Wraps++
 		}
-		if padding := e.sent - e.placing; padding > 0 && (e.conn.sums == nil || padding >= ring.FrameAlign) {
+		if padding := e.sent - e.placing; padding > 0 && (e.conn.recv.sums == nil || padding >= ring.FrameAlign) {
 			e.m.fail("invariant 1: %v announces %d bytes and writes %d", e, e.sent, e.placing)
 		}
 		e.placing = e.sent
-		if e.conn.send.ControlSlots() < ring.ControlReserve {
+		if e.conn.send.ring.ControlSlots() < ring.ControlReserve {
 			e.m.fail("invariant 2: data of %v takes a receive that is kept for control messages", e)
 		}
 	}
 	if d.failed || peer.dev.failed || peer.conn == nil {
 		return
 	}
-	if n := e.sent - peer.conn.recv.ConsumedBytes(); n > uint64(peer.conn.recv.Size()) {
-		e.m.fail("invariant 2: %d bytes of %v are outstanding, the ring has %d", n, e, peer.conn.recv.Size())
+	if n := e.sent - peer.conn.recv.ring.ConsumedBytes(); n > uint64(peer.conn.recv.ring.Size()) {
+		e.m.fail("invariant 2: %d bytes of %v are outstanding, the ring has %d", n, e, peer.conn.recv.ring.Size())
 	}
 	if n := e.rung - e.heard; n > uint64(peer.dev.recvs.len()) {
 		e.m.fail("invariant 2: %d messages of %v are outstanding, %d receives are posted", n, e, peer.dev.recvs.len())
@@ -107,10 +107,10 @@ type stretch struct{ off, at, n uint64 }
 
 // overwriting sees that bytes which e has not read are not overwritten.
 func (e *modelEnd) overwriting(off, at, n uint64) {
-	if off+n > uint64(e.conn.recv.Size()) {
-		e.m.fail("invariant 2: bytes %d to %d of the ring of %v, which has %d, are written", off, off+n, e, e.conn.recv.Size())
+	if off+n > uint64(e.conn.recv.ring.Size()) {
+		e.m.fail("invariant 2: bytes %d to %d of the ring of %v, which has %d, are written", off, off+n, e, e.conn.recv.ring.Size())
 	}
-	consumed := e.conn.recv.ConsumedBytes()
+	consumed := e.conn.recv.ring.ConsumedBytes()
 	keep := e.unread[:0]
 	for _, s := range e.unread {
 		if s.at+s.n <= consumed {

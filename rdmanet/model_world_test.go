@@ -201,18 +201,15 @@ func newModel(c chooser, set modelSettings, f fault, l *modelLab) *model {
 		conn.busyPoll.Store(-1)                         // each wait is an arm, a last look, and a park
 		conn.keepAlive.timer = time.NewTimer(time.Hour) // so that no other is started
 		conn.keepAlive.timer.Stop()
-		conn.gathered = &gathered{timer: time.NewTimer(time.Hour)} // control has it fire
-		conn.gathered.timer.Stop()
+		conn.send.gathered = &gathered{timer: time.NewTimer(time.Hour)} // control has it fire
+		conn.send.gathered.timer.Stop()
 		conn.life.incref() // for the thread that drains and tears down
 		if set.chunk > 0 {
-			conn.chunk = set.chunk
+			conn.send.chunk = uint32(set.chunk)
 		}
 		e.conn = conn
-		for d := range conn.waiter {
-			w := &conn.waiter[d]
-			if w.arm = f.arm(e, direction(d)); l.explores {
-				w.try = func() bool { return false } // which arm begins with
-			}
+		for d := dirRead; d <= dirWrite; d++ {
+			conn.waiter(d).arm = f.arm(e, d)
 		}
 	}
 	for _, e := range m.ends {
@@ -281,14 +278,14 @@ func (m *model) yield(at place) {
 
 // locked says that a lock of the Conn is held, by the thread that runs.
 func (e *modelEnd) locked() bool {
-	if !e.conn.rx.TryLock() {
+	if !e.conn.recv.mu.TryLock() {
 		return true
 	}
-	e.conn.rx.Unlock()
-	if !e.conn.tx.TryLock() {
+	e.conn.recv.mu.Unlock()
+	if !e.conn.send.mu.TryLock() {
 		return true
 	}
-	e.conn.tx.Unlock()
+	e.conn.send.mu.Unlock()
 	return false
 }
 

@@ -13,26 +13,29 @@ import (
 // is the caller's.
 func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, peer cm.Handshake) (*Conn, error) {
 	c := &Conn{
-		ep: e, network: network,
+		network: network, torn: make(chan struct{}),
 		laddr: net.TCPAddrFromAddrPort(laddr), raddr: net.TCPAddrFromAddrPort(raddr),
-		sq: newSendQueue(e.qp, e.sendCQ, sendDepth), chunk: chunkFor(peer.Size), depth: s.depth,
-		torn: make(chan struct{}),
 	}
+	st, r, w := &c.stream, &c.recv, &c.send
+	st.owner, st.ep = c, e
+	r.s, r.ep, r.depth = st, e, s.depth
+	w.s, w.ep, w.chunk = st, e, chunkFor(peer.Size)
 	var err error
-	if c.recv, err = ring.NewReceiver(e.firstRing, e.maxRing, s.depth); err != nil {
+	if r.ring, err = ring.NewReceiver(e.firstRing, e.maxRing, s.depth); err != nil {
 		return nil, err
 	}
-	if c.send, err = ring.NewSender(peer.Size, peer.MaxSize, peer.Depth); err != nil {
+	if w.ring, err = ring.NewSender(peer.Size, peer.MaxSize, peer.Depth); err != nil {
 		return nil, err
 	}
-	c.sq.confirm = e.confirm
+	w.sq = newSendQueue(e.qp, e.sendCQ, sendDepth)
+	w.sq.confirm = e.confirm
 	if e.checksum {
-		c.sums = new(checksums)
+		r.sums, w.sums = new(receiveSums), new(sendSums)
 	}
+	r.waiter = waiter{arm: func() bool { return st.arm(r) }, budget: newSpinBudget()}
+	w.waiter = waiter{arm: func() bool { return st.arm(w) }, budget: newSpinBudget()}
 	c.linger.Store(-1)
-	c.keepAlive.persist = defaultKeepAlive
-	c.waiter[dirRead] = waiter{try: c.tryRead, arm: c.armRead, budget: newSpinBudget()}
-	c.waiter[dirWrite] = waiter{try: c.tryWrite, arm: c.armWrite, budget: newSpinBudget()}
+	c.keepAlive.persist = &defaultKeepAlive
 	return c, nil
 }
 
@@ -43,7 +46,7 @@ func (c *Conn) event(ev *cm.Event) {
 	case cm.Disconnected:
 		c.term.disconnected()
 		if c.term.closed() {
-			c.wake(dirWrite) // ends a drain
+			c.endWait(dirWrite) // ends a drain
 			return
 		}
 		// Moves the QP to ERR where the device has not: what is posted comes back

@@ -9,14 +9,14 @@ import (
 // reader looks so often that it finds one message at a time, and each look takes from
 // the writer's processor the cache line which that is about to write: both wait for
 // the line most of the time. A reader that lets some messages come together first
-// takes them all at the price of one. The read lock guards it, rx what it is told of.
+// takes them all at the price of one. The read lock of the Conn's lifecycle guards it.
 type pacer struct {
 	gap    time.Duration // how long to wait before looking; 0: not pacing
-	empty  bool          // everything was taken before the look that comes, or came
-	misses int           // looks since the last find that found nothing
-	streak int           // finds in a row that were close to the one before
 	seen   uint64        // messages received, as of the last find
 	sent   uint64        // messages sent, when the streak began
+	empty  bool          // everything was taken before the look that comes, or came
+	misses uint8         // looks since the last find that found nothing, as far as they matter
+	streak uint8         // finds in a row that were close to the one before
 }
 
 const (
@@ -34,6 +34,13 @@ const (
 	// at the same time does.
 	maxPaced = 2 << 10
 )
+
+// missed takes in that a look has found nothing.
+func (p *pacer) missed() {
+	if p.misses <= fewMisses {
+		p.misses++
+	}
+}
 
 // found takes in that, of messages in all, some have arrived since everything was
 // read, at one look or one by one over some, and how many bytes they brought. It says

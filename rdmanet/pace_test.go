@@ -16,7 +16,10 @@ type pacedReader struct {
 // find has n messages of size bytes arrive after some looks that found nothing.
 func (r *pacedReader) find(misses, n, size int) {
 	r.received += uint64(n)
-	r.misses = misses
+	r.misses = 0
+	for range misses {
+		r.missed()
+	}
 	r.empty = true
 	if r.found(r.received, n*size) {
 		r.start(r.sent)

@@ -24,7 +24,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	if !c.life.lock(dirRead) {
 		return nil, c.opError(opRead, net.ErrClosed)
 	}
-	b, err := c.await(n)
+	b, err := c.recv.await(n)
 	if err == nil {
 		c.ep.pinned.peek.hold(c.ep.pinned)
 		if c.term.closed() {
@@ -45,29 +45,29 @@ func (c *Conn) Discard(n int) (int, error) {
 	if !locked {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
-	done, err := c.discard(n, peeked)
+	done, err := c.recv.discard(n, peeked)
 	c.exit(c.life.unlock(dirRead))
 	return done, c.opError(opRead, inCall(opRead, err))
 }
 
-func (c *Conn) discard(n int, peeked bool) (done int, err error) {
+func (r *receiveHalf) discard(n int, peeked bool) (done int, err error) {
 	if n < 0 {
 		return 0, errors.New("cannot discard a negative number of bytes")
 	}
 	for done < n {
-		a, err := c.await(n - done)
+		a, err := r.await(n - done)
 		if err != nil {
 			if err == io.EOF && done > 0 {
 				err = io.ErrUnexpectedEOF
 			}
 			return done, err
 		}
-		c.rx.Lock()
+		r.mu.Lock()
 		if peeked {
-			c.rxStats.placed += uint64(len(a))
+			r.stats.placed += uint64(len(a))
 		}
-		c.taken(len(a))
-		c.rx.Unlock()
+		r.taken(len(a))
+		r.mu.Unlock()
 		done += len(a)
 	}
 	return done, nil

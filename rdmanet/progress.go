@@ -14,35 +14,42 @@ const maxPolls = 64
 
 // progress takes what has arrived from the receive CQ, posts the receives again,
 // and returns credit where it is due. If there may be more it leaves busy set. The
-// caller holds rx.
-func (c *Conn) progress() {
-	if busy := c.poll(); busy != c.busy.Load() {
-		c.busy.Store(busy)
+// caller holds mu.
+func (r *receiveHalf) progress() {
+	if busy := r.poll(); busy != r.busy.Load() {
+		r.busy.Store(busy)
 	}
-	if c.recv.CreditDue() && c.term.peerListens() {
-		c.returnCredit()
+	if r.ring.CreditDue() && r.s.term.peerListens() {
+		r.returnCredit()
 	}
-	if c.credited {
+	if r.credited {
 		// Behind the own credit: the peer's windows count on that.
-		c.credited = false
-		c.tx.Lock()
-		c.flushPending()
-		c.tx.Unlock()
+		r.credited = false
+		r.s.send.mu.Lock()
+		r.s.send.flushPending()
+		r.s.send.mu.Unlock()
 	}
 }
 
-// poll is progress without the credit; it says whether it was cut short.
+// takeIn is progress for who does not hold mu.
+func (r *receiveHalf) takeIn() {
+	r.mu.Lock()
+	r.progress()
+	r.mu.Unlock()
+}
+
+// poll is progress without the credit; it reports whether it was cut short.
 //
 // It goes on when the connection has failed on the sending side: what had arrived
 // by then, the peer's orderly end included, is in the CQ and belongs to the reader.
-func (c *Conn) poll() (busy bool) {
-	if !c.pollOnce(c.wc[:]) {
+func (r *receiveHalf) poll() (busy bool) {
+	if !r.pollOnce(r.wc[:]) {
 		return false
 	}
 	wcs := takeCompletions()
 	defer wcs.giveBack()
 	for range maxPolls {
-		if !c.pollOnce(wcs[:]) {
+		if !r.pollOnce(wcs[:]) {
 			return false
 		}
 	}
@@ -50,31 +57,31 @@ func (c *Conn) poll() (busy bool) {
 }
 
 // pollOnce takes as much as wcs hold and says whether there may be more.
-func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
-	if c.deaf {
+func (r *receiveHalf) pollOnce(wcs []verbs.WC) (more bool) {
+	if r.done {
 		return false
 	}
-	n, err := c.ep.recvCQ.Poll(wcs)
+	n, err := r.ep.recvCQ.Poll(wcs)
 	if err != nil {
-		c.deaf = true
-		c.fail(syscall.ECONNABORTED, err)
+		r.done = true
+		r.s.fail(syscall.ECONNABORTED, err)
 		return false
 	}
 	for i := range wcs[:n] {
-		if !c.completion(&wcs[i]) {
-			c.deaf = true
+		if !r.completion(&wcs[i]) {
+			r.done = true
 			return false
 		}
 	}
-	if n > 0 && !c.term.failed() {
-		if c.term.sendDone() {
-			c.reaped += uint32(n) // a peer that failed us gets no more to use
-		} else if err := c.repost(wcs[:n]); err != nil {
-			c.repostFailed(err)
+	if n > 0 && !r.s.term.failed() {
+		if r.s.term.sendDone() {
+			r.reaped += uint32(n) // a peer that failed us gets no more to use
+		} else if err := r.repost(wcs[:n]); err != nil {
+			r.repostFailed(err)
 		}
-		if c.reaped == c.depth { // none is left to be flushed
-			c.deaf = true
-			c.failGone()
+		if r.reaped == r.depth { // none is left to be flushed
+			r.done = true
+			r.s.failGone()
 			return false
 		}
 	}
@@ -82,67 +89,68 @@ func (c *Conn) pollOnce(wcs []verbs.WC) (more bool) {
 }
 
 // completion handles one receive completion; false ends the polling for good.
-func (c *Conn) completion(wc *verbs.WC) bool {
+func (r *receiveHalf) completion(wc *verbs.WC) bool {
 	if wc.Status != verbs.WCSuccess {
-		c.receiveFailed(wc.Status)
+		r.receiveFailed(wc.Status)
 		return false
 	}
 	imm, sent := wc.ImmData, []byte(nil)
 	if wc.Opcode == verbs.WCRecv {
 		var err error
-		if imm, sent, err = c.ep.sent(wc); err != nil {
-			c.violation(err)
+		if imm, sent, err = r.ep.sent(wc); err != nil {
+			r.violation(err)
 			return false
 		}
-	} else if !c.ep.writeImm {
-		c.violation(fmt.Errorf("%w: a WRITE_WITH_IMM where doorbells are SENDs", ErrProtocol))
+	} else if !r.ep.writeImm {
+		r.violation(fmt.Errorf("%w: a WRITE_WITH_IMM where doorbells are SENDs", ErrProtocol))
 		return false
 	}
-	bell, err := c.parseDoorbell(imm)
+	bell, err := r.parseDoorbell(imm)
 	if err != nil {
-		c.violation(err)
+		r.violation(err)
 		return false
 	}
-	c.rxStats.doorbells++
-	if !c.term.peerMaySay(bell.Kind) {
-		c.violation(fmt.Errorf("%w: %v after the end of the stream", ErrProtocol, bell.Kind))
+	r.stats.doorbells++
+	if !r.s.term.peerMaySay(bell.Kind) {
+		r.violation(fmt.Errorf("%w: %v after the end of the stream", ErrProtocol, bell.Kind))
 		return false
 	}
 	switch bell.Kind {
 	case ring.KindData:
-		if err := c.recv.Data(bell); err != nil {
-			c.violation(err)
+		if err := r.ring.Data(bell); err != nil {
+			r.violation(err)
 			return false
 		}
-		if n := c.recv.ReceivedBytes(); c.ep.onDemand && n > c.ep.looked {
-			if err := c.ep.look(n); err != nil {
-				c.fail(syscall.ENOMEM, err)
+		if n := r.ring.ReceivedBytes(); r.ep.onDemand && n > r.ep.looked {
+			if err := r.ep.look(n); err != nil {
+				r.s.fail(syscall.ENOMEM, err)
 				return false
 			}
 		}
-		c.rxStats.messages++
+		r.stats.messages++
 		if bell.Grown {
-			c.ep.changeOver()
+			r.ep.changeOver()
 		}
-		if inUse := c.recv.ReceivedBytes() - c.reported; inUse >= uint64(c.recv.Size()/8*7) {
-			c.wantGrow = true
+		if inUse := r.ring.ReceivedBytes() - r.reported; inUse >= uint64(r.ring.Size()/8*7) {
+			r.wantGrow = true
 		}
 	case ring.KindCredit:
-		c.rxStats.creditsReceived++
-		if err := c.takeCredit(c.ep.creditWords(sent)); err != nil {
-			c.violation(err)
+		r.stats.creditsReceived++
+		if err := r.s.send.takeCredit(r.ep.creditWords(sent)); err != nil {
+			r.violation(err)
 			return false
 		}
+		r.credited = true
 	case ring.KindFIN:
-		c.term.peerFIN()
+		r.s.term.peerFIN()
 	case ring.KindClose:
-		c.term.peerClose()
-		c.wake(dirWrite)
+		r.s.term.peerClose()
+		r.s.endWait(dirWrite)
 	case ring.KindReset:
-		c.fail(syscall.ECONNRESET, nil)
+		r.s.fail(syscall.ECONNRESET, nil)
 		return false
 	case ring.KindCorrupt:
-		c.fail(syscall.ECONNRESET, fmt.Errorf("%w: the peer found it in what this end sent", ErrChecksum))
+		r.s.fail(syscall.ECONNRESET, fmt.Errorf("%w: the peer found it in what this end sent", ErrChecksum))
 		return false
 	case ring.KindKeepAlive:
 	}
@@ -151,52 +159,39 @@ func (c *Conn) completion(wc *verbs.WC) bool {
 
 // receiveFailed handles a receive that did not complete. A flush says that the
 // QP is in ERR: the peer is gone, or this end gave up.
-func (c *Conn) receiveFailed(status verbs.WCStatus) {
-	c.countStatus(status)
+func (r *receiveHalf) receiveFailed(status verbs.WCStatus) {
+	r.s.countStatus(status)
 	switch {
-	case c.term.peerClosed():
+	case r.s.term.peerClosed():
 		// It said so before it went.
 	case status == verbs.WCWRFlushErr:
 		// The request that failed, if one did, says why.
-		c.tx.Lock()
-		if err := c.sq.reap(); err != nil {
-			c.sendFailed(err)
+		r.s.send.mu.Lock()
+		if err := r.s.send.sq.reap(); err != nil {
+			r.s.send.sendFailed(err)
 		}
-		c.tx.Unlock()
-		c.failGone()
+		r.s.send.mu.Unlock()
+		r.s.failGone()
 	case status == verbs.WCLocLenErr, status == verbs.WCLocQPOpErr, status == verbs.WCRemInvReqErr:
 		// The first is what the specification says; the others are soft-RoCE's. A
 		// receive has little or no memory, so nothing of ours can be wrong with it.
-		c.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
+		r.violation(fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", ErrProtocol, status))
 	default:
-		c.fail(syscall.ECONNRESET, status)
+		r.s.fail(syscall.ECONNRESET, status)
 	}
 }
 
 // repostFailed is postFailed for receives. What the peer sent before it left, perhaps that
 // it closed, is in the CQ; behind it come the receives that are flushed.
-func (c *Conn) repostFailed(err error) {
-	if c.ep.up() {
-		c.failAfterDrain(syscall.ECONNABORTED, err)
+func (r *receiveHalf) repostFailed(err error) {
+	if r.ep.up() {
+		r.s.failAfterDrain(syscall.ECONNABORTED, err)
 	} else {
-		c.endSending(false)
+		r.s.endSending(false)
 	}
 }
 
 // violation cuts off a peer that broke the protocol.
-func (c *Conn) violation(err error) {
-	c.fail(syscall.ECONNABORTED, err)
-}
-
-// owing says that a credit, bytes or the end of the stream are due and have not gone although
-// completions of requests are to come, which may make room for it: the peer may be
-// asleep waiting for it, so nobody else will wake this end.
-func (c *Conn) owing() bool {
-	c.rx.Lock()
-	credit := c.recv.CreditDue()
-	c.rx.Unlock()
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	c.flushPending()
-	return (credit || c.pending != 0 || c.gatheredBytes() > 0) && !c.sq.idle()
+func (r *receiveHalf) violation(err error) {
+	r.s.fail(syscall.ECONNABORTED, err)
 }

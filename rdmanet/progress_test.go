@@ -15,9 +15,9 @@ func TestImmediateWhereNone(t *testing.T) {
 	for device, want := range map[string]error{"soft0": nil, "soft0-iwarp": ErrProtocol} {
 		t.Run(device, func(t *testing.T) {
 			client, _ := flavour{dialer: Dialer{Device: device}, listen: ListenConfig{Device: device}}.pair(t)
-			client.rx.Lock()
-			defer client.rx.Unlock()
-			goes := client.completion(&verbs.WC{
+			client.recv.mu.Lock()
+			defer client.recv.mu.Unlock()
+			goes := client.recv.completion(&verbs.WC{
 				Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: ring.Doorbell{Kind: ring.KindKeepAlive}.Imm(),
 			})
 			require.Equal(t, want == nil, goes)

@@ -9,7 +9,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// copyUnderLock is the most that Read copies while it holds rx: about as long as
+// copyUnderLock is the most that Read copies while it holds the lock of the receive half: about as long as
 // letting go of the lock and taking it again costs.
 const copyUnderLock = 4 << 10
 
@@ -21,7 +21,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if !c.life.lock(dirRead) {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
-	n, err := c.read(p)
+	n, err := c.recv.read(p)
 	c.exit(c.life.unlock(dirRead))
 	if err != nil {
 		err = c.opError(opRead, inCall(opRead, err))
@@ -29,151 +29,160 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) read(p []byte) (int, error) {
+func (r *receiveHalf) read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	c.ep.pinned.peek.release(c.ep.pinned)
-	if c.expired(dirRead) {
+	r.ep.pinned.peek.release(r.ep.pinned)
+	if r.waiter.expired() {
 		return 0, os.ErrDeadlineExceeded
 	}
 	for {
-		c.rx.Lock()
-		c.look(len(p))
-		if n := min(c.recv.Buffered(), len(p)); n > 0 {
-			if c.term.closed() { // the peer is told that it is unread
-				c.rx.Unlock()
+		r.mu.Lock()
+		r.pollFor(len(p))
+		if n := min(r.ring.Buffered(), len(p)); n > 0 {
+			if r.s.term.closed() { // the peer is told that it is unread
+				r.mu.Unlock()
 				return 0, net.ErrClosed
 			}
-			if c.sums != nil {
-				n, err := c.readFrames(p)
-				c.rx.Unlock()
+			if r.sums != nil {
+				n, err := r.readFrames(p)
+				r.mu.Unlock()
 				return n, err
 			}
 			if n > copyUnderLock {
-				a, b := c.unread(n)
-				c.lent = uint32(n)
-				c.rx.Unlock()
+				a, b := r.unread(n)
+				r.borrowed = uint32(n)
+				r.mu.Unlock()
 				copy(p[copy(p, a):], b)
-				c.rx.Lock()
-				c.lent = 0
+				r.mu.Lock()
+				r.borrowed = 0
 			} else {
-				a, b := c.unread(n)
+				a, b := r.unread(n)
 				copy(p[copy(p, a):], b)
 			}
-			c.rxStats.copied += uint64(n)
-			c.consume(n)
-			c.rx.Unlock()
+			r.stats.copied += uint64(n)
+			r.consume(n)
+			r.mu.Unlock()
 			return n, nil
 		}
-		err := c.readEnd()
-		c.rx.Unlock()
+		err := r.readEnd()
+		r.mu.Unlock()
 		if err != nil {
 			return 0, err
 		}
-		if err := c.wait(dirRead); err != nil {
+		if err := r.wait(); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// look polls, if less than want is buffered. The caller holds rx and the read lock.
-func (c *Conn) look(want int) {
-	buffered := c.recv.Buffered()
+// wait waits for something to read, or the end.
+func (r *receiveHalf) wait() error {
+	if !r.ep.synchronous {
+		// The answer that is waited for may be one to what was gathered.
+		r.s.send.mu.Lock()
+		r.s.send.sendGathered()
+		r.s.send.mu.Unlock()
+	}
+	return r.waiter.wait(r.s, dirRead, r)
+}
+
+// pollFor polls, if less than want is buffered. The caller holds mu and the read lock.
+func (r *receiveHalf) pollFor(want int) {
+	buffered := r.ring.Buffered()
 	if buffered == 0 {
-		c.pace.empty = true
-		if c.pace.gap > 0 {
-			c.rx.Unlock()
-			c.pace.pause()
-			c.rx.Lock()
+		r.pace.empty = true
+		if r.pace.gap > 0 {
+			r.mu.Unlock()
+			r.pace.pause()
+			r.mu.Lock()
 		}
 	}
 	if buffered < want {
-		c.progress()
+		r.progress()
 	}
-	if n := c.recv.Buffered(); n > 0 && c.pace.empty && c.pace.found(c.rxStats.messages, n) {
-		c.tx.Lock()
-		sent := c.txStats.messages
-		c.tx.Unlock()
-		c.pace.start(sent)
+	if n := r.ring.Buffered(); n > 0 && r.pace.empty && r.pace.found(r.stats.messages, n) {
+		r.s.send.mu.Lock()
+		sent := r.s.send.stats.messages
+		r.s.send.mu.Unlock()
+		r.pace.start(sent)
 	}
 }
 
 // unread returns the first n unread bytes in the ring, in two pieces where they
-// wrap. The caller holds rx; the bytes stay until they are consumed.
-func (c *Conn) unread(n int) (a, b []byte) {
-	sa, sb := c.recv.Readable()
-	a = c.ep.data[sa.Off:][:min(int(sa.Len), n)]
+// wrap. The caller holds mu; the bytes stay until they are consumed.
+func (r *receiveHalf) unread(n int) (a, b []byte) {
+	sa, sb := r.ring.Readable()
+	a = r.ep.data[sa.Off:][:min(int(sa.Len), n)]
 	if rest := n - len(a); rest > 0 {
-		b = c.ep.data[sb.Off:][:min(int(sb.Len), rest)]
+		b = r.ep.data[sb.Off:][:min(int(sb.Len), rest)]
 	}
 	return a, b
 }
 
-// consume gives n bytes of the ring back to the peer. The caller holds rx.
-func (c *Conn) consume(n int) {
-	if err := c.recv.Consume(n); err != nil {
-		c.fail(syscall.ECONNABORTED, err)
+// consume gives n bytes of the ring back to the peer. The caller holds mu.
+func (r *receiveHalf) consume(n int) {
+	if err := r.ring.Consume(n); err != nil {
+		r.s.fail(syscall.ECONNABORTED, err)
 		return
 	}
-	if c.recv.CreditDue() && c.term.peerListens() {
-		c.returnCredit()
+	if r.ring.CreditDue() && r.s.term.peerListens() {
+		r.returnCredit()
 	}
 }
 
 // taken is consume for n bytes of the stream that await returned.
-func (c *Conn) taken(n int) {
-	if c.sums != nil {
-		used := c.sums.frames.Take(n)
-		c.rxStats.framing += uint64(used - n)
+func (r *receiveHalf) taken(n int) {
+	if r.sums != nil {
+		used := r.sums.frames.Take(n)
+		r.stats.framing += uint64(used - n)
 		n = used
 	}
-	c.consume(n)
+	r.consume(n)
 }
 
 // readEnd says why nothing more will be read, nil if something may. The caller
-// holds rx, has polled, and found nothing buffered.
-func (c *Conn) readEnd() error {
-	err := c.term.readErr()
-	if err == io.EOF && c.sums != nil {
-		if err := c.checkEnd(); err != nil {
+// holds mu, has polled, and found nothing buffered.
+func (r *receiveHalf) readEnd() error {
+	err := r.s.term.readErr()
+	if err == io.EOF && r.sums != nil {
+		if err := r.checkEnd(); err != nil {
 			return err
 		}
 	}
 	return err
 }
 
-// tryRead polls once and says whether the reader has something to do.
-func (c *Conn) tryRead() bool {
-	if c.term.ended(dirRead) {
+// try polls once and reports whether there is something to read, or never will be. It is
+// for the holder of the read lock.
+func (r *receiveHalf) try() bool {
+	if r.s.term.ended(dirRead) {
 		return true
 	}
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
-	if c.recv.Buffered() == 0 {
-		c.pace.misses++
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress()
+	if r.ring.Buffered() == 0 {
+		r.pace.missed()
 	}
-	return c.recv.Buffered() > 0 || c.term.received() || c.busy.Load()
+	return r.readable()
 }
 
-// armRead is tryRead around an arming of the CQ.
-func (c *Conn) armRead() bool {
-	if c.tryRead() {
-		return true
-	}
-	if err := c.ep.recvCQ.ReqNotify(false); err != nil {
-		c.fail(syscall.ECONNABORTED, err)
-		return true
-	}
-	if c.owing() {
-		if err := c.ep.sendCQ.ReqNotify(false); err != nil {
-			c.fail(syscall.ECONNABORTED, err)
-			return true
-		}
-		c.owing() // the room may have come before the CQ was armed
-	}
-	return c.tryRead()
+// readable reports whether a Read need not wait. The caller holds mu.
+func (r *receiveHalf) readable() bool { return r.ring.Buffered() > 0 || r.s.term.received() }
+
+// beforeSleep: a credit, bytes or the end of the stream may wait for room. The peer may be
+// asleep waiting for them, so that nobody else would wake this end.
+func (r *receiveHalf) beforeSleep() (needsSends bool) {
+	r.mu.Lock()
+	credit := r.ring.CreditDue()
+	r.mu.Unlock()
+	w := &r.s.send
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flushPending()
+	return (credit || w.owes()) && !w.sq.idle()
 }
 
 // WriteTo writes all that arrives to w, until io.EOF, straight from the ring: no
@@ -185,9 +194,9 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
 	defer func() { // also if w panics
-		c.rx.Lock()
-		c.lent = 0
-		c.rx.Unlock()
+		c.recv.mu.Lock()
+		c.recv.borrowed = 0
+		c.recv.mu.Unlock()
 		c.exit(c.life.unlock(dirRead))
 	}()
 	n, err = c.writeTo(w)
@@ -197,7 +206,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 	c.ep.pinned.peek.release(c.ep.pinned)
 	for {
-		a, err := c.await(0)
+		a, err := c.recv.await(0)
 		if err != nil {
 			if err == io.EOF {
 				return total, nil
@@ -209,11 +218,11 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 			return total, errInvalidWrite
 		}
 		total += int64(n)
-		c.rx.Lock()
-		c.lent = 0
-		c.rxStats.placed += uint64(n)
-		c.taken(n)
-		c.rx.Unlock()
+		c.recv.mu.Lock()
+		c.recv.borrowed = 0
+		c.recv.stats.placed += uint64(n)
+		c.recv.taken(n)
+		c.recv.mu.Unlock()
 		switch {
 		case err != nil:
 			return total, err
@@ -225,53 +234,53 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 
 // await waits for unread bytes and returns those that lie together. At most limit, if that
 // is above 0; otherwise they are lent until the caller says that they are taken.
-func (c *Conn) await(limit int) ([]byte, error) {
-	if c.expired(dirRead) {
+func (r *receiveHalf) await(limit int) ([]byte, error) {
+	if r.waiter.expired() {
 		return nil, os.ErrDeadlineExceeded
 	}
 	for {
-		c.rx.Lock()
-		c.look(max(limit, 1))
-		if n := c.recv.Buffered(); n > 0 {
-			if c.term.closed() { // the peer is told that it is unread
-				c.rx.Unlock()
+		r.mu.Lock()
+		r.pollFor(max(limit, 1))
+		if n := r.ring.Buffered(); n > 0 {
+			if r.s.term.closed() { // the peer is told that it is unread
+				r.mu.Unlock()
 				return nil, net.ErrClosed
 			}
-			if c.sums != nil {
+			if r.sums != nil {
 				var err error
-				if n, err = c.openFrame(); err != nil {
-					c.rx.Unlock()
+				if n, err = r.openFrame(); err != nil {
+					r.mu.Unlock()
 					return nil, err
 				}
 			}
 			if limit > 0 {
 				n = min(n, limit)
 			}
-			a, _ := c.unread(n)
+			a, _ := r.unread(n)
 			if limit == 0 {
-				c.lend(len(a))
+				r.borrow(len(a))
 			}
-			c.rx.Unlock()
+			r.mu.Unlock()
 			return a, nil
 		}
-		err := c.readEnd()
-		c.rx.Unlock()
+		err := r.readEnd()
+		r.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
-		if err := c.wait(dirRead); err != nil {
+		if err := r.wait(); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// lend notes that so many bytes of the stream are as good as read: a Close meanwhile leaves
-// none of them unread. The caller holds rx.
-func (c *Conn) lend(n int) {
-	if c.sums != nil {
-		n = c.sums.frames.Takes(n)
+// borrow notes that so many bytes of the stream are as good as read: a Close meanwhile leaves
+// none of them unread. The caller holds mu.
+func (r *receiveHalf) borrow(n int) {
+	if r.sums != nil {
+		n = r.sums.frames.Takes(n)
 	}
-	c.lent = uint32(n)
+	r.borrowed = uint32(n)
 }
 
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when
@@ -283,16 +292,17 @@ func (c *Conn) CloseRead() error {
 		return c.opError(opClose, net.ErrClosed)
 	}
 	var err error
-	if c.over() {
+	c.recv.takeIn()
+	if c.term.over() {
 		err = os.NewSyscallError("shutdown", syscall.ENOTCONN)
 	} else {
 		first := c.term.shutRead()
-		c.wake(dirRead)
-		c.tx.Lock()
+		c.endWait(dirRead)
+		c.send.mu.Lock()
 		if first && c.term.writeShut() && c.term.mayFlush() {
-			c.end(ring.KindClose)
+			c.send.end(ring.KindClose)
 		}
-		c.tx.Unlock()
+		c.send.mu.Unlock()
 	}
 	c.exit(c.life.decref())
 	return c.opError(opClose, err)

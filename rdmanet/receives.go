@@ -28,19 +28,19 @@ func (e *endpoint) postAll(n int) error {
 }
 
 // repost posts the receives of completions again, ring.MaxHeld or more at once: that
-// costs hardly more than one. The caller holds rx.
-func (c *Conn) repost(wcs []verbs.WC) error {
-	c.reaped += uint32(len(wcs))
+// costs hardly more than one. The caller holds mu.
+func (r *receiveHalf) repost(wcs []verbs.WC) error {
+	r.reaped += uint32(len(wcs))
 	var n int
 	var err error
 	switch {
-	case !c.ep.writeImm:
-		n, err = c.ep.sends.repost(c.ep.qp, wcs)
-	case c.reaped >= ring.MaxHeld:
-		n, err = c.ep.qp.PostRecv(blankRecvs[:min(int(c.reaped), len(blankRecvs))])
+	case !r.ep.writeImm:
+		n, err = r.ep.sends.repost(r.ep.qp, wcs)
+	case r.reaped >= ring.MaxHeld:
+		n, err = r.ep.qp.PostRecv(blankRecvs[:min(int(r.reaped), len(blankRecvs))])
 	}
-	c.recv.Reposted(uint32(n))
-	c.reaped -= uint32(n)
+	r.ring.Reposted(uint32(n))
+	r.reaped -= uint32(n)
 	return err
 }
 

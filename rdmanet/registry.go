@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,7 +26,7 @@ type registry struct {
 // An entry is a Conn's place in the registry.
 type entry struct {
 	older, newer *Conn
-	device       *deviceCounters // nil outside the registry
+	device       atomic.Pointer[deviceCounters] // nil outside the registry
 	accepted     bool
 	since        time.Duration // on the scale of epoch
 }
@@ -51,7 +52,9 @@ func (r *registry) add(c *Conn, accepted bool) {
 	}
 	d.opened[side(accepted)]++
 	d.open[side(accepted)]++
-	c.entry = entry{device: d, accepted: accepted, since: since, older: r.newest}
+	e := &c.entry
+	e.accepted, e.since, e.older = accepted, since, r.newest
+	e.device.Store(d)
 	if r.newest != nil {
 		r.newest.entry.newer = c
 	}
@@ -61,7 +64,8 @@ func (r *registry) add(c *Conn, accepted bool) {
 // remove takes out a connection that is torn down, and keeps what it counted.
 func (r *registry) remove(c *Conn) {
 	e := &c.entry
-	if e.device == nil {
+	d := e.device.Load()
+	if d == nil {
 		return
 	}
 	last := c.Stats()
@@ -76,8 +80,8 @@ func (r *registry) remove(c *Conn) {
 		e.older.entry.newer = e.newer
 	}
 	e.older, e.newer = nil, nil
-	e.device.open[side(e.accepted)]--
-	e.device.closed.add(&last)
+	d.open[side(e.accepted)]--
+	d.closed.add(&last)
 }
 
 func side(accepted bool) int {
@@ -126,7 +130,7 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 	r.mu.Unlock()
 	for _, c := range conns {
 		s := c.Stats()
-		row := rows[c.entry.device]
+		row := rows[c.entry.device.Load()]
 		row.ConnStats.add(&s)
 		row.ReadBuffer += s.ReadBuffer
 		row.WriteBuffer += s.WriteBuffer

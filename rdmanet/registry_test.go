@@ -146,7 +146,7 @@ func TestReadStatsCountsFailures(t *testing.T) {
 	t.Run("protocol", func(t *testing.T) {
 		before := ReadStats()
 		client, _ := pair(t)
-		client.violation(ErrProtocol)
+		client.recv.violation(ErrProtocol)
 		client.countStatus(verbs.WCRemAccessErr)
 		client.countStatus(verbs.WCRemAccessErr)
 		client.countStatus(errors.New("no status"))

@@ -13,49 +13,35 @@ const lostAfter = 2 * time.Second
 // counts it. Arming and polling again see to it that nobody does; a device that loses a
 // notification would otherwise leave a Read waiting for ever. It is called by the ticks
 // of the keepalive: a timer of its own would cost each idle connection.
-func (c *Conn) rescue() {
-	for d := range c.waiter {
-		w, d := &c.waiter[d], direction(d)
-		since := w.overdue.Load()
-		if !w.parked.Load() || c.term.ended(d) || !c.somethingFor(d) {
-			continue // a park begins with overdue at 0
-		}
-		now := int64(time.Since(epoch))
-		if since == 0 {
-			w.overdue.CompareAndSwap(0, now)
-			continue
-		}
-		if now-since < int64(lostAfter) {
-			continue
-		}
-		c.rescued.Add(1)
-		c.ep.log(slog.LevelWarn, "rdmanet: the device has lost a notification", "waiting", [...]string{opRead, opWrite}[d])
-		c.wake(d) // wait puts the deadline back
-	}
+func (s *stream) rescue() {
+	s.rescueSleeper(dirRead, s.recv.tryUnlocked)
+	s.rescueSleeper(dirWrite, s.send.try)
 }
 
-// somethingFor polls and says whether whoever waits in the direction has something to do.
-func (c *Conn) somethingFor(d direction) bool {
-	if d == dirWrite {
-		return c.tryWrite()
+// rescueSleeper is told how to poll and see whether there is something to do.
+func (s *stream) rescueSleeper(d direction, try func() bool) {
+	w := s.waiter(d)
+	since := w.overdue.Load()
+	if !w.parked.Load() || s.term.ended(d) || !try() {
+		return // a park begins with overdue at 0
 	}
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
-	return c.recv.Buffered() > 0 || c.term.received()
-}
-
-// wokenEarly puts back the deadline of a waiter that it ended before its time, unless
-// the direction has ended.
-func (c *Conn) wokenEarly(d direction) {
-	c.dl.Lock()
-	defer c.dl.Unlock()
-	if c.term.ended(d) {
+	now := int64(time.Since(epoch))
+	if since == 0 {
+		w.overdue.CompareAndSwap(0, now)
 		return
 	}
-	var t time.Time
-	if at := c.deadline[d].Load(); at != 0 {
-		t = epoch.Add(time.Duration(at))
+	if now-since < int64(lostAfter) {
+		return
 	}
-	c.ep.setDeadline(d, t)
+	s.rescued.Add(1)
+	s.ep.log(slog.LevelWarn, "rdmanet: the device has lost a notification", "waiting", [...]string{opRead, opWrite}[d])
+	s.endWait(d) // wait puts the deadline back
+}
+
+// tryUnlocked is try for who does not hold the read lock.
+func (r *receiveHalf) tryUnlocked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress()
+	return r.readable()
 }

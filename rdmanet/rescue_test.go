@@ -15,7 +15,7 @@ import (
 func sleeping(c *Conn, d direction) <-chan struct{} {
 	asleep := make(chan struct{})
 	var once sync.Once
-	w := &c.waiter[d]
+	w := c.waiter(d)
 	arm := w.arm
 	w.arm = func() bool {
 		over := arm()
@@ -57,7 +57,7 @@ func TestRescue(t *testing.T) {
 				p.ill.keepAlive.mu.Unlock()
 				p.ill.lookAfter(round)
 			}
-			w := &p.ill.waiter[c.d]
+			w := p.ill.waiter(c.d)
 			require.NoError(t, p.ill.SetDeadline(time.Now().Add(time.Hour)))
 			p.channel().Mute(true)
 			asleep := sleeping(p.ill, c.d)

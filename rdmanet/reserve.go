@@ -15,36 +15,36 @@ const MaxReserve = sendBlockSize
 var errInvalidRead = errors.New("rdmanet: the reader returned an impossible count")
 
 // takeBlock waits for a send block. The caller holds the write lock.
-func (c *Conn) takeBlock() (*sendBlock, error) {
-	if err := c.mayWrite(); err != nil {
+func (w *sendHalf) takeBlock() (*sendBlock, error) {
+	if err := w.mayWrite(); err != nil {
 		return nil, err
 	}
 	for {
 		var b *sendBlock
 		var err error
-		c.tx.Lock()
-		if c.reap() {
-			b, err = c.blocks.take(c.ep, &c.sq)
+		w.mu.Lock()
+		if w.reap() {
+			b, err = w.blocks.take(w.ep, &w.sq)
 		}
-		c.wantBlock = b == nil && err == nil
-		c.tx.Unlock()
+		w.wantBlock = b == nil && err == nil
+		w.mu.Unlock()
 		if b != nil || err != nil {
 			return b, err
 		}
-		err = c.stall()
-		c.tx.Lock()
-		c.wantBlock = false
-		c.tx.Unlock()
+		err = w.stall()
+		w.mu.Lock()
+		w.wantBlock = false
+		w.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (c *Conn) giveBlock(b *sendBlock) {
-	c.tx.Lock()
-	c.blocks.give(b)
-	c.tx.Unlock()
+func (w *sendHalf) giveBlock(b *sendBlock) {
+	w.mu.Lock()
+	w.blocks.give(b)
+	w.mu.Unlock()
 }
 
 // ReadFrom sends all that it reads from r until io.EOF. r reads straight into
@@ -70,7 +70,7 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
-	b, err := c.takeBlock()
+	b, err := c.send.takeBlock()
 	if err == nil {
 		// All else may go while r reads: a Close does not wait for that.
 		c.ep.pinned.refs.Add(1)
@@ -83,7 +83,7 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 	case err != nil:
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
-	defer c.giveBlock(b)
+	defer c.send.giveBlock(b)
 	n, rerr := r.Read(b.buf)
 	if n < 0 || n > len(b.buf) {
 		return 0, errInvalidRead
@@ -92,7 +92,7 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 		if !c.life.lock(dirWrite) {
 			return 0, c.opError(opWrite, net.ErrClosed)
 		}
-		sent, err := c.sendFrom(b, n)
+		sent, err := c.send.sendFrom(b, n)
 		c.exit(c.life.unlock(dirWrite))
 		if err != nil {
 			return sent, c.opError(opWrite, inCall(opWrite, err))
@@ -134,8 +134,8 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 		return nil, c.opError(opWrite, net.ErrClosed)
 	}
 	var err error
-	if c.reserved == nil {
-		c.reserved, err = c.takeBlock()
+	if c.send.reserved == nil {
+		c.send.reserved, err = c.send.takeBlock()
 	}
 	var buf []byte
 	if err == nil {
@@ -143,8 +143,8 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 		if c.term.closed() {
 			c.dropPins() // Close may have looked before
 		}
-		c.reserved.used = n
-		buf = c.reserved.buf[:n:n]
+		c.send.reserved.used = n
+		buf = c.send.reserved.buf[:n:n]
 	}
 	c.exit(c.life.unlock(dirWrite))
 	return buf, c.opError(opWrite, inCall(opWrite, err))
@@ -161,17 +161,17 @@ func (c *Conn) Commit(n int) error {
 		return c.opError(opWrite, net.ErrClosed)
 	}
 	var err error
-	switch b := c.reserved; {
+	switch b := c.send.reserved; {
 	case !held || b == nil:
 		err = fmt.Errorf("%w: nothing is reserved", ErrReservation)
 	case n < 0 || n > b.used:
 		err = fmt.Errorf("%w: %d bytes of %d", ErrReservation, n, b.used)
 	default:
 		if n > 0 {
-			_, err = c.sendFrom(b, n)
+			_, err = c.send.sendFrom(b, n)
 		}
-		c.reserved = nil
-		c.giveBlock(b)
+		c.send.reserved = nil
+		c.send.giveBlock(b)
 		c.ep.pinned.reserve.release(c.ep.pinned)
 	}
 	c.exit(c.life.unlock(dirWrite))

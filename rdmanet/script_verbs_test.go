@@ -207,10 +207,10 @@ func scriptArrived(w *world, a []string) (string, error) {
 
 // heardOf says whether n bytes have arrived.
 func (c *Conn) heardOf(n uint64) bool {
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
-	return c.recv.ReceivedBytes() >= n
+	c.recv.mu.Lock()
+	defer c.recv.mu.Unlock()
+	c.recv.progress()
+	return c.recv.ring.ReceivedBytes() >= n
 }
 
 // scriptPause lets time pass where the passing of time is what is tested, and calls in the

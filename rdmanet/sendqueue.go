@@ -7,7 +7,7 @@ import (
 // A sendQueue posts to the send queue of a QP and keeps account of its slots: a
 // slot is taken by a post and given back when a later signalled request is seen
 // completed. It signals often enough that a full queue always holds a signalled
-// request. Not safe for concurrent use: the Conn's tx lock guards it.
+// request. Not safe for concurrent use: the send half's lock guards it.
 type sendQueue struct {
 	qp    verbs.QP
 	cq    verbs.CQ

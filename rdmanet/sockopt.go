@@ -27,7 +27,7 @@ const maxLinger = math.MaxInt32
 // connection; above 0 Close waits for them for at most so many seconds, after which they
 // are given up.
 func (c *Conn) SetLinger(sec int) error {
-	return c.set(func() { c.linger.Store(int64(min(max(sec, -1), maxLinger))) })
+	return c.set(func() { c.linger.Store(int32(min(max(sec, -1), maxLinger))) })
 }
 
 // SetNoDelay is accepted and changes nothing: a Write on a quiet connection is never
@@ -52,9 +52,9 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 		return c.setClosed()
 	}
 	return c.set(func() {
-		c.rx.Lock()
-		c.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), c.ep.maxRing))
-		c.rx.Unlock()
+		c.recv.mu.Lock()
+		c.recv.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), c.ep.maxRing))
+		c.recv.mu.Unlock()
 	})
 }
 

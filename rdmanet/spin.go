@@ -88,31 +88,31 @@ func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 
 // spin polls, for as long as SetBusyPoll says or for a while if the budget allows, and
 // says whether the wait is over.
-func (w *waiter) spin(c *Conn, d direction) bool {
-	limit := time.Duration(c.busyPoll.Load())
+func (w *waiter) spin(s *stream, c condition) bool {
+	limit := time.Duration(s.busyPoll.Load())
 	if limit < 0 || limit == 0 && !w.budget.on {
-		return w.try()
+		return s.poll(c)
 	}
 	if limit == 0 {
 		limit = maxSpin
 		if w.budget.hits < proven && !luck.try() {
-			return w.try()
+			return s.poll(c)
 		}
 	}
 	defer spinning.Add(-1)
 	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
 		luck.turnAway()
-		return w.try()
+		return s.poll(c)
 	}
 	began, polled := time.Now(), time.Duration(0)
 	for {
 		for range pollsPerLook {
-			if w.try() {
+			if s.poll(c) {
 				w.budget.hit(polled)
 				return true
 			}
 		}
-		if polled = time.Since(began); polled > limit || c.expired(d) {
+		if polled = time.Since(began); polled > limit || w.expired() {
 			w.budget.miss()
 			return false
 		}

@@ -46,10 +46,16 @@ func TestSpinBudget(t *testing.T) {
 // TestAcceptedBeginsWithAPark: nothing comes from a client that has yet to wake up.
 func TestAcceptedBeginsWithAPark(t *testing.T) {
 	client, server := pair(t)
-	require.True(t, client.waiter[dirRead].budget.on)
-	require.False(t, server.waiter[dirRead].budget.on)
-	require.True(t, server.waiter[dirWrite].budget.on)
+	require.True(t, client.waiter(dirRead).budget.on)
+	require.False(t, server.waiter(dirRead).budget.on)
+	require.True(t, server.waiter(dirWrite).budget.on)
 }
+
+// tryFunc is a condition that needs no completions of requests.
+type tryFunc func() bool
+
+func (f tryFunc) try() bool                      { return f() }
+func (f tryFunc) beforeSleep() (needsSends bool) { return false }
 
 // TestSetBusyPoll: the setting overrules what polling has paid so far.
 func TestSetBusyPoll(t *testing.T) {
@@ -60,13 +66,13 @@ func TestSetBusyPoll(t *testing.T) {
 	var come bool // what is waited for
 	w := &waiter{budget: newSpinBudget()}
 	var began time.Time
-	w.try = func() bool {
+	try := tryFunc(func() bool {
 		if polls++; polls == 1 {
 			began = time.Now()
 		}
 		return come && polls > 1 && time.Since(began) > 10*maxSpin
-	}
-	spin := func() bool { polls = 0; return w.spin(c, dirRead) }
+	})
+	spin := func() bool { polls = 0; return w.spin(&c.stream, try) }
 
 	w.budget.miss()
 	require.False(t, spin())
@@ -91,8 +97,9 @@ func TestSetBusyPoll(t *testing.T) {
 func TestSpinEnds(t *testing.T) {
 	withLuck(t, 0)
 	c, _ := pair(t)
-	w := &waiter{try: func() bool { return false }, budget: newSpinBudget()}
-	inTime(t, slowly(5*time.Millisecond), "polling", func() { require.False(t, w.spin(c, dirRead)) })
+	w := &waiter{budget: newSpinBudget()}
+	never := tryFunc(func() bool { return false })
+	inTime(t, slowly(5*time.Millisecond), "polling", func() { require.False(t, w.spin(&c.stream, never)) })
 	// With one processor nobody polls, so nothing was learnt.
 	require.Equal(t, runtime.GOMAXPROCS(0) == 1, w.budget.on)
 	require.Zero(t, spinning.Load())

@@ -57,11 +57,12 @@ func TestSpinProves(t *testing.T) {
 	withLuck(t, badLuck*(maxBadLuck+1)-1)
 	c, _ := pair(t)
 	polls := 0
-	w := &waiter{budget: newSpinBudget(), try: func() bool { polls++; return polls > 1 }}
+	w := &waiter{budget: newSpinBudget()}
+	try := tryFunc(func() bool { polls++; return polls > 1 })
 	polled := func(n int) (hits int) {
 		for range n {
 			polls = 0
-			if w.spin(c, dirRead) {
+			if w.spin(&c.stream, try) {
 				hits++
 			}
 		}

@@ -86,6 +86,9 @@ func (t *termination) sendDone() bool   { return t.has(termSendDone) }
 func (t *termination) peerClosed() bool { return t.has(termPeerClosed) }
 func (t *termination) writeShut() bool  { return t.has(termWriteShut) }
 
+// corruptTold reports whether the peer gets to know of a wrong checksum.
+func (t *termination) corruptTold() bool { return t.has(termToldCorrupt) }
+
 // err is the cause, nil if there is none.
 func (t *termination) err() error {
 	if p := t.cause.Load(); p != nil {

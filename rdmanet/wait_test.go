@@ -11,16 +11,94 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
+// A notedWait is a condition and the CQs that it is armed with: it notes what is done with them.
+type notedWait struct {
+	over  int // the try that finds the wait over, 0 for none
+	sends bool
+	fails string
+	did   []string
+	tries int
+}
+
+func (w *notedWait) try() bool {
+	w.did = append(w.did, "try")
+	w.tries++
+	return w.tries == w.over
+}
+
+func (w *notedWait) beforeSleep() (needsSends bool) {
+	w.did = append(w.did, "beforeSleep")
+	return w.sends
+}
+
+// notedCQ is one of them.
+type notedCQ struct {
+	verbs.CQ
+	wait *notedWait
+	name string
+}
+
+func (q notedCQ) ReqNotify(bool) error {
+	q.wait.did = append(q.wait.did, q.name)
+	if q.wait.fails == q.name {
+		return syscall.EIO
+	}
+	return nil
+}
+
+// TestArm has whoever sleeps poll again when what may wake it is armed, and not sleep where
+// that is not possible.
+func TestArm(t *testing.T) {
+	const try, before, recv, send = "try", "beforeSleep", "recvCQ", "sendCQ"
+	for _, c := range []struct {
+		name string
+		wait notedWait
+		busy bool
+		did  []string
+		over bool
+	}{
+		{"receives", notedWait{}, false, []string{try, recv, before, try}, false},
+		{"sends as well", notedWait{sends: true}, false, []string{try, recv, before, send, before, try}, false},
+		{"over at once", notedWait{over: 1}, false, []string{try}, true},
+		{"over when it is armed", notedWait{over: 2}, false, []string{try, recv, before, try}, true},
+		{"more has arrived than was looked at", notedWait{}, true, []string{try}, true},
+		{"receives cannot be armed", notedWait{fails: recv}, false, []string{try, recv}, true},
+		{"sends cannot be armed", notedWait{sends: true, fails: send}, false, []string{try, recv, before, send}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, _ := pair(t)
+			client.ep.recvCQ = notedCQ{client.ep.recvCQ, &c.wait, recv}
+			client.ep.sendCQ = notedCQ{client.ep.sendCQ, &c.wait, send}
+			client.recv.busy.Store(c.busy)
+			require.Equal(t, c.over, client.arm(&c.wait))
+			require.Equal(t, c.did, c.wait.did)
+			require.Equal(t, c.wait.fails != "", client.term.failed())
+		})
+	}
+}
+
+// TestDrainCannotBeArmed: who cannot be woken does not wait, nor try for as long as it might.
+func TestDrainCannotBeArmed(t *testing.T) {
+	client, _ := pair(t)
+	takeSlots(client)
+	require.True(t, client.life.incref())
+	require.NoError(t, client.CloseWrite())
+	client.ep.sendCQ = notedCQ{client.ep.sendCQ, &notedWait{fails: "sendCQ"}, "sendCQ"}
+	within(t, patience, "the drain", func() { client.drain(time.Hour) })
+	require.ErrorIs(t, client.term.err(), syscall.ECONNABORTED)
+	client.exit(client.life.decref())
+}
+
 // TestWaitWhileClosing has calls that see the Close before it has said anything else.
 func TestWaitWhileClosing(t *testing.T) {
 	client, _ := pair(t)
 	require.True(t, client.life.close())
 	client.term.close()
 	within(t, patience, "wait", func() {
-		require.ErrorIs(t, client.wait(dirRead), net.ErrClosed)
-		require.ErrorIs(t, client.wait(dirWrite), net.ErrClosed)
+		require.ErrorIs(t, client.recv.wait(), net.ErrClosed)
+		require.ErrorIs(t, client.send.waiter.wait(&client.stream, dirWrite, &client.send), net.ErrClosed)
 	})
-	client.sayGoodbye()
+	client.sayGoodbye(false)
 	client.exit(client.life.decref())
 }
 
@@ -38,10 +116,10 @@ func TestReadOwesCredit(t *testing.T) {
 			cq := client.ep.sendCQ
 			armed := make(chan struct{}, 1)
 			client.ep.sendCQ = &tellingCQ{cq, armed}
-			client.tx.Lock()
-			client.sq.cq = silentCQ{cq}
-			client.sq.posted = client.sq.completed + uint64(client.sq.cap)
-			client.tx.Unlock()
+			client.send.mu.Lock()
+			client.send.sq.cq = silentCQ{cq}
+			client.send.sq.posted = client.send.sq.completed + uint64(client.send.sq.cap)
+			client.send.mu.Unlock()
 			if what == "FIN" {
 				require.NoError(t, client.CloseWrite())
 			} else {
@@ -60,14 +138,14 @@ func TestReadOwesCredit(t *testing.T) {
 			case <-time.After(patience):
 				t.Fatal("the reader sleeps without a look at its requests")
 			}
-			client.tx.Lock()
-			client.sq.cq = cq
+			client.send.mu.Lock()
+			client.send.sq.cq = cq
 			all := verbs.SendWR{
-				WRID: client.sq.posted, Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled,
+				WRID: client.send.sq.posted, Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled,
 				RemoteAddr: client.ep.peerAddr, RKey: client.ep.peerRKey,
 			}
 			_, err := client.ep.qp.PostSend([]verbs.SendWR{all})
-			client.tx.Unlock()
+			client.send.mu.Unlock()
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
 				look(server)
@@ -105,10 +183,10 @@ func TestWriteHearsFailure(t *testing.T) {
 	client, _ := pair(t)
 	cq := &lateCQ{CQ: client.ep.sendCQ}
 	client.ep.sendCQ = cq
-	client.tx.Lock()
-	client.sq.cq = cq
-	client.sq.posted = client.sq.completed + uint64(client.sq.cap)
-	client.tx.Unlock()
+	client.send.mu.Lock()
+	client.send.sq.cq = cq
+	client.send.sq.posted = client.send.sq.completed + uint64(client.send.sq.cap)
+	client.send.mu.Unlock()
 	within(t, patience, "Write", func() {
 		_, err := client.Write([]byte("x"))
 		require.ErrorIs(t, err, ErrPeerGone)

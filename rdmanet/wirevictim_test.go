@@ -13,9 +13,9 @@ import (
 
 // look has c take in what has arrived, as its Read and Write do.
 func look(c *Conn) {
-	c.rx.Lock()
-	defer c.rx.Unlock()
-	c.progress()
+	c.recv.mu.Lock()
+	defer c.recv.mu.Unlock()
+	c.recv.progress()
 }
 
 // wireVictim is one of the two ways to bring a Conn together with a wirePeer.

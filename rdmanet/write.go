@@ -28,7 +28,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
-	n, err := c.write(p)
+	n, err := c.send.write(p)
 	c.exit(c.life.unlock(dirWrite))
 	if err != nil {
 		err = c.opError(opWrite, inCall(opWrite, err))
@@ -37,15 +37,15 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // write is Write for the holder of the write lock.
-func (c *Conn) write(p []byte) (n int, err error) {
-	if err := c.mayWrite(); err != nil {
+func (w *sendHalf) write(p []byte) (n int, err error) {
+	if err := w.mayWrite(); err != nil {
 		return 0, err
 	}
 	for n < len(p) {
-		sent := c.sendSome(p[n:], n == 0)
+		sent := w.sendSome(p[n:], n == 0)
 		n += sent
 		if sent == 0 {
-			if err := c.stall(); err != nil {
+			if err := w.stall(); err != nil {
 				return n, err
 			}
 		}
@@ -54,121 +54,121 @@ func (c *Conn) write(p []byte) (n int, err error) {
 }
 
 // mayWrite says why a Write must fail now.
-func (c *Conn) mayWrite() error {
-	if c.expired(dirWrite) {
+func (w *sendHalf) mayWrite() error {
+	if w.waiter.expired() {
 		return os.ErrDeadlineExceeded
 	}
-	return c.term.writeErr()
+	return w.s.term.writeErr()
 }
 
 // sendSome sends one message of p's first bytes and returns how many those were;
 // 0 if there is no room for any. whole says that p is all that a Write was given.
-func (c *Conn) sendSome(p []byte, whole bool) int {
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	if !c.term.maySend() {
+func (w *sendHalf) sendSome(p []byte, whole bool) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.s.term.maySend() {
 		return 0
 	}
-	if c.sums != nil {
-		return c.sendFrame(p)
+	if w.sums != nil {
+		return w.sendFrame(p)
 	}
-	if !c.ep.synchronous {
-		if whole && c.gather(p) {
+	if !w.ep.synchronous {
+		if whole && w.gather(p) {
 			return len(p)
 		}
-		if !c.sendGathered() {
+		if !w.sendGathered() {
 			return 0
 		}
 	}
-	g := c.send.Next(min(len(p), c.chunk))
-	if g.N == 0 || !c.room() {
+	g := w.ring.Next(min(len(p), int(w.chunk)))
+	if g.N == 0 || !w.reserveRoom() {
 		return 0
 	}
-	if c.ep.synchronous || g.N <= c.ep.inline {
-		return c.sendInline(p, g)
+	if w.ep.synchronous || g.N <= w.ep.inline {
+		return w.sendInline(p, g)
 	}
-	return c.sendStaged(p)
+	return w.sendStaged(p)
 }
 
 // sendInline sends the message that g grants with p's bytes in the requests. The
-// caller holds tx.
-func (c *Conn) sendInline(p []byte, g ring.Grant) int {
-	if !c.postData(g, source{bytes: p, inline: true}, false) {
+// caller holds mu.
+func (w *sendHalf) sendInline(p []byte, g ring.Grant) int {
+	if !w.postData(g, source{bytes: p, inline: true}, false) {
 		return 0
 	}
-	if c.ep.synchronous {
-		c.txStats.placed += uint64(g.N)
+	if w.ep.synchronous {
+		w.stats.placed += uint64(g.N)
 	} else {
-		c.txStats.copied += uint64(g.N)
+		w.stats.copied += uint64(g.N)
 	}
 	return g.N
 }
 
 // sendStaged copies p's first bytes to registered memory and sends them from
-// there. The caller holds tx and has seen room for at least one byte.
-func (c *Conn) sendStaged(p []byte) int {
-	b, err := c.currentBlock()
+// there. The caller holds mu and has seen room for at least one byte.
+func (w *sendHalf) sendStaged(p []byte) int {
+	b, err := w.currentBlock()
 	if err != nil {
-		return c.sendInline(p, c.send.Next(min(len(p), c.chunk, c.ep.inline)))
+		return w.sendInline(p, w.ring.Next(min(len(p), int(w.chunk), w.ep.inline)))
 	}
 	if b == nil {
 		return 0
 	}
-	g := c.send.Next(min(len(p), c.chunk, len(b.buf)-b.used))
+	g := w.ring.Next(min(len(p), int(w.chunk), len(b.buf)-b.used))
 	if g.N == 0 {
 		return 0
 	}
 	copy(b.buf[b.used:], p[:g.N])
 	full := b.used+g.N == len(b.buf)
-	if !c.postData(g, b.source(b.used), full) {
+	if !w.postData(g, b.source(b.used), full) {
 		return 0
 	}
 	b.used += g.N
-	b.last = c.sq.posted
-	c.txStats.copied += uint64(g.N)
+	b.last = w.sq.posted
+	w.stats.copied += uint64(g.N)
 	return g.N
 }
 
 // currentBlock is the block to copy into, nil with no error if none is to be had now. The
-// caller holds tx.
-func (c *Conn) currentBlock() (*sendBlock, error) {
-	b, err := c.blocks.current(c.ep, &c.sq)
-	if b == nil && err == nil && c.reap() {
-		b, err = c.blocks.current(c.ep, &c.sq)
+// caller holds mu.
+func (w *sendHalf) currentBlock() (*sendBlock, error) {
+	b, err := w.blocks.current(w.ep, &w.sq)
+	if b == nil && err == nil && w.reap() {
+		b, err = w.blocks.current(w.ep, &w.sq)
 	}
-	if err != nil && !c.blocks.missed {
+	if err != nil && !w.blocks.missed {
 		// There is no memory to send from. What a request holds by itself keeps the
 		// stream going, slowly, until there is.
-		c.blocks.missed = true
-		c.ep.log(slog.LevelWarn, "rdmanet: no memory to send from, so messages are small", "inline", c.ep.inline, "err", err)
+		w.blocks.missed = true
+		w.ep.log(slog.LevelWarn, "rdmanet: no memory to send from, so messages are small", "inline", w.ep.inline, "err", err)
 	}
 	return b, err
 }
 
 // sendFrom sends block memory that the caller owns, from off up to end, waiting
 // for room. It returns how many bytes it sent.
-func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
-	if err := c.mayWrite(); err != nil {
+func (w *sendHalf) sendFrom(b *sendBlock, end int) (sent int, err error) {
+	if err := w.mayWrite(); err != nil {
 		return 0, err
 	}
 	for sent < end {
 		n := 0
-		c.tx.Lock()
-		if c.term.maySend() && c.sendGathered() {
-			if g, next := c.next(min(end-sent, c.chunk)); next > 0 && c.room() {
+		w.mu.Lock()
+		if w.s.term.maySend() && w.sendGathered() {
+			if g, next := w.next(min(end-sent, int(w.chunk))); next > 0 && w.reserveRoom() {
 				// The last request that reads the block is signalled, or the block would
 				// never be known to be free.
-				if c.postFrom(b, sent, next, g, sent+next == end || c.lastForNow(g)) {
+				if w.postFrom(b, sent, next, g, sent+next == end || w.lastForNow(g)) {
 					n = next
-					b.last = c.sq.posted
-					c.txStats.placed += uint64(n)
+					b.last = w.sq.posted
+					w.stats.placed += uint64(n)
 				}
 			}
 		}
-		c.tx.Unlock()
+		w.mu.Unlock()
 		sent += n
 		if n == 0 {
-			if err := c.stall(); err != nil {
+			if err := w.stall(); err != nil {
 				return sent, err
 			}
 		}
@@ -177,98 +177,87 @@ func (c *Conn) sendFrom(b *sendBlock, end int) (sent int, err error) {
 }
 
 // lastForNow says whether a call may have to wait after the message that g grants,
-// and so may give up there. The caller holds tx.
-func (c *Conn) lastForNow(g ring.Grant) bool {
-	return c.send.Free()-g.N < c.leastRoom() || c.send.Slots() == 1 || c.sq.room() < 2*messageRoom
+// and so may give up there. The caller holds mu.
+func (w *sendHalf) lastForNow(g ring.Grant) bool {
+	return w.ring.Free()-g.N < w.leastRoom() || w.ring.Slots() == 1 || w.sq.room() < 2*messageRoom
 }
 
-// messageRoom is what room asks for.
+// messageRoom is what a data message asks of reserveRoom.
 const messageRoom = maxMessageWRs + sendQueueReserve
 
-// room says whether the send queue takes one more data message and still has
-// room for a control message. The caller holds tx.
-func (c *Conn) room() bool {
-	ok, err := c.sq.reserveRoom(messageRoom)
+// reserveRoom reaps if need be, and says whether the send queue takes one more data message and still has
+// room for a control message. The caller holds mu.
+func (w *sendHalf) reserveRoom() bool {
+	ok, err := w.sq.reserveRoom(messageRoom)
 	if err != nil {
-		c.sendFailed(err)
+		w.sendFailed(err)
 	}
 	return ok
 }
 
 // reap takes in what the device has completed; false if the connection failed. The
-// caller holds tx.
-func (c *Conn) reap() bool {
-	if err := c.sq.reap(); err != nil {
-		c.sendFailed(err)
+// caller holds mu.
+func (w *sendHalf) reap() bool {
+	if err := w.sq.reap(); err != nil {
+		w.sendFailed(err)
 		return false
 	}
 	return true
 }
 
 // stall waits until there is room to write, or an error.
-func (c *Conn) stall() error {
-	if err := c.term.writeErr(); err != nil {
+func (w *sendHalf) stall() error {
+	if err := w.s.term.writeErr(); err != nil {
 		return err
 	}
 	began := time.Now()
 	region := traceStalling()
-	c.stalling(true)
-	err := c.wait(dirWrite)
-	c.stalling(false)
+	w.s.stalling(true)
+	err := w.waiter.wait(w.s, dirWrite, w)
+	w.s.stalling(false)
 	region.End()
-	c.tx.Lock()
-	c.txStats.stalls++
-	c.txStats.stallTime += time.Since(began)
-	c.tx.Unlock()
+	w.mu.Lock()
+	w.stats.stalls++
+	w.stats.stallTime += time.Since(began)
+	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return c.term.writeErr()
+	return w.s.term.writeErr()
 }
 
-// tryWrite polls once and says whether the writer has something to do.
-func (c *Conn) tryWrite() bool {
-	if c.term.ended(dirWrite) {
+// try polls once and reports whether there is room to write, or never will be.
+func (w *sendHalf) try() bool {
+	if w.s.term.ended(dirWrite) {
 		return true
 	}
-	c.rx.Lock()
-	c.progress()
-	c.rx.Unlock()
-	if c.term.ended(dirWrite) || c.busy.Load() {
-		return true
+	w.s.recv.takeIn()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.s.term.sendDone() || !w.ringRoom() {
+		return w.s.term.ended(dirWrite)
 	}
-	c.tx.Lock()
-	defer c.tx.Unlock()
-	return !c.term.sendDone() && c.send.Free() >= c.leastRoom() && c.send.Slots() > 0 && c.room() && c.blockReady() && !c.term.sendDone()
+	if !w.queueRoom() { // which the send CQ may change
+		w.reap()
+	}
+	return w.s.term.ended(dirWrite) || !w.s.term.sendDone() && w.queueRoom()
 }
 
-// blockReady says whether the writer gets the block it needs, if it needs one. The
-// queue may be nearly empty and hold all blocks, so room alone does not reap. The
-// caller holds tx.
-func (c *Conn) blockReady() bool {
-	return c.ep.synchronous && !c.wantBlock || c.blocks.ready(&c.sq, c.wantBlock) ||
-		!c.reap() || c.blocks.ready(&c.sq, c.wantBlock)
+// ringRoom reports whether the peer has room for a message with data. The caller holds mu.
+func (w *sendHalf) ringRoom() bool { return w.ring.Free() >= w.leastRoom() && w.ring.Slots() > 0 }
+
+// queueRoom reports whether this end has: in the send queue, which may be nearly empty while
+// all blocks are in use, and in a block, if the writer needs one. The caller holds mu.
+func (w *sendHalf) queueRoom() bool {
+	return w.sq.room() >= messageRoom &&
+		(w.ep.synchronous && !w.wantBlock || w.blocks.ready(&w.sq, w.wantBlock))
 }
 
-// armWrite is tryWrite around an arming of the CQs.
-func (c *Conn) armWrite() bool {
-	if c.tryWrite() {
-		return true
-	}
-	if err := c.ep.recvCQ.ReqNotify(false); err != nil {
-		c.fail(syscall.ECONNABORTED, err)
-		return true
-	}
-	c.tx.Lock()
-	sending := !c.sq.idle()
-	c.tx.Unlock()
-	if sending {
-		if err := c.ep.sendCQ.ReqNotify(false); err != nil {
-			c.fail(syscall.ECONNABORTED, err)
-			return true
-		}
-	}
-	return c.tryWrite()
+// beforeSleep: a queue that is idle has room, and its blocks are free.
+func (w *sendHalf) beforeSleep() (needsSends bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.sq.idle()
 }
 
 // CloseWrite ends the stream to the peer, whose Reads return io.EOF after all
@@ -282,26 +271,19 @@ func (c *Conn) CloseWrite() error {
 	return c.opError(opClose, err)
 }
 
-// over says that neither end can send any more, so that there is nothing to shut.
-func (c *Conn) over() bool {
-	c.rx.Lock()
-	c.progress()
-	c.rx.Unlock()
-	return c.term.over()
-}
-
-func (c *Conn) closeWrite() error {
-	if c.over() {
+func (s *stream) closeWrite() error {
+	s.recv.takeIn()
+	if s.term.over() {
 		return os.NewSyscallError("shutdown", syscall.ENOTCONN)
 	}
-	c.tx.Lock()
-	first := c.term.shutWrite()
-	if first && c.term.mayFlush() {
-		c.end(c.term.endKind())
+	s.send.mu.Lock()
+	first := s.term.shutWrite()
+	if first && s.term.mayFlush() {
+		s.send.end(s.term.endKind())
 	}
-	c.tx.Unlock()
+	s.send.mu.Unlock()
 	if first {
-		c.wake(dirWrite)
+		s.endWait(dirWrite)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ var edits = []edit{
 	{"ring/sender.go", "if c.Consumed-s.consumed > s.sent-s.consumed {", "if false {"},
 	{"ring/sender.go", "if open := int64(int32(s.posted - s.messages)); open+int64(c.Reposted-s.posted) > int64(s.depth) {", "if false {"},
 	{"ring/sender.go", "if c.Size != s.granted {\n\t\tif err", "if false {\n\t\tif err"},
-	{"rdmanet/progress.go", "if !c.term.peerMaySay(bell.Kind) {", "if false {"},
+	{"rdmanet/progress.go", "if !r.s.term.peerMaySay(bell.Kind) {", "if false {"},
 	{"internal/verbs/soft/qp_recv.go", "if r == nil {\n\t\t\t\tq.violation", "if false {\n\t\t\t\tq.violation"},
 	{"internal/verbs/soft/queue.go", "if left > uint32(o.mask)+1 {", "if false {"},
 	{"internal/verbs/soft/qp_onesided.go", "if st.access()&need == 0 {\n\t\treturn nil, failed(verbs.WCRemInvReqErr)", "if false {\n\t\treturn nil, failed(verbs.WCRemInvReqErr)"},
