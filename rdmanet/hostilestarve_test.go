@@ -69,6 +69,10 @@ func TestHostileNoSlots(t *testing.T) {
 					break
 				}
 				n++
+				// Together they could fill the ring.
+				victim.send.mu.Lock()
+				victim.send.sendGathered()
+				victim.send.mu.Unlock()
 			}
 		})
 		requireClosed(t, victim)
