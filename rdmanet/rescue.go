@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
-// lostAfter is how long there must have been something to do for a sleeper before its
-// notification is taken for lost: much longer than a busy process takes to wake up.
+// lostAfter is how long there must have been something to do for a sleeper, while this
+// process ran, before its notification is taken for lost: much longer than a busy process
+// takes to wake up. Time in which the process or its machine stood still does not count, for
+// the notification is there then, and only has to be read.
 const lostAfter = 2 * time.Second
 
 // rescue wakes who sleeps although there has been something to do for lostAfter, and
@@ -14,28 +16,46 @@ const lostAfter = 2 * time.Second
 // notification would otherwise leave a Read waiting for ever. It is called by the ticks
 // of the keepalive: a timer of its own would cost each idle connection.
 func (s *stream) rescue() {
-	s.rescueSleeper(dirRead, s.recv.tryUnlocked)
-	s.rescueSleeper(dirWrite, s.send.try)
+	s.suspect(dirRead)
+	s.suspect(dirWrite)
 }
 
-// rescueSleeper is told how to poll and see whether there is something to do.
-func (s *stream) rescueSleeper(d direction, try func() bool) {
+// suspect looks at the sleeper of a direction, and once more after lostAfter if it has
+// something to do.
+func (s *stream) suspect(d direction) {
 	w := s.waiter(d)
-	since := w.overdue.Load()
-	if !w.parked.Load() || s.term.ended(d) || !try() {
-		return // a park begins with overdue at 0
+	park, known := w.parks.Load(), w.overdue.Load()
+	if known != park && s.oversleeps(d, park) && w.overdue.CompareAndSwap(known, park) {
+		afterRunning(lostAfter, func() { s.rescueSleeper(d, park) })
 	}
-	now := int64(time.Since(epoch))
-	if since == 0 {
-		w.overdue.CompareAndSwap(0, now)
+}
+
+// rescueSleeper wakes the sleeper of a park if it still has something to do.
+func (s *stream) rescueSleeper(d direction, park uint64) {
+	if !s.owner.enter() {
 		return
 	}
-	if now-since < int64(lostAfter) {
+	defer s.owner.leave()
+	s.waiter(d).overdue.CompareAndSwap(park, 0)
+	if !s.oversleeps(d, park) {
 		return
 	}
 	s.rescued.Add(1)
 	s.ep.log(slog.LevelWarn, "rdmanet: the device has lost a notification", "waiting", [...]string{opRead, opWrite}[d])
 	s.endWait(d) // wait puts the deadline back
+}
+
+// oversleeps polls, and reports whether a park lasts although there is something to do.
+func (s *stream) oversleeps(d direction, park uint64) bool {
+	w := s.waiter(d)
+	if !w.parked.Load() || s.term.ended(d) {
+		return false
+	}
+	try := s.send.try
+	if d == dirRead {
+		try = s.recv.tryUnlocked
+	}
+	return try() && w.parked.Load() && w.parks.Load() == park
 }
 
 // tryUnlocked is try for who does not hold the read lock.

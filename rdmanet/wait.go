@@ -58,13 +58,11 @@ type waiter struct {
 	mu       sync.Mutex   // guards the channel's deadline against the end of the direction; the innermost lock
 	deadline atomic.Int64 // on the scale of epoch, 0 for none; set under mu
 
-	budget spinBudget // whoever waits has it: the holder of the lock of the direction
-	parked atomic.Bool
-	spins  atomic.Uint64
-	parks  atomic.Uint64
-	// overdue is since when rescue knows of something to do for the parked, as the time
-	// since epoch; 0 if it does not.
-	overdue atomic.Int64
+	budget  spinBudget // whoever waits has it: the holder of the lock of the direction
+	parked  atomic.Bool
+	spins   atomic.Uint64
+	parks   atomic.Uint64
+	overdue atomic.Uint64 // the park for which rescue knows of something to do, or 0
 }
 
 // wait returns nil when c holds, or the direction ended, or for no reason; the caller looks
@@ -89,7 +87,6 @@ func (w *waiter) wait(s *stream, d direction, c condition) error {
 	}
 	w.parks.Add(1)
 	lookAtProcs()
-	w.overdue.Store(0)
 	w.parked.Store(true)
 	began := time.Now()
 	err := s.ep.wait(d, w.arm)
