@@ -56,8 +56,10 @@ func TestRequirements(t *testing.T) {
 	}
 	slices.Sort(required)
 	require.Equal(t, []string{
+		"github.com/KimMachineGun/automemlimit",
 		"github.com/ebitengine/purego",
 		"github.com/libp2p/go-buffer-pool",
+		"github.com/pbnjay/memory", // automemlimit's
 		"github.com/stretchr/testify",
 		"go.yaml.in/yaml/v3", // testify's
 		"golang.org/x/net",   // nettest, netutil

@@ -53,7 +53,7 @@ func (c *Conn) Stats() ConnStats {
 	r, rcvd, rbuf := c.recv.stats, c.recv.ring.ConsumedBytes(), c.recv.ring.Size()
 	c.recv.mu.Unlock()
 	c.send.mu.Lock()
-	t, wbuf, gathered := c.send.stats, c.send.ring.Size(), uint64(c.send.gatheredBytes())
+	t, wbuf, gathered := c.send.statsNow(), c.send.ring.Size(), uint64(c.send.gatheredBytes())
 	c.send.mu.Unlock()
 	s := ConnStats{
 		BytesRead: rcvd - r.framing, BytesWritten: t.bytes + gathered,

@@ -119,6 +119,32 @@ func TestReadStatsCountsStalls(t *testing.T) {
 	require.Positive(t, d.CreditStalls)
 }
 
+// TestStallCountsWhileItLasts: an alarm on the share of time that Writes wait must fire for
+// one that waits for ever.
+func TestStallCountsWhileItLasts(t *testing.T) {
+	waitForNone(t)
+	before := ReadStats()
+	client, server := flavour{dialer: Dialer{ReadBuffer: MinReadBuffer}, listen: ListenConfig{ReadBuffer: MinReadBuffer}}.pair(t)
+	done := begun(func() error {
+		_, err := client.Write(make([]byte, 4*MinReadBuffer))
+		return err
+	})
+	var first time.Duration
+	require.Eventually(t, func() bool {
+		first = client.Stats().CreditStallTime
+		return first > 0
+	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return client.Stats().CreditStallTime >= first+20*time.Millisecond }, patience, time.Millisecond)
+	d := counted(t, client.Device(), before)
+	require.EqualValues(t, 1, d.CreditStalls, "nobody reads: it waits")
+	require.GreaterOrEqual(t, d.CreditStallTime, first)
+	readFull(t, server, 4*MinReadBuffer)
+	require.NoError(t, <-done)
+	s := client.Stats()
+	require.GreaterOrEqual(t, s.CreditStallTime, d.CreditStallTime, "it never goes back")
+	require.Equal(t, s, client.Stats(), "and stands when nobody waits")
+}
+
 func TestReadStatsCountsFailures(t *testing.T) {
 	t.Run("reset", func(t *testing.T) {
 		waitForNone(t)

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -31,9 +32,25 @@ type sendHalf struct {
 	wr        [1]verbs.SendWR // of most messages; see requests
 	control   [ring.KeyedCreditLen]byte
 	stats     sendStats
+	stalled   atomic.Int64 // since when a Write waits, on the scale of epoch, or 0; cleared under mu
 }
 
 type sendStats struct {
 	bytes, messages, doorbells, creditsSent, keepAlives, stalls, copied, placed uint64
 	stallTime                                                                   time.Duration
+}
+
+// stall counts a Write that waits, or has waited.
+func (s *sendStats) stall(d time.Duration) {
+	s.stalls++
+	s.stallTime += d
+}
+
+// statsNow counts the Write that waits now, as far as it has. Called with mu held.
+func (w *sendHalf) statsNow() sendStats {
+	s := w.stats
+	if since := w.stalled.Load(); since != 0 {
+		s.stall(time.Since(epoch.Add(time.Duration(since))))
+	}
+	return s
 }

@@ -30,7 +30,8 @@ type ConnStats struct {
 	WakeupsSent, WakeupsSuppressed uint64
 
 	// CreditStalls counts the times a Write found the peer's ring, or its
-	// receive queue, full; CreditStallTime is how long it waited for room.
+	// receive queue, full; CreditStallTime is how long it waited for room. A Write that
+	// waits now counts as far as it has waited.
 	CreditStalls    uint64
 	CreditStallTime time.Duration
 

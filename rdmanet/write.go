@@ -212,13 +212,14 @@ func (w *sendHalf) stall() error {
 	}
 	began := time.Now()
 	region := traceStalling()
+	w.stalled.Store(int64(began.Sub(epoch)))
 	w.s.stalling(true)
 	err := w.waiter.wait(w.s, dirWrite, w)
 	w.s.stalling(false)
 	region.End()
 	w.mu.Lock()
-	w.stats.stalls++
-	w.stats.stallTime += time.Since(began)
+	w.stats.stall(time.Since(began))
+	w.stalled.Store(0)
 	w.mu.Unlock()
 	if err != nil {
 		return err
