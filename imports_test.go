@@ -29,6 +29,7 @@ func goTool(t *testing.T, goos string, args ...string) string {
 func TestImports(t *testing.T) {
 	allowed := []string{
 		"github.com/rdmanet/go-rdmanet", "github.com/ebitengine/purego", "github.com/libp2p/go-buffer-pool", "golang.org/x/sys",
+		"github.com/KimMachineGun/automemlimit", "github.com/pbnjay/memory", // which it imports
 	}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		t.Run(goos, func(t *testing.T) {
