@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/binary"
 	"syscall"
 	"testing"
 
@@ -73,7 +74,10 @@ func TestHostileLane(t *testing.T) {
 		{"Slots", lane.RuleReturn, bell(lane.Doorbell{Type: lane.TypeSlots, N: 60000})},
 		{"ZeroRecord", lane.RuleVersion, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { clear(b) })},
 		{"Kind", lane.RuleKind, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { b[1] = 99 })},
-		{"Epoch", lane.RuleEpoch, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { b[4]++ })},
+		{"Epoch", lane.RuleEpoch, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) {
+			le := binary.LittleEndian
+			le.PutUint32(b[4:], le.Uint32(b[4:])+1)
+		})},
 		{"Number", lane.RuleNumber, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { b[8]++ })},
 		{"Role", lane.RuleRole, rec(lane.Record{Kind: lane.KindAccepted, Stream: own}, nil)},
 		{"Place", lane.RulePlace, rec(lane.Record{Kind: lane.KindOpen, Stream: own, Ring: lane.Ring{Addr: 1 << 20, Size: 1024}, Opens: 9, Port: 1}, nil)},

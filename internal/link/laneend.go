@@ -58,6 +58,7 @@ type laneEnd struct {
 	baton   lane.Baton
 	calls   []*waiter // that wait, by their number less 1
 	unused  []lane.Waiter
+	seat    seat
 	sq      sendQueue
 	staging staging
 	wrs     [2]verbs.SendWR
@@ -145,12 +146,17 @@ func (e *laneEnd) serve() {
 // attend sees that somebody polls: the caller, if nobody does.
 func (e *laneEnd) attend() {
 	e.mu.Lock()
-	poll := e.baton.Event()
+	n := e.leaveSeat()
+	poll := n != 0
+	if n == 0 {
+		n = lane.Goroutine
+		poll = e.baton.Event()
+	}
 	e.mu.Unlock()
 	if poll {
 		for e.poll() {
 		}
-		e.leave(lane.Goroutine)
+		e.leave(n)
 	}
 }
 

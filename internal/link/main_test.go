@@ -18,8 +18,17 @@ func testAddr() netip.AddrPort {
 	return netip.MustParseAddrPort("127.0.0.1:0")
 }
 
+// RoleVar names what a process does that a benchmark started from this test binary, and Roles
+// what that is.
+const RoleVar = "RDMANET_LINK_ROLE"
+
+var Roles = map[string]func() int{}
+
 // TestMain fails the run if goroutines or descriptors are left when all tests are done.
 func TestMain(m *testing.M) {
+	if role := Roles[os.Getenv(RoleVar)]; role != nil {
+		os.Exit(role())
+	}
 	openDevices()
 	before := leaktest.Take()
 	code := m.Run()

@@ -107,14 +107,22 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	}
 	w.waiting.Store(true)
 	e.tasks.Add(1)
-	e.enter(w)
-	poll := e.baton.Wait(w.number)
+	poll := e.takeSeat(w)
+	if !poll {
+		e.enter(w)
+		poll = e.baton.Wait(w.number)
+	}
 	e.mu.Unlock()
+	won := false // by polling, without a sleep
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
-		if poll && (e.spin(w) || e.rest(w)) {
-			break
+		if poll {
+			if won = e.spin(w); won || e.rest(w) {
+				break
+			}
 		}
+		began := time.Now()
 		w.sleep()
+		w.pays.slept(time.Since(began))
 		e.mu.Lock()
 		poll = e.baton.Holds(w.number)
 		e.mu.Unlock()
@@ -122,11 +130,16 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 			break
 		}
 	}
-	e.leave(w.number)
 	e.mu.Lock()
 	w.waiting.Store(false)
-	e.exit(w)
-	e.mu.Unlock()
+	if !won || !e.keepSeat(w) {
+		n := w.number
+		w.number, e.calls[n-1] = 0, nil
+		e.mu.Unlock()
+		e.leave(n)
+	} else {
+		e.mu.Unlock()
+	}
 	e.tasks.Done()
 	if !w.woken.Load() && w.expired() {
 		return os.ErrDeadlineExceeded
@@ -143,13 +156,6 @@ func (e *laneEnd) enter(w *waiter) {
 		w.number = lane.Waiter(len(e.calls))
 	}
 	e.calls[w.number-1] = w
-}
-
-// exit takes it back.
-func (e *laneEnd) exit(w *waiter) {
-	e.calls[w.number-1] = nil
-	e.unused = append(e.unused, w.number)
-	w.number = 0
 }
 
 // rest leaves the baton of a call that sleeps on, and reports whether it need not: there is
@@ -173,8 +179,15 @@ func (e *laneEnd) rest(w *waiter) (found bool) {
 }
 
 // leave ends a wait, or a look of the lane's goroutine: the baton goes to whoever waits, or
-// the queue is armed and left to the goroutine.
+// the queue is armed and left to the goroutine. Nobody has the number any more.
 func (e *laneEnd) leave(n lane.Waiter) {
+	defer func() {
+		if n != lane.Goroutine {
+			e.mu.Lock()
+			e.unused = append(e.unused, n)
+			e.mu.Unlock()
+		}
+	}()
 	for {
 		e.mu.Lock()
 		next, arm := e.baton.Leave(n)
@@ -224,27 +237,38 @@ const (
 	maxSpin = 50 * time.Microsecond
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
-	// maxMisses bounds how many waits go without polling, 2^maxMisses-1.
-	maxMisses = 6
+	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
+	// a longer one the peer is taken to be slow or idle.
+	maxTrip = 4 * maxSpin
+	// maxMisses bounds for how many such sleeps nobody polls, 2^maxMisses/2.
+	maxMisses = 7
 )
 
-// spinBudget decides whether to poll before sleeping: not after polls that found nothing, for
-// ever more waits.
-type spinBudget struct{ misses, skip uint8 }
-
-func (b *spinBudget) allows() bool {
-	if b.skip > 0 {
-		b.skip--
-		return false
-	}
-	return true
+// spinBudget decides whether to poll before sleeping: until that finds nothing; then again
+// after a short sleep or, if it keeps finding nothing, after ever more of them.
+type spinBudget struct {
+	off    bool
+	misses uint8
+	skip   uint8 // short sleeps to let pass
 }
 
 func (b *spinBudget) hit() { b.misses = 0 }
 
 func (b *spinBudget) miss() {
+	b.off = true
 	b.misses = min(b.misses+1, maxMisses)
-	b.skip = 1<<b.misses - 1
+	b.skip = 1<<(b.misses-1) - 1
+}
+
+// slept: a sleep took so long.
+func (b *spinBudget) slept(d time.Duration) {
+	switch {
+	case d > maxTrip:
+	case b.skip > 0:
+		b.skip--
+	default:
+		b.off = false
+	}
 }
 
 // spinning counts the goroutines of the process that poll just now. More of them than
@@ -261,7 +285,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if w.woken.Load() {
 		return true
 	}
-	if !w.pays.allows() {
+	if w.pays.off {
 		return false
 	}
 	defer spinning.Add(-1)

@@ -51,6 +51,9 @@ func (b *Baton) Wait(w Waiter) (poll bool) {
 // Holds reports whether w is to poll: the baton may have been handed to it in its sleep.
 func (b *Baton) Holds(w Waiter) bool { return b.holder == w }
 
+// Alone reports whether nobody waits who would poll.
+func (b *Baton) Alone() bool { return len(b.waiting) == 0 }
+
 // Found says that w was found something for, so that the baton is not handed to it, which is
 // about to leave. Whoever found it wakes it.
 func (b *Baton) Found(w Waiter) { b.forget(w) }
