@@ -239,18 +239,46 @@ func TestIdle(t *testing.T) {
 			quiet := func(e *laneEnd) bool {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				return e.baton.Holds(0) && len(e.calls)-len(e.unused) == 10
+				asleep := e.baton.Holds(0)
+				for _, w := range e.calls {
+					asleep = asleep || w != nil && w.inChannel.Load()
+				}
+				return asleep && len(e.calls)-len(e.unused) == 10
 			}
 			require.Eventually(t, func() bool { return quiet(ends[0].e) && quiet(ends[1].e) }, patience, time.Millisecond)
-			for range 20 {
-				require.True(t, quiet(ends[0].e) && quiet(ends[1].e))
-				time.Sleep(time.Millisecond)
-			}
+			before := cpuTime()
+			time.Sleep(200 * time.Millisecond)
+			require.Less(t, cpuTime()-before, 100*time.Millisecond, "of two goroutines that poll it would be 400")
 			for _, s := range ends {
 				_ = s.Close()
 			}
 		})
 		within(t, "reads that end", func() { all(fs...) })
+	})
+}
+
+// TestAfterAConversation: an end that was in a conversation, and is in no call any more, still
+// takes in what its peer sends, whatever the last call has left behind.
+func TestAfterAConversation(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		for range 5 {
+			client, server := b.pair()
+			for range 100 {
+				say(t, client, server)
+				say(t, server, client)
+			}
+			n := int(b.l.cfg.FirstRing)
+			within(t, "writing to who is in no call", func() {
+				for range n / 4 { // many more than there are receives
+					_, err := server.Write(make([]byte, 4))
+					require.NoError(t, err)
+				}
+			})
+			got := make([]byte, n)
+			_, err := io.ReadFull(client, got)
+			require.NoError(t, err)
+		}
 	})
 }
 

@@ -86,11 +86,16 @@ type laneEnd struct {
 	err     error
 	torn    bool
 
-	wcs   [wcBatch]verbs.WC // of who has the baton
-	tasks sync.WaitGroup    // calls and goroutines that use the verbs objects
-	done  chan struct{}     // closed when nothing is left
-	up    chan struct{}     // dialer: closed when the first place has come, or none will
-	timer *time.Timer       // listener: of the first word
+	wcs      [wcBatch]verbs.WC // of who has the baton
+	sleeper  *waiter           // who sleeps in the channel with it
+	look     func() bool       // of the sleeper
+	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
+	rested   chan struct{}     // holds a token when nobody has the baton
+
+	tasks sync.WaitGroup // calls and goroutines that use the verbs objects
+	done  chan struct{}  // closed when nothing is left
+	up    chan struct{}  // dialer: closed when the first place has come, or none will
+	timer *time.Timer    // listener: of the first word
 }
 
 // newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is
@@ -104,8 +109,9 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
 		slab: &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget},
 		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth},
-		done: make(chan struct{}), up: make(chan struct{}),
+		done: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
+	e.look = e.lookAgain
 	if !p.synchronous {
 		e.staging.size = stagingSize
 	}
@@ -131,20 +137,24 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	return nil
 }
 
-// serve is the lane's goroutine. It polls when the queue wakes it and nobody else does.
+// serve is the lane's goroutine. It sleeps in the channel while nobody has the baton, and
+// leaves that to the calls that do.
 func (e *laneEnd) serve() {
 	defer e.tasks.Done()
-	for { // what came before the queue was armed has woken nobody
-		e.attend()
-		if _, err := e.p.channel.GetEvent(); err != nil {
+	look := func() bool { return !e.attend() || e.failed.Load() }
+	for {
+		if err := e.p.channel.WaitRead(look); err != nil {
 			e.fail(err)
+		}
+		if e.failed.Load() {
 			return
 		}
+		<-e.rested
 	}
 }
 
-// attend sees that somebody polls: the caller, if nobody does.
-func (e *laneEnd) attend() {
+// attend sees that somebody polls: the caller, if nobody does, which it reports.
+func (e *laneEnd) attend() bool {
 	e.mu.Lock()
 	n := e.leaveSeat()
 	poll := n != 0
@@ -158,6 +168,7 @@ func (e *laneEnd) attend() {
 		}
 		e.leave(n)
 	}
+	return poll
 }
 
 // begin reports whether the lane stands; then its verbs objects stay until finish.
@@ -227,6 +238,7 @@ func (e *laneEnd) failLocked(err error) {
 			w.kick()
 		}
 	}
+	e.rest()
 	if e.role == lane.RoleListener {
 		e.owner.returned(e.spare)
 		e.spare = 0

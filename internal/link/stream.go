@@ -44,6 +44,7 @@ var _ net.Conn = (*Stream)(nil)
 // newStream makes the Stream of st, whose ring is p. mu is held.
 func (e *laneEnd) newStream(st *lane.Stream, p piece) *Stream {
 	s := &Stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
+	s.reader.e, s.writer.e = e, e
 	s.reader.wakeup = make(chan struct{}, 1)
 	s.writer.wakeup = make(chan struct{}, 1)
 	if old := e.streams[st.ID()]; old != nil {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -11,17 +12,22 @@ import (
 
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
-	wakeup   chan struct{} // holds a token while there is a reason to look
-	woken    atomic.Bool   // there is something for this call
-	waiting  atomic.Bool
-	deadline atomic.Int64 // since epoch, 0: none
-	timer    *time.Timer  // made by the first call that parks with a deadline
-	number   lane.Waiter  // while a call waits; the lane's lock guards it
-	pays     spinBudget
+	wakeup    chan struct{} // holds a token while there is a reason to look
+	woken     atomic.Bool   // there is something for this call
+	waiting   atomic.Bool
+	deadline  atomic.Int64 // since epoch, 0: none
+	timer     *time.Timer  // made by the first call that parks with a deadline
+	inChannel atomic.Bool  // the call sleeps in the lane's channel
+	e         *laneEnd
+	number    lane.Waiter // while a call waits; the lane's lock guards it
+	pays      spinBudget
 }
 
 // epoch is what deadlines count from.
 var epoch = time.Now()
+
+// longPast is a deadline that has passed.
+var longPast = time.Unix(1, 0)
 
 // found tells the call that waits, if one does, that there is something for it. The lane's
 // lock is held.
@@ -42,6 +48,9 @@ func (w *waiter) wake() {
 
 // kick ends a sleep: there is something, or the baton was handed over.
 func (w *waiter) kick() {
+	if w.inChannel.Load() {
+		w.e.stir()
+	}
 	select {
 	case w.wakeup <- struct{}{}:
 	default:
@@ -64,6 +73,14 @@ func (w *waiter) setDeadline(t time.Time) {
 func (w *waiter) expired() bool {
 	at := w.deadline.Load()
 	return at != 0 && int64(time.Since(epoch)) >= at
+}
+
+// time is the deadline, the zero time if there is none.
+func (w *waiter) time() time.Time {
+	if at := w.deadline.Load(); at != 0 {
+		return epoch.Add(time.Duration(at))
+	}
+	return time.Time{}
 }
 
 // sleep parks until somebody kicks, or the deadline.
@@ -93,7 +110,8 @@ func (w *waiter) sleep() {
 // with mu held whether there is already. It fails when the deadline has passed.
 //
 // It goes by lane.Baton: poll for all if nobody does; else sleep until somebody wakes this
-// call. Who has polled for long enough arms the queue, polls once more and sleeps as well.
+// call. Who has polled for long enough keeps the baton and goes on in the channel, which wakes
+// it when there is something to poll: so a stream alone on its lane is woken directly.
 func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	e.mu.Lock()
 	if e.err != nil || ready() {
@@ -113,16 +131,25 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		poll = e.baton.Wait(w.number)
 	}
 	e.mu.Unlock()
-	won := false // by polling, without a sleep
+	soon := false // found by polling, or after a brief sleep: the next call will come soon
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {
-			if won = e.spin(w); won || e.rest(w) {
+			if soon = e.spin(w); soon {
 				break
 			}
 		}
 		began := time.Now()
-		w.sleep()
-		w.pays.slept(time.Since(began))
+		if poll {
+			e.sleepInChannel(w)
+		} else {
+			w.sleep()
+		}
+		slept := time.Since(began)
+		w.pays.slept(slept)
+		soon = slept <= maxTrip
+		if poll {
+			continue // it has the baton still
+		}
 		e.mu.Lock()
 		poll = e.baton.Holds(w.number)
 		e.mu.Unlock()
@@ -132,7 +159,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	}
 	e.mu.Lock()
 	w.waiting.Store(false)
-	if !won || !e.keepSeat(w) {
+	if !soon || !e.keepSeat(w) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()
@@ -158,23 +185,57 @@ func (e *laneEnd) enter(w *waiter) {
 	e.calls[w.number-1] = w
 }
 
-// rest leaves the baton of a call that sleeps on, and reports whether it need not: there is
-// something for it.
-func (e *laneEnd) rest(w *waiter) (found bool) {
+// sleepInChannel parks the call that has the baton until there is something for it, or for no
+// reason. It takes in what has come for others meanwhile, as if it polled.
+func (e *laneEnd) sleepInChannel(w *waiter) {
 	lookAtProcs()
-	for {
-		e.arm()
-		e.poll()
-		if w.woken.Load() || e.failed.Load() {
-			return true
+	e.sleeper = w
+	if at := w.deadline.Load(); at != e.sleepEnd {
+		e.sleepEnd = at
+		_ = e.p.channel.SetWriteDeadline(w.time()) // fails if it is closed: so does the wait
+	}
+	err := e.p.channel.WaitWrite(e.look)
+	w.inChannel.Store(false)
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded): // the call's, or stir's
+		e.sleepEnd = -1
+	default:
+		e.fail(err)
+	}
+}
+
+// lookAgain polls for the sleeper, and arms the queue and polls once more if that has found
+// nothing for it.
+func (e *laneEnd) lookAgain() bool {
+	w := e.sleeper
+	w.inChannel.Store(false) // what it finds itself need not wake it
+	found := func() bool {
+		for e.poll() {
 		}
-		e.mu.Lock()
-		next, again := e.baton.Rest(w.number)
-		e.hand(next)
-		e.mu.Unlock()
-		if !again {
-			return false
-		}
+		return w.woken.Load() || e.failed.Load()
+	}
+	if found() {
+		return true // with a queue that is not armed, whose next messages wake nobody
+	}
+	e.arm()
+	if found() {
+		return true
+	}
+	w.inChannel.Store(true)
+	return w.woken.Load() || e.failed.Load()
+}
+
+// stir ends the sleep in the channel.
+func (e *laneEnd) stir() {
+	_ = e.p.channel.SetWriteDeadline(longPast) // fails if it is closed, which ends it as well
+}
+
+// rest tells the lane's goroutine that nobody has the baton.
+func (e *laneEnd) rest() {
+	select {
+	case e.rested <- struct{}{}:
+	default:
 	}
 }
 
@@ -205,15 +266,22 @@ func (e *laneEnd) leave(n lane.Waiter) {
 		e.hand(next)
 		e.mu.Unlock()
 		if !again {
+			if next == 0 {
+				e.rest()
+			}
 			return
 		}
 	}
 }
 
-// hand wakes whom the baton was handed to.
+// hand wakes whom the baton was handed to. A call that is about to leave has no need of that:
+// it passes the baton on.
 func (e *laneEnd) hand(next lane.Waiter) {
-	if next != 0 && next != lane.Goroutine {
-		e.calls[next-1].kick()
+	if next == 0 {
+		return
+	}
+	if w := e.calls[next-1]; w != nil {
+		w.kick()
 	}
 }
 
