@@ -150,6 +150,30 @@ func TestConfirmationRefused(t *testing.T) {
 	within(t, patience, "Close", func() { _ = victim.Close() })
 }
 
+// refusesReads is a QP that has left RTS between a message and the READ that confirms it.
+type refusesReads struct{ verbs.QP }
+
+func (q refusesReads) PostSend(wrs []verbs.SendWR) (int, error) {
+	if wrs[0].Opcode == verbs.WRRDMARead {
+		return 0, verbs.ErrState
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// TestSaidUnconfirmed has the peer take the word of a listening end, say all that it has to say,
+// and leave, before that end asks for the confirmation: the word was said all the same, and the
+// connection is one.
+func TestSaidUnconfirmed(t *testing.T) {
+	fl := onNetworkIWARP(t)
+	victim, p := confirmingVictim(t, fl, true)
+	victim.send.mu.Lock()
+	victim.send.sq.qp = refusesReads{victim.send.sq.qp}
+	victim.send.mu.Unlock()
+	require.NoError(t, victim.send.say("a word"))
+	require.Equal(t, ring.KindKeepAlive, p.heard().Kind)
+	require.True(t, victim.term.sendDone() || victim.term.failed(), "nothing more can be sent")
+}
+
 // confirmingVictim is a Conn that dialled a peer which answers READs, or refuses them.
 func confirmingVictim(t *testing.T, fl flavour, reads bool) (*Conn, *wirePeer) {
 	t.Helper()

@@ -59,7 +59,8 @@ func (w *sendHalf) writeSpans(wrs []verbs.SendWR, r *requests, spans []ring.Span
 }
 
 // postDoorbell posts wrs, all RDMA WRITEs, with the doorbell on the last or, with a credit if
-// there is one, in a SEND after it; then wrs are the first of r.
+// there is one, in a SEND after it; then wrs are the first of r. It reports whether they
+// were posted: the peer may have got them also where the connection fails.
 func (w *sendHalf) postDoorbell(wrs []verbs.SendWR, r *requests, imm uint32, credit []byte, signal bool) bool {
 	if w.ep.writeImm {
 		last := &wrs[len(wrs)-1]
@@ -78,7 +79,8 @@ func (w *sendHalf) postDoorbell(wrs []verbs.SendWR, r *requests, imm uint32, cre
 	}
 	if err != nil {
 		w.postFailed(err)
-		return false
+		var unconfirmed *unconfirmedError
+		return errors.As(err, &unconfirmed)
 	}
 	return true
 }

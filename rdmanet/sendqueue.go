@@ -53,7 +53,7 @@ func (q *sendQueue) reserveRoom(n int) (bool, error) {
 }
 
 // post posts wrs, of which the last is signalled if it is due or signal says so.
-// The caller has made sure of the room.
+// The caller has made sure of the room. An *unconfirmedError says that they were posted.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 	signal = signal || q.posted+uint64(len(wrs))-q.signaled >= uint64(q.every)
 	if q.confirm == nil || !signal {
@@ -62,8 +62,18 @@ func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 	if err := q.postAll(wrs, false); err != nil {
 		return err
 	}
-	return q.ask()
+	if err := q.ask(); err != nil {
+		return &unconfirmedError{err}
+	}
+	return nil
 }
+
+// An unconfirmedError says that requests were posted, and may arrive, but that the one was
+// not by which they are confirmed: the peer may have left between the two.
+type unconfirmedError struct{ err error }
+
+func (e *unconfirmedError) Error() string { return "posted, and not confirmed: " + e.err.Error() }
+func (e *unconfirmedError) Unwrap() error { return e.err }
 
 // ask posts the request that the peer's device answers, signalled.
 func (q *sendQueue) ask() error {

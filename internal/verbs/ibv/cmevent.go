@@ -175,8 +175,11 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			return false
 		}
 		id.stopTimer()
-		if ev.typ == verbs.CMRejected {
+		switch {
+		case ev.typ == verbs.CMRejected:
 			out.Reason = rejectReason(ev.status)
+		case ev.typ == verbs.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
+			out.Err = id.slowToAnswer(ev)
 		}
 		if id.takenBack = id.state == cmResponded || id.confirming; id.takenBack {
 			out.Err = id.takenBackError()

@@ -57,6 +57,12 @@ func (id *cmID) notConnected(err error) {
 	id.events.Deliver()
 }
 
+// slowToAnswer is why a peer that TCP has reached is given up: siw waits ten seconds for the
+// answer to MPA's request, which a listener with many clients may need. It did not give any.
+func (id *cmID) slowToAnswer(ev *cmEvent) error {
+	return fmt.Errorf("%v has not answered yet: %w: %w", id.remote, verbs.ErrTryAgain, statusError(ev, syscall.ETIMEDOUT))
+}
+
 // portTaken reports whether another id, which gets another port, may connect: the kernel's
 // connection manager chooses ports without a look at TCP's, which the device (siw) binds a
 // socket to afterwards. mu is held.

@@ -161,3 +161,22 @@ func TestPortTaken(t *testing.T) {
 		assert.Equal(t, c.want, errors.Is(ev.Err, verbs.ErrTryAgain), "%+v", c)
 	}
 }
+
+// A listener that is slow to answer is asked again; one that TCP has not reached is not.
+func TestSlowToAnswer(t *testing.T) {
+	for _, reached := range []bool{true, false} {
+		id := &cmID{ch: newCMChannel(needVerbs(t), nil), handle: 1, state: cmConnecting, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
+		events := make(chan verbs.CMEvent, 1)
+		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+		if reached {
+			id.overTCP = make(chan struct{})
+			id.onEvent(&cmEvent{typ: verbs.CMUnreachable, status: -int32(syscall.ETIMEDOUT)})
+		} else {
+			id.notConnected(failed("rdma_connect", syscall.ETIMEDOUT))
+		}
+		ev := <-events
+		assert.Equal(t, verbs.CMUnreachable, ev.Type)
+		assert.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
+		assert.Equal(t, reached, errors.Is(ev.Err, verbs.ErrTryAgain))
+	}
+}
