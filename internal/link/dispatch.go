@@ -30,6 +30,7 @@ func (e *laneEnd) poll() (more bool) {
 			e.reap()
 		}
 		e.settle()
+		e.blocks.Store(e.stuck || len(e.blocked) > 0)
 		if ending != nil && n < len(e.wcs) {
 			e.failLocked(*ending)
 		}

@@ -46,6 +46,9 @@ type endpoint struct {
 	records     int
 	writeImm    bool
 	synchronous bool // the device is done with the source when PostSend returns
+	// solicited says that errors wake who has armed a queue for what is solicited, as the
+	// specification has it. Those of soft-RoCE do not, so there everything wakes.
+	solicited bool
 
 	blank []verbs.RecvWR // receives without memory
 	bells []verbs.RecvWR // bells[i] receives doorbell i, which is its WRID; without writeImm
@@ -66,6 +69,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.asynchronous,
+		solicited:   attr.Caps&verbs.CapSameHost != 0,
 	}
 	defer func() {
 		if err != nil {

@@ -27,7 +27,7 @@ func (c *chores) any() bool { return c.notify || c.trim || c.grant > 0 || len(c.
 // chore has the chores done. It is to be called without mu, behind whatever may have made some.
 func (e *laneEnd) chore() {
 	if e.unseen.Load() && e.unseen.CompareAndSwap(true, false) && e.begin() {
-		e.attend() // who polls, perhaps nobody, arms the queue for that as well
+		e.see()
 		e.tasks.Done()
 	}
 	if !e.work.Load() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -50,6 +51,32 @@ func TestKilledQP(t *testing.T) {
 			client, server := b.pair()
 			say(t, client, server)
 			require.NotSame(t, ends[0].e, client.e)
+		}
+	})
+}
+
+// TestDisconnected: the connection manager's word alone, with no completion, ends the lane for
+// a call that sleeps in the channel, and only behind what had arrived.
+func TestDisconnected(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		for _, words := range []string{"", "last words"} {
+			b := newBed(t, cfg)
+			client, server := b.pair()
+			say(t, client, server)
+			within(t, "a call on a lane that has ended", func() {
+				all(func() {
+					got, err := io.ReadAll(server)
+					require.ErrorIs(t, err, syscall.ECONNRESET)
+					require.Equal(t, words, string(got))
+				}, func() {
+					require.Eventually(t, server.reader.inChannel.Load, patience, time.Millisecond)
+					if words != "" {
+						_, err := client.Write([]byte(words))
+						require.NoError(t, err)
+					}
+					server.e.event(&cm.Event{Type: cm.Disconnected})
+				})
+			})
 		}
 	})
 }

@@ -207,7 +207,15 @@ func (e *laneEnd) last() {
 		return
 	}
 	defer e.tasks.Done()
-	e.attend()
+	e.see()
+}
+
+// see has whoever polls, perhaps a call that sleeps in the channel, look once more at what no
+// completion tells, and arm the queues anew.
+func (e *laneEnd) see() {
+	if !e.attend() {
+		e.stir()
+	}
 }
 
 // fail ends the lane.

@@ -27,7 +27,7 @@ func (e *laneEnd) settle() {
 func (e *laneEnd) pump() {
 	for e.err == nil {
 		if !e.room(2) {
-			if !e.stuck { // the caller may be in no wait that would have the queue wake somebody
+			if !e.stuck { // who sleeps has not armed the queue for that
 				e.stuck = true
 				e.blocks.Store(true)
 				e.unseen.Store(true)
@@ -93,6 +93,7 @@ func (e *laneEnd) block(s *Stream) {
 	s.writable = false
 	e.blocked = append(e.blocked, s)
 	e.blocks.Store(true)
+	e.unseen.Store(true)
 }
 
 // target says where a message goes and what it brings.

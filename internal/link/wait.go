@@ -291,7 +291,7 @@ func (e *laneEnd) arm() {
 	if e.failed.Load() {
 		return
 	}
-	err := e.p.recvCQ.ReqNotify(true)
+	err := e.p.recvCQ.ReqNotify(e.p.solicited)
 	if err == nil && e.blocks.Load() {
 		err = e.p.sendCQ.ReqNotify(false)
 	}
