@@ -44,6 +44,12 @@ func requireNothingHeld(t *testing.T) {
 	})
 }
 
+// waitForNoMemory waits for that of connections of before that are still being torn down.
+func waitForNoMemory(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return MemoryInUse() == 0 }, patience, time.Millisecond)
+}
+
 func TestBadDialAndListen(t *testing.T) {
 	requireNothingHeld(t)
 	for _, tt := range []struct {
@@ -196,6 +202,7 @@ func TestBadDevice(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
+	waitForNoMemory(t)
 	requireNothingHeld(t)
 	l, err := Listen("rdma", testAddr())
 	require.NoError(t, err)
@@ -205,12 +212,13 @@ func TestMemoryLimit(t *testing.T) {
 		t.Cleanup(func() { SetMemoryLimit(before) })
 	}
 	t.Run("of the dialer", func(t *testing.T) {
-		limit(t, MemoryInUse()+int64(firstRing()))
+		limit(t, int64(firstRing()))
 		_, err := Dial("rdma", l.Addr().String())
 		requireOpError(t, err, "dial", []string{"limit", "SetMemoryLimit", "smaller rings"}, ErrNoMemory)
 	})
 	t.Run("of the listener", func(t *testing.T) {
-		limit(t, MemoryInUse()+int64(firstRing()*3/2))
+		waitForNoMemory(t)
+		limit(t, int64(firstRing()*3/2))
 		done := make(chan dialled, 1)
 		go func() {
 			c, err := (&Dialer{Timeout: lasting}).dial(context.Background(), "rdma", l.Addr().String())
@@ -228,7 +236,7 @@ func TestMemoryLimit(t *testing.T) {
 		require.NoError(t, s.Close())
 	})
 	t.Run("of the listener, and the dialer gives up", func(t *testing.T) {
-		require.Eventually(t, func() bool { return MemoryInUse() == 0 }, patience, time.Millisecond)
+		waitForNoMemory(t)
 		limit(t, int64(firstRing()*3/2))
 		before := l.(*Listener).Stats()
 		_, err := (&Dialer{Timeout: slowly(100 * time.Millisecond)}).dial(t.Context(), "rdma", l.Addr().String())
@@ -249,6 +257,7 @@ func TestMemoryLimit(t *testing.T) {
 
 // TestMemoryLimitStopsGrowth has a connection go on with the ring that it has.
 func TestMemoryLimitStopsGrowth(t *testing.T) {
+	waitForNoMemory(t)
 	client, server := pair(t)
 	before := SetMemoryLimit(MemoryInUse())
 	defer SetMemoryLimit(before)
