@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -60,6 +61,9 @@ func TestKilledQP(t *testing.T) {
 func TestDisconnected(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		for _, words := range []string{"", "last words"} {
+			if words != "" && os.Getenv("RDMANET_TEST_ADDR") != "" {
+				continue // what was written may not have arrived when the word comes
+			}
 			b := newBed(t, cfg)
 			client, server := b.pair()
 			say(t, client, server)
