@@ -85,6 +85,9 @@ func newBed(t testing.TB, cfg Config) *bed {
 	if os.Getenv("RDMANET_TEST_ADDR") == "" && cfg.Idle == 0 {
 		cfg.Idle = 50 * time.Millisecond
 	}
+	if cfg.CM.Device == "" {
+		cfg.CM.Device = cm.DefaultDevice()
+	}
 	l, err := Listen(cfg, testAddr())
 	require.NoError(t, err)
 	links, err := NewLinks(cfg)
