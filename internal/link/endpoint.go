@@ -65,6 +65,10 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Device().Transport() == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0 {
+		// A completion says only that TCP has taken the bytes, which it may still look at.
+		return nil, fmt.Errorf("%w: lanes do not confirm what they send, as iWARP needs it", verbs.ErrNotSupported)
+	}
 	p := &endpoint{
 		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
