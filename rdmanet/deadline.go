@@ -32,8 +32,13 @@ func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
 		return c.setClosed()
 	}
 	at := sinceEpoch(t)
+	// Both at once: of two concurrent calls one is the last for both directions.
+	for d := from; d <= to; d++ {
+		c.waiter(d).mu.Lock()
+	}
 	for d := from; d <= to; d++ {
 		c.setDeadline(d, t, at)
+		c.waiter(d).mu.Unlock()
 	}
 	c.exit(c.life.decref())
 	return nil
@@ -57,10 +62,9 @@ func sinceEpoch(t time.Time) int64 {
 }
 
 // setDeadline sets the deadline of a direction: t, which is at on the scale of deadlines.
+// Called with the waiter's mu held.
 func (s *stream) setDeadline(d direction, t time.Time, at int64) {
 	w := s.waiter(d)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.deadline.Store(at)
 	// Where the direction has ended the channel keeps the deadline that endWait
 	// set: moving it could put a waiter back to sleep before it looked.

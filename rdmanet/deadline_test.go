@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,4 +47,35 @@ func TestLongestLinger(t *testing.T) {
 	}
 	client.exit(client.life.decref())
 	<-closed
+}
+
+// TestDeadlinesOfBothDirections: of two SetDeadlines at once one is the last for both
+// directions, so that the other cannot come in between.
+func TestDeadlinesOfBothDirections(t *testing.T) {
+	c, _ := pair(t)
+	read, write := &c.recv.waiter, &c.send.waiter
+	write.mu.Lock()
+	unlock := sync.OnceFunc(write.mu.Unlock)
+	defer unlock()
+	done := begun(func() error { return c.SetDeadline(time.Now().Add(time.Hour)) })
+	// between reports whether somebody else may set the deadline of reads.
+	between := func() bool {
+		if read.mu.TryLock() {
+			read.mu.Unlock()
+			return true
+		}
+		return false
+	}
+	for began := time.Now(); between() && time.Since(began) < patience; {
+		require.Zero(t, read.deadline.Load(), "it has set one of two, and lets others in")
+		time.Sleep(10 * time.Microsecond)
+	}
+	for range 100 {
+		require.False(t, between())
+		time.Sleep(10 * time.Microsecond)
+	}
+	unlock()
+	require.NoError(t, <-done)
+	require.NotZero(t, read.deadline.Load())
+	require.Equal(t, read.deadline.Load(), write.deadline.Load())
 }

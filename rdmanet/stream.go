@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // A stream carries the bytes of a Conn: a half for each direction, each with a lock of its
 // own, and the termination, which is what they have in common. Neither half reaches into the
-// other but by its methods.
+// other without its lock.
 type stream struct {
 	owner owner
 	ep    *endpoint

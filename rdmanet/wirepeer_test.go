@@ -241,7 +241,8 @@ func (p *wirePeer) accept() {
 	require.NoError(p.t, p.id.Accept(p.param()))
 	ev := p.event()
 	for ev.Type == cm.ConnectRequest { // of the same dial, which took the first for lost
-		p.t.Cleanup(func() { _ = ev.ID.Close() })
+		other := ev.ID
+		p.t.Cleanup(func() { _ = other.Close() })
 		ev = p.event()
 	}
 	require.Equal(p.t, cm.Established, ev.Type)
