@@ -378,11 +378,11 @@ func answered(ctx context.Context, ep *endpoint, events *idEvents, a *asking) (*
 		return ev, err
 	}
 	noteAnswer()
-	if err := ctx.Err(); err != nil { // the dial may have been left alone
-		return nil, err
-	}
 	if !a.claim() {
 		return nil, errOtherAnswer
+	}
+	if err := ctx.Err(); err != nil { // the dial was left alone, and has claimed it to say so
+		return nil, err
 	}
 	if err := ep.id.Accept(nil); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 // connectOverTCP is rdma_connect on iWARP, on a goroutine of its own: that of siw waits until
 // TCP is connected, which takes minutes where nobody answers, and nothing can end it. Nobody
 // waits for that but who destroys the id, and its QP, which the kernel holds as long. A call
-// that has not begun when the id's time is up, or the id is closed, is not made. What is
+// that has not begun when the id's time is up, or the id or its QP is closed, is not made. What is
 // wrong is told by an event. mu is held.
 func (id *cmID) connectOverTCP(c *cParam) {
 	handle, host := id.useLocked(), id.remote.Addr()
@@ -70,13 +70,17 @@ func (id *cmID) portTaken(err error) bool {
 	return !id.port && (errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL))
 }
 
-// awaitTCP waits until no rdma_connect over TCP is under way. id may be nil.
+// awaitTCP is for who destroys the QP: what has not begun is not made, and it waits until no
+// rdma_connect over TCP is under way. id may be nil.
 func (id *cmID) awaitTCP() {
 	if id == nil {
 		return
 	}
 	id.mu.Lock()
 	over := id.overTCP
+	if over != nil {
+		id.abandon()
+	}
 	id.mu.Unlock()
 	if over != nil {
 		<-over

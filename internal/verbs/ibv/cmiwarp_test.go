@@ -81,10 +81,14 @@ func TestConnectWaitsForTCP(t *testing.T) {
 
 	late := connecting(time.Millisecond)
 	assert.Equal(t, verbs.CMUnreachable, (<-events).Type)
-	late.awaitTCP()
+	<-late.overTCP
 	closed := connecting(time.Minute)
 	require.NoError(t, closed.Close())
-	closed.awaitTCP()
+	<-closed.overTCP
+	<-destroyed
+	given := connecting(0) // by who has no deadline, and is cancelled
+	given.awaitTCP()
+	require.NoError(t, given.Close())
 	<-destroyed
 	assert.Empty(t, called, "nobody waits for those")
 

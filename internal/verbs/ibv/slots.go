@@ -7,7 +7,8 @@ package ibv
 // whoever has none waits as a goroutine does. Calls that complete a connection have slots
 // of their own, since its peer waits for them and may lose patience behind a crowd that
 // only begins; and so have those that end something, for a device may take seconds over
-// them. Nobody takes two slots, or waits for anything else while he has one.
+// them. Nobody takes two slots, or waits for anything else while he has one, but for those of
+// connects, of which a host's come before those of all.
 const (
 	deviceSlots      = 12 // of a device: making and changing objects
 	deviceReadySlots = 6  // of a device: taking the QPs of connections to RTS
