@@ -226,10 +226,11 @@ func onConn(b *testing.B, f func(c net.Conn) error) func(w way) error {
 }
 
 // BenchmarkLinks compares streams of a link with what connections are today, TCP and Unix
-// sockets, between two processes, in interleaved rounds. What it reports are the medians of how
-// many times as fast a link is in the same round.
+// sockets, between two processes. An iteration is a round of all of them, in turns. What it
+// reports are the medians of how many times as fast a link is in the same round:
+//
+//	go test -run '^$' -bench Links -benchtime 7x ./internal/link
 func BenchmarkLinks(b *testing.B) {
-	const rounds = 7
 	for _, bench := range []struct {
 		name string
 		do   func(b *testing.B) func(w way) error
@@ -256,18 +257,16 @@ func BenchmarkLinks(b *testing.B) {
 			ways := ways(b)
 			do := bench.do(b)
 			ratios := map[string][]float64{}
-			for range b.N {
-				for round := range rounds {
-					took := map[string]time.Duration{}
-					for i := range ways {
-						w := ways[(i+round)%len(ways)]
-						began := time.Now()
-						require.NoError(b, do(w), w.name)
-						took[w.name] = time.Since(began)
-					}
-					for _, w := range ways[1:] {
-						ratios[w.name] = append(ratios[w.name], float64(took[w.name])/float64(took["link"]))
-					}
+			for round := range b.N {
+				took := map[string]time.Duration{}
+				for i := range ways {
+					w := ways[(i+round)%len(ways)]
+					began := time.Now()
+					require.NoError(b, do(w), w.name)
+					took[w.name] = time.Since(began)
+				}
+				for _, w := range ways[1:] {
+					ratios[w.name] = append(ratios[w.name], float64(took[w.name])/float64(took["link"]))
 				}
 			}
 			for name, r := range ratios {
