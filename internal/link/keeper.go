@@ -130,7 +130,7 @@ func (e *laneEnd) grantDue() {
 	if n <= 0 || e.want == 0 && have > e.cfg.Places/2 {
 		return
 	}
-	ids := len(e.unasked) + int(e.maxID-e.nextID) + 1 - e.keep.grant
+	ids := len(e.unasked) + e.newIDs() - e.keep.grant
 	if n = min(n, ids); n <= 0 {
 		return // a release asks again
 	}
@@ -147,6 +147,12 @@ func (e *laneEnd) grant(n int) {
 	for n > 0 {
 		e.mu.Lock()
 		first, count := e.idRun(min(n, int(chunkSize/size)))
+		if count == 0 { // ids that were counted on are in use: a later release asks again
+			e.owner.returned(n)
+			e.want += n
+			e.mu.Unlock()
+			return
+		}
 		e.mu.Unlock()
 		p, err := e.slab.alloc(uint32(count) * size)
 		e.mu.Lock()
@@ -177,15 +183,22 @@ func (e *laneEnd) grant(n int) {
 	}
 }
 
-// idRun takes ids that follow one another, a power of two of them and at most n.
+// newIDs is how many ids never were granted. mu is held.
+func (e *laneEnd) newIDs() int { return int(e.maxID) - int(e.nextID) + 1 }
+
+// idRun takes ids that follow one another, a power of two of them and at most n; none if
+// there are none.
 func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
-	run := int(e.maxID-e.nextID) + 1
+	run := e.newIDs()
 	first = e.nextID
 	if len(e.unasked) > 0 {
 		first, run = e.unasked[0], 1
 		for run < len(e.unasked) && e.unasked[run] == first+lane.ID(run) {
 			run++
 		}
+	}
+	if run == 0 {
+		return 0, 0
 	}
 	count = 1 << (bits.Len(uint(min(n, run))) - 1)
 	if len(e.unasked) > 0 {

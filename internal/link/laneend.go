@@ -248,8 +248,8 @@ func (e *laneEnd) failLocked(err error) {
 	}
 	e.rest()
 	if e.role == lane.RoleListener {
-		e.owner.returned(e.spare)
-		e.spare = 0
+		e.owner.returned(e.spare + e.keep.grant)
+		e.spare, e.keep.grant = 0, 0
 		if e.timer != nil {
 			e.timer.Stop()
 		}

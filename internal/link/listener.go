@@ -108,13 +108,18 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
 		e.discard()
 		return
 	}
-	if !l.add(e) {
+	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
+		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 		e.discard()
 		return
 	}
-	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
-		l.remove(e)
-		e.discard()
+	// From here on the lane may be ended by others, but not destroyed under Accept.
+	if !e.begin() {
+		return
+	}
+	defer e.tasks.Done()
+	if !l.add(e) {
+		e.fail(net.ErrClosed)
 		return
 	}
 	e.mu.Lock()
@@ -233,10 +238,14 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// leaveListener has the lane end when its streams have.
+// leaveListener has the lane end when its streams have. One that is not up yet ends at once.
 func (e *laneEnd) leaveListener() {
 	e.mu.Lock()
-	if e.err == nil && !e.away {
+	switch {
+	case e.err != nil || e.away:
+	case !e.heard:
+		e.failLocked(net.ErrClosed)
+	default:
 		e.away = true
 		e.state.GoAway()
 		e.settle()

@@ -1,0 +1,97 @@
+package link
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloseWhileLanesComeUp closes a Listener at any moment of the bring-up of lanes. Each
+// dial ends.
+func TestCloseWhileLanesComeUp(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		for round := range 30 {
+			b := newBed(t, cfg)
+			ctx, cancel := context.WithCancel(b.ctx())
+			var dials sync.WaitGroup
+			for range 4 {
+				links, err := NewLinks(b.links.cfg)
+				require.NoError(t, err)
+				dials.Go(func() {
+					defer links.Close()
+					if s, err := links.Dial(ctx, Target{Dst: b.l.Addr()}); err == nil {
+						_ = s.Close()
+					}
+				})
+			}
+			time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+			require.NoError(t, b.l.Close())
+			time.AfterFunc(20*time.Millisecond, cancel) // of those who found nobody any more
+			within(t, "dials", dials.Wait)
+			require.NoError(t, b.links.Close())
+		}
+	})
+}
+
+// TestPlacesOfALaneThatEnds: those that were to be granted to it go back to the backlog.
+func TestPlacesOfALaneThatEnds(t *testing.T) {
+	b := newBed(t, Config{Backlog: 50, Places: 2})
+	client, server := b.pair()
+	say(t, client, server)
+	e := server.e
+	e.mu.Lock()
+	e.want += 20
+	e.grantDue()
+	due := e.keep.grant
+	e.failLocked(errGone)
+	e.mu.Unlock()
+	require.Positive(t, due)
+	within(t, "the end of the lane", func() { <-e.done })
+	b.l.mu.Lock()
+	defer b.l.mu.Unlock()
+	require.Equal(t, 50, b.l.left)
+}
+
+// TestAllStreamsInUse: a dial that comes when every id is in use gets the next one that is
+// released.
+func TestAllStreamsInUse(t *testing.T) {
+	for _, streams := range []int{1, 2, 3} {
+		b := newBed(t, Config{Streams: 3, Places: streams})
+		var ends []*Stream
+		for range 3 {
+			client, server := b.pair()
+			say(t, client, server)
+			ends = append(ends, client, server)
+		}
+		for i := range 5 {
+			next := make(chan *Stream, 1)
+			go func() {
+				s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+				if err != nil {
+					t.Error(err)
+				}
+				next <- s
+			}()
+			e := ends[1].e
+			require.Eventually(t, func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return e.want > 0
+			}, patience, time.Millisecond, "round %d", i)
+			require.NoError(t, ends[0].Close())
+			require.NoError(t, ends[1].Close())
+			within(t, "the dial that waits", func() {
+				client := <-next
+				server := b.accept()
+				say(t, client, server)
+				ends = append(ends[2:], client, server)
+			})
+		}
+		for _, s := range ends {
+			require.NoError(t, s.Close())
+		}
+	}
+}
