@@ -68,15 +68,12 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 		return fmt.Errorf("Connect before CreateQP and without a QP number: %w", verbs.ErrState)
 	}
 	c.c.retryCount = id.ctx.limits.finiteRetries(c.c.retryCount)
-	// The events of the exchange may come before rdma_connect returns.
+	// The events of the exchange may come before rdma_connect returns, and wait for mu.
 	id.state = cmConnecting
 	if id.ctx.dev.transport == verbs.TransportIWARP {
 		id.connectOverTCP(c)
 	} else {
 		err = id.withPrivateData(id.ch.calls, c, "rdma_connect", id.ch.lib.connect, id.handle)
-	}
-	if id.state != cmConnecting { // answered already
-		return nil
 	}
 	if err != nil {
 		id.state = cmRouteResolved

@@ -1,4 +1,4 @@
-//go:build timing
+//go:build timing && linux
 
 package link
 
