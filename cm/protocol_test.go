@@ -1,39 +1,19 @@
 package cm
 
 import (
-	"encoding/hex"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/doctest"
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-func protocolPage(t *testing.T) string {
+func protocolPage(t *testing.T) doctest.Page {
 	t.Helper()
-	doc, err := os.ReadFile("../docs/PROTOCOL.md")
-	require.NoError(t, err)
-	return string(doc)
-}
-
-// docBlock returns the contents of a fenced block of docs/PROTOCOL.md by what
-// stands behind its opening fence.
-func docBlock(t *testing.T, info string) string {
-	t.Helper()
-	m := regexp.MustCompile("(?s)\n```" + regexp.QuoteMeta(info) + "\n(.*?)```\n").FindStringSubmatch(protocolPage(t))
-	require.NotNil(t, m, "no block %q in docs/PROTOCOL.md", info)
-	return m[1]
-}
-
-func docBytes(t *testing.T, name string) []byte {
-	t.Helper()
-	b, err := hex.DecodeString(strings.Join(strings.Fields(docBlock(t, "hex "+name)), ""))
-	require.NoError(t, err)
-	return b
+	return doctest.Read(t, "..", "PROTOCOL.md")
 }
 
 // The bytes that docs/PROTOCOL.md shows are the bytes that the code makes.
@@ -48,7 +28,7 @@ func TestDocumentedHandshakes(t *testing.T) {
 			Addr: 0x7e9c20000000, RKey: 0x3f4e5d07, Size: 16384, MaxSize: 262144, Nonce: 0xfedcba9876543210,
 		},
 	} {
-		doc := docBytes(t, name)
+		doc := protocolPage(t).Bytes(t, name)
 		b, err := h.MarshalBinary()
 		require.NoError(t, err)
 		require.Equal(t, doc, b, name)
@@ -60,7 +40,7 @@ func TestDocumentedHandshakes(t *testing.T) {
 
 func TestDocumentedRefusal(t *testing.T) {
 	r := Refusal{Version: 2, MinVersion: 2, Code: RefusedVersion, Text: "dialer is too old"}
-	doc := docBytes(t, "refusal")
+	doc := protocolPage(t).Bytes(t, "refusal")
 	b, err := r.MarshalBinary()
 	require.NoError(t, err)
 	require.Equal(t, doc, b)
@@ -70,7 +50,7 @@ func TestDocumentedRefusal(t *testing.T) {
 }
 
 func TestDocumentedQPAddr(t *testing.T) {
-	doc := docBytes(t, "qp address")
+	doc := protocolPage(t).Bytes(t, "qp address")
 	require.Equal(t, doc, marshalQPAddr(t, sampleQPAddr()))
 	parsed, err := ParseQPAddr(doc)
 	require.NoError(t, err)
@@ -81,15 +61,15 @@ func TestDocumentedCredit(t *testing.T) {
 	c := ring.Credit{Consumed: 768, Reposted: 320, Size: 16384}
 	b := make([]byte, ring.CreditLen)
 	c.Put(b)
-	require.Equal(t, docBytes(t, "credit"), b)
+	require.Equal(t, protocolPage(t).Bytes(t, "credit"), b)
 
 	b = append(b, make([]byte, ring.KeyedCreditLen-ring.CreditLen)...)
 	ring.Key{Size: 16384, RKey: 0x3f4e5d07}.Put(b)
-	require.Equal(t, docBytes(t, "keyed credit"), b)
+	require.Equal(t, protocolPage(t).Bytes(t, "keyed credit"), b)
 }
 
 func TestDocumentedImmediates(t *testing.T) {
-	lines := strings.Split(strings.TrimSpace(docBlock(t, "immediates")), "\n")
+	lines := strings.Split(strings.TrimSpace(protocolPage(t).Block(t, "immediates")), "\n")
 	require.Len(t, lines, 8)
 	for _, line := range lines {
 		imm, text, ok := strings.Cut(line, "  ")
@@ -120,13 +100,13 @@ func TestDocumentedFrames(t *testing.T) {
 		sum = ring.Checksum(sum, []byte(f.text))
 		b := make([]byte, ring.FrameHeaderLen)
 		ring.FrameHeader{Len: uint32(len(f.text)), Sum: sum}.Put(b)
-		require.Equal(t, docBytes(t, f.name), append(b, f.text...))
+		require.Equal(t, protocolPage(t).Bytes(t, f.name), append(b, f.text...))
 		n := uint32(ring.FrameLen(len(f.text)))
 		require.Equal(t, f.bell, fmt.Sprintf("%#x (Data %d)", ring.Doorbell{Kind: ring.KindData, Len: n}.FramedImm(), n))
-		require.Contains(t, protocolPage(t), f.bell)
+		require.Contains(t, protocolPage(t).String(), f.bell)
 	}
 	fin := ring.Doorbell{Kind: ring.KindFIN, Len: sum & ring.SumBits}.FramedImm()
-	require.Contains(t, protocolPage(t), fmt.Sprintf("FIN is %#08x.", fin))
+	require.Contains(t, protocolPage(t).String(), fmt.Sprintf("FIN is %#08x.", fin))
 }
 
 // The numbers that docs/PROTOCOL.md is full of are those of the code.

@@ -1,0 +1,163 @@
+package link
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/doctest"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+const docEpoch = 0x5eed0001
+
+func lanesPage(t *testing.T) doctest.Page {
+	t.Helper()
+	return doctest.Read(t, "../..", "LANES.md")
+}
+
+// The bytes that docs/LANES.md shows are the bytes that the code makes.
+func TestDocumentedHello(t *testing.T) {
+	h := hello{
+		streams: 8192, writeImm: true, receives: 512,
+		records: 0x7f2a10000000, rkey: 0x1a2b3c01, places: 128, epoch: docEpoch,
+	}
+	doc := lanesPage(t).Bytes(t, "first word")
+	require.Equal(t, doc, h.put())
+	parsed, err := parseHello(doc)
+	require.NoError(t, err)
+	require.Equal(t, h, parsed)
+}
+
+func TestDocumentedImmediates(t *testing.T) {
+	lines := strings.Split(strings.TrimSpace(lanesPage(t).Block(t, "immediates")), "\n")
+	require.Len(t, lines, 6)
+	for _, line := range lines {
+		word, text, ok := strings.Cut(line, "  ")
+		require.True(t, ok, line)
+		imm, err := strconv.ParseUint(word, 0, 32)
+		require.NoError(t, err, line)
+		d, err := lane.ParseDoorbell(uint32(imm))
+		require.NoError(t, err, line)
+		require.EqualValues(t, imm, d.Imm(), line)
+		want := d.Type.String()
+		if d.Stream != 0 {
+			want += fmt.Sprintf(" stream %d,", d.Stream)
+		}
+		if d.N != 0 {
+			want += fmt.Sprintf(" %d", d.N)
+		}
+		require.Equal(t, want, text)
+	}
+}
+
+// The example of docs/LANES.md is what the two machines say to each other.
+func TestDocumentedConversation(t *testing.T) {
+	page := lanesPage(t)
+	var ends [2]*lane.Lane
+	for i, role := range []lane.Role{lane.RoleDialer, lane.RoleListener} {
+		var err error
+		ends[i], err = lane.New(lane.Config{Role: role, Epoch: docEpoch, Streams: 8192, Receives: 512, PeerReceives: 512, Places: 128})
+		require.NoError(t, err)
+	}
+	dialer, listener := ends[0], ends[1]
+	arrive := func(to *lane.Lane, imm uint32, record []byte) {
+		t.Helper()
+		require.NoError(t, to.Arrive(imm, record))
+		require.NoError(t, to.Reposted(1))
+	}
+	// says has an end say a record, which is the one of the page.
+	says := func(from, to *lane.Lane, name string, place uint32) {
+		t.Helper()
+		m, ok := from.Next()
+		require.True(t, ok, name)
+		require.Equal(t, name, m.Record.Kind.String())
+		require.Equal(t, place, m.Place)
+		var b [lane.RecordLen]byte
+		require.NoError(t, m.Record.Put(b[:]))
+		require.Equal(t, page.Bytes(t, name), b[:], name)
+		require.EqualValues(t, 0xe0000000, m.Imm)
+		arrive(to, m.Imm, b[:])
+	}
+	sends := func(from, to *lane.Lane, s *lane.Stream, text string, addr uint64, imm uint32) {
+		t.Helper()
+		p, m, ok, err := from.Data(s, len(text), true)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, addr, p.Ring.Addr+uint64(p.Off))
+		require.Equal(t, imm, m.Imm)
+		arrive(to, m.Imm, nil)
+	}
+
+	dialer.Want(1)
+	says(dialer, listener, "WANT", 0)
+	require.NoError(t, listener.Grant(1, 2, lane.Ring{Addr: 0x7e9c30000000, RKey: 0x3f4e5d07, Size: 1024}))
+	says(listener, dialer, "PLACES", 0)
+	s, err := dialer.Open(lane.Ring{Addr: 0x7f2a20000000, RKey: 0x1a2b3c02, Size: 1024}, 40000)
+	require.NoError(t, err)
+	says(dialer, listener, "OPEN", 1)
+	sends(dialer, listener, s, "hello, lane\n", 0x7e9c30000000, 0x4001000c)
+
+	var opened *lane.Stream
+	for e, ok := listener.Event(); ok; e, ok = listener.Event() {
+		if e.Kind == lane.EventOpened {
+			opened = e.Stream
+		}
+	}
+	require.NotNil(t, opened)
+	require.EqualValues(t, 40000, opened.Port())
+	require.NoError(t, listener.Accept(opened))
+	says(listener, dialer, "ACCEPTED", 1)
+	require.NoError(t, listener.Consume(opened, 12))
+	sends(listener, dialer, opened, "hello, lane\n", 0x7f2a20000000, 0x4001000c)
+
+	dialer.Close(s)
+	says(dialer, listener, "CLOSE", 2)
+	m, ok := listener.Next()
+	require.True(t, ok)
+	require.Equal(t, lane.KindClose, m.Record.Kind)
+	var b [lane.RecordLen]byte
+	require.NoError(t, m.Record.Put(b[:]))
+	arrive(dialer, m.Imm, b[:])
+	says(dialer, listener, "RELEASE", 3)
+	require.Equal(t, 1, listener.Streams(), "the other place")
+}
+
+// The numbers that docs/LANES.md is full of are those of the code.
+func TestDocumentedLaneNumbers(t *testing.T) {
+	require.EqualValues(t, 40, helloLen)
+	require.EqualValues(t, 1, helloVersion)
+	require.EqualValues(t, 1, featureWriteImm)
+	require.EqualValues(t, 16383, lane.MaxStream)
+	require.EqualValues(t, 65536, lane.MaxMessage)
+	require.EqualValues(t, 64, lane.Granule)
+	require.EqualValues(t, 64, lane.RecordLen)
+	require.EqualValues(t, 1, lane.RecordVersion)
+	require.EqualValues(t, 16, lane.MinDepth)
+	require.EqualValues(t, 32768, lane.MaxDepth)
+	require.EqualValues(t, 4, lane.SlotsReserve)
+	require.EqualValues(t, 4, lane.ControlReserve)
+	require.EqualValues(t, 4, lane.MinPlaces)
+	require.EqualValues(t, 4096, lane.MaxPlaces)
+	require.EqualValues(t, 256, lane.MinRing)
+	require.EqualValues(t, 67108864, lane.MaxRing)
+	require.EqualValues(t, 8, lane.MaxRings)
+
+	page := lanesPage(t).String()
+	kinds := []lane.Kind{
+		lane.KindOpen, lane.KindAccepted, lane.KindRefused, lane.KindRing, lane.KindMoved, lane.KindFIN, lane.KindClose, lane.KindReset,
+		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindPing, lane.KindPong,
+	}
+	for i, k := range kinds {
+		require.EqualValues(t, i+1, k)
+		require.Contains(t, page, fmt.Sprintf("\n| %d | %v |", k, k), "the table of kinds")
+	}
+	require.Equal(t, fmt.Sprintf("Kind(%d)", len(kinds)+1), lane.Kind(len(kinds)+1).String(), "a kind that the page does not have")
+	for i, name := range []string{"port", "going away", "no memory", "closed", "reset", "protocol", "checksum"} {
+		require.Contains(t, page, fmt.Sprintf("\n| %d | %s |", i+1, name), "the table of codes")
+	}
+	require.EqualValues(t, 7, lane.CodeChecksum)
+}
