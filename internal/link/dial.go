@@ -16,7 +16,7 @@ import (
 type dial struct {
 	ring   piece
 	port   uint16
-	stream *Stream
+	stream *stream
 	err    error
 	done   chan struct{} // closed when it has a stream or an error
 }
@@ -73,7 +73,7 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		e.mu.Unlock()
 		e.chore()
 	}
-	return d.stream, d.err
+	return newHandle(d.stream), d.err
 }
 
 // giveUp ends a dial that does not want to wait any more, unless it has a stream by now.

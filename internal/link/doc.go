@@ -6,7 +6,9 @@
 // ring/lane; this package gives them a QP, memory, goroutines and time.
 //
 //   - Links has the links of a process that dials, Listener the lanes of one that listens.
-//   - Stream is what both hand out: two byte streams, as a TCP connection has them.
+//   - Stream is what both hand out: two byte streams, as a TCP connection has them. It is a
+//     handle: the lane has the stream itself, so that a Stream which the program drops is
+//     found by the collector, and closed.
 //   - laneEnd is one end of a lane: it posts what the state machine says, and gives it what
 //     completes. One lock guards the machine and the send queue.
 //   - endpoint has the verbs objects of a lane, slab the memory of its rings.

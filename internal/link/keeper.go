@@ -15,7 +15,7 @@ type chores struct {
 	notify  bool      // tell the connection manager that the dialer has spoken
 	trim    bool      // give empty chunks back
 	grant   int       // so many places
-	grow    []*Stream // their rings
+	grow    []*stream // their rings
 	denied  time.Time // until then no ring grows, for want of memory
 }
 
@@ -79,7 +79,7 @@ func (e *laneEnd) keeper() {
 }
 
 // growDue has a larger ring offered to the peer of a stream. mu is held.
-func (e *laneEnd) growDue(s *Stream) {
+func (e *laneEnd) growDue(s *stream) {
 	if s.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing || time.Now().Before(e.keep.denied) {
 		return
 	}
@@ -92,7 +92,7 @@ func (e *laneEnd) growDue(s *Stream) {
 const growthFactor = 16
 
 // grow offers it.
-func (e *laneEnd) grow(s *Stream) {
+func (e *laneEnd) grow(s *stream) {
 	e.mu.Lock()
 	size := min(s.st.Receiver().Ring().Size*growthFactor, e.cfg.MaxRing)
 	e.mu.Unlock()
@@ -209,7 +209,7 @@ func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
 	return first, count
 }
 
-// openArrived makes a Stream of a place.
+// openArrived makes a stream of a place.
 func (e *laneEnd) openArrived(st *lane.Stream) {
 	p := e.places[st.ID()]
 	e.places[st.ID()] = piece{}

@@ -18,7 +18,7 @@ const wcBatch = 32
 // An owner is whom a laneEnd tells what is not about one stream: the link of a dialer, or a
 // Listener. The calls come with the lane's lock held: they must not wait, nor call back.
 type owner interface {
-	opened(*Stream)                // by the peer; it is to be accepted
+	opened(*stream)                // by the peer; it is to be accepted
 	granted(e *laneEnd, n int) int // how many of n places may be granted
 	returned(n int)                // places that were granted, and are none any more
 	retired(*laneEnd)              // no stream can be opened any more
@@ -67,8 +67,8 @@ type laneEnd struct {
 	bell    [bellLen]byte
 	got     uint32              // records
 	stuck   bool                // a message waits for the send queue
-	blocked []*Stream           // likewise, their data
-	streams []*Stream           // by id
+	blocked []*stream           // likewise, their data
+	streams []*stream           // by id
 	live    int                 // of them
 	dials   []*dial             // that wait for a place, in order
 	ports   map[uint16]struct{} // dialer: of live streams
@@ -128,7 +128,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	if err != nil {
 		return err
 	}
-	e.streams = make([]*Stream, streams+1)
+	e.streams = make([]*stream, streams+1)
 	if e.role == lane.RoleListener {
 		e.places = make([]piece, streams+1)
 	}

@@ -237,7 +237,7 @@ func (l *Links) Close() error {
 
 // What a lane tells its link.
 
-func (k *link) opened(*Stream)            {}
+func (k *link) opened(*stream)            {}
 func (k *link) granted(*laneEnd, int) int { return 0 }
 func (k *link) returned(int)              {}
 func (k *link) destroyed(*laneEnd)        {}

@@ -30,7 +30,7 @@ type Listener struct {
 
 	mu       sync.Mutex
 	lanes    map[*laneEnd]struct{}
-	accepted []*Stream     // opened, and not handed out
+	accepted []*stream     // opened, and not handed out
 	ready    chan struct{} // holds a token while accepted is not empty
 	left     int           // of Backlog
 	hungry   []*laneEnd    // that got fewer places than they asked for
@@ -173,7 +173,7 @@ func (l *Listener) isClosed() bool {
 func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 	for {
 		if s, err := l.next(); s != nil || err != nil {
-			return s, err
+			return newHandle(s), err
 		}
 		select {
 		case <-l.ready:
@@ -185,7 +185,7 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 }
 
 // next takes the first stream, if there is one.
-func (l *Listener) next() (*Stream, error) {
+func (l *Listener) next() (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed() {
@@ -256,7 +256,7 @@ func (e *laneEnd) leaveListener() {
 
 // What a lane tells its Listener.
 
-func (l *Listener) opened(s *Stream) {
+func (l *Listener) opened(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed() {

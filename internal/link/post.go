@@ -89,7 +89,7 @@ func (e *laneEnd) unblock() {
 }
 
 // block notes that a stream's data waits for the send queue.
-func (e *laneEnd) block(s *Stream) {
+func (e *laneEnd) block(s *stream) {
 	s.writable = false
 	e.blocked = append(e.blocked, s)
 	e.blocks.Store(true)

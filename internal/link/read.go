@@ -9,7 +9,7 @@ const copyUnderLock = 1 << 10
 // Read reads at least one byte into p, waiting for it if need be, and takes all that fits of
 // what has arrived. It returns io.EOF after the peer's orderly end and all its bytes. What
 // arrived before the stream failed is returned before the failure is.
-func (s *Stream) Read(p []byte) (int, error) {
+func (s *stream) Read(p []byte) (int, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.reader.expired() {
@@ -30,10 +30,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 }
 
 // readable reports whether a Read need not wait. mu is held.
-func (s *Stream) readable() bool { return s.st.Receiver().Buffered() > 0 || s.readErr() != nil }
+func (s *stream) readable() bool { return s.st.Receiver().Buffered() > 0 || s.readErr() != nil }
 
 // take copies what has arrived.
-func (s *Stream) take(p []byte) (n int, err error) {
+func (s *stream) take(p []byte) (n int, err error) {
 	e := s.e
 	e.mu.Lock()
 	rx := s.st.Receiver()
@@ -71,7 +71,7 @@ func (s *Stream) take(p []byte) (n int, err error) {
 }
 
 // pieceOf returns which of the pieces is the ring at addr: the first as a rule.
-func (s *Stream) pieceOf(addr uint64) int {
+func (s *stream) pieceOf(addr uint64) int {
 	for i, p := range s.pieces {
 		if p.ring().Addr == addr {
 			return i
@@ -81,7 +81,7 @@ func (s *Stream) pieceOf(addr uint64) int {
 }
 
 // closedErr is readErr for calls that do not hold the lock.
-func (s *Stream) closedErr() error {
+func (s *stream) closedErr() error {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	return s.readErr()

@@ -13,10 +13,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// A Stream is one end of a stream: two byte streams, that end as those of a TCP connection
-// do. It implements net.Conn; its errors are causes, which no *net.OpError surrounds. Its
-// methods may be called concurrently.
-type Stream struct {
+// stream is one end of a stream. The lane and calls that run refer to it; what the program
+// has is its Stream.
+type stream struct {
 	e    *laneEnd
 	st   *lane.Stream
 	port uint16
@@ -39,11 +38,9 @@ type Stream struct {
 	counted  bool    // among the lane's live streams
 }
 
-var _ net.Conn = (*Stream)(nil)
-
-// newStream makes the Stream of st, whose ring is p. mu is held.
-func (e *laneEnd) newStream(st *lane.Stream, p piece) *Stream {
-	s := &Stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
+// newStream makes the stream of st, whose ring is p. mu is held.
+func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
+	s := &stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
 	s.reader.e, s.writer.e = e, e
 	s.reader.wakeup = make(chan struct{}, 1)
 	s.writer.wakeup = make(chan struct{}, 1)
@@ -59,7 +56,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *Stream {
 }
 
 // uncount forgets the stream, of which the lane has no more to say. mu is held.
-func (s *Stream) uncount() {
+func (s *stream) uncount() {
 	e := s.e
 	if !s.counted {
 		return
@@ -75,7 +72,7 @@ func (s *Stream) uncount() {
 }
 
 // free gives the rings back if nobody writes to them or reads from them any more. mu is held.
-func (s *Stream) free() {
+func (s *stream) free() {
 	if s.freed || !s.closed || s.copying || !s.st.Quiet() && !s.e.torn {
 		return
 	}
@@ -89,7 +86,7 @@ func (s *Stream) free() {
 }
 
 // reclaim gives back rings that the peer has left and that are read. mu is held.
-func (s *Stream) reclaim() {
+func (s *stream) reclaim() {
 	rx := s.st.Receiver()
 	s.growing = rx.Offering()
 	for {
@@ -107,7 +104,7 @@ func (s *Stream) reclaim() {
 }
 
 // failWith ends the stream for a cause, the first of which counts. mu is held.
-func (s *Stream) failWith(err error) {
+func (s *stream) failWith(err error) {
 	if s.cause == nil {
 		s.cause = err
 	}
@@ -115,7 +112,7 @@ func (s *Stream) failWith(err error) {
 
 // readErr is why nothing more can be read beyond what is buffered, nil if something may come.
 // mu is held.
-func (s *Stream) readErr() error {
+func (s *stream) readErr() error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
@@ -130,7 +127,7 @@ func (s *Stream) readErr() error {
 }
 
 // writeErr is why nothing can be written. mu is held.
-func (s *Stream) writeErr() error {
+func (s *stream) writeErr() error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
@@ -146,8 +143,7 @@ func (s *Stream) writeErr() error {
 	return nil
 }
 
-// CloseWrite ends what this end sends. The peer reads io.EOF after all that was written.
-func (s *Stream) CloseWrite() error {
+func (s *stream) CloseWrite() error {
 	return s.change(func() error {
 		if err := s.writeErr(); err != nil {
 			if s.shut && !s.closed {
@@ -160,14 +156,11 @@ func (s *Stream) CloseWrite() error {
 	})
 }
 
-// Close closes the stream. What was written arrives; a peer whose bytes nobody has read gets a
-// reset, as over TCP. Calls that wait return net.ErrClosed.
-func (s *Stream) Close() error { return s.close(false) }
+func (s *stream) Close() error { return s.close(false) }
 
-// Reset breaks the stream off: the peer's calls fail with ECONNRESET.
-func (s *Stream) Reset() error { return s.close(true) }
+func (s *stream) Reset() error { return s.close(true) }
 
-func (s *Stream) close(abort bool) error {
+func (s *stream) close(abort bool) error {
 	return s.change(func() error {
 		if s.closed {
 			return net.ErrClosed
@@ -185,7 +178,7 @@ func (s *Stream) close(abort bool) error {
 }
 
 // change does something to the stream that its waiting calls have to see.
-func (s *Stream) change(f func() error) error {
+func (s *stream) change(f func() error) error {
 	e := s.e
 	e.mu.Lock()
 	err := f()
@@ -203,13 +196,13 @@ func (s *Stream) change(f func() error) error {
 }
 
 // LocalAddr returns the address of this end, a *net.TCPAddr.
-func (s *Stream) LocalAddr() net.Addr { return tcpAddr(s.addrs(true)) }
+func (s *stream) LocalAddr() net.Addr { return tcpAddr(s.addrs(true)) }
 
 // RemoteAddr returns that of the peer.
-func (s *Stream) RemoteAddr() net.Addr { return tcpAddr(s.addrs(false)) }
+func (s *stream) RemoteAddr() net.Addr { return tcpAddr(s.addrs(false)) }
 
 // addrs returns one of the two addresses: the dialer's has the port of the stream.
-func (s *Stream) addrs(local bool) netip.AddrPort {
+func (s *stream) addrs(local bool) netip.AddrPort {
 	a := s.e.id.RemoteAddr()
 	if local {
 		a = s.e.id.LocalAddr()
@@ -225,17 +218,17 @@ func tcpAddr(a netip.AddrPort) net.Addr {
 }
 
 // SetDeadline sets both deadlines.
-func (s *Stream) SetDeadline(t time.Time) error {
+func (s *stream) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
 
 // SetReadDeadline sets when Reads give up, those that wait included. The zero time is never.
-func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.reader, t) }
+func (s *stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.reader, t) }
 
 // SetWriteDeadline is SetReadDeadline for Writes.
-func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writer, t) }
+func (s *stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writer, t) }
 
-func (s *Stream) setDeadline(w *waiter, t time.Time) error {
+func (s *stream) setDeadline(w *waiter, t time.Time) error {
 	if s.gone.Load() {
 		return net.ErrClosed
 	}

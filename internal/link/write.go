@@ -11,7 +11,7 @@ import (
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then.
-func (s *Stream) Write(p []byte) (n int, err error) {
+func (s *stream) Write(p []byte) (n int, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.writer.expired() {
@@ -33,10 +33,10 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 }
 
 // mayWrite reports whether a Write need not wait. mu is held.
-func (s *Stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
+func (s *stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
 
 // send posts what there is room for, message by message, so that streams of a lane take turns.
-func (s *Stream) send(p []byte) (n int, err error) {
+func (s *stream) send(p []byte) (n int, err error) {
 	e := s.e
 	for first := true; first || n < len(p); first = false {
 		e.mu.Lock()
@@ -62,7 +62,7 @@ func (s *Stream) send(p []byte) (n int, err error) {
 
 // message posts the begin of what is left of a Write: of p inline, or of what was staged from
 // it. 0 says that there is no room now. mu is held.
-func (s *Stream) message(p []byte, from *staged, left int) (int, error) {
+func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 	e := s.e
 	if !e.room(controlRoom) {
 		e.block(s)
@@ -93,7 +93,7 @@ func (s *Stream) message(p []byte, from *staged, left int) (int, error) {
 
 // stage copies what there is room for to send memory, without the lock, and posts it. mu is
 // held when it is called and when it returns.
-func (s *Stream) stage(p []byte) (n int, err error) {
+func (s *stream) stage(p []byte) (n int, err error) {
 	e := s.e
 	free := s.st.Free()
 	switch {
