@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 )
 
 const (
@@ -299,8 +300,8 @@ func whenLeft(id *cm.ID) (left <-chan struct{}, stop func()) {
 func (l *Listener) confirmed(ctx context.Context, id *cm.ID, events *idEvents) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := afterRunning(l.handshakeTimeout, func() { cancel(context.DeadlineExceeded) })
-	defer late.stop()
+	late := runtimer.After(l.handshakeTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
 	_, err := events.established(ctx)
 	if err != nil && ctx.Err() != nil && !id.Withdraw() {
 		return nil // the event that tells is there, or about to be

@@ -3,6 +3,8 @@ package rdmanet
 import (
 	"log/slog"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 )
 
 // lostAfter is how long there must have been something to do for a sleeper, while this
@@ -26,7 +28,7 @@ func (s *stream) suspect(d direction) {
 	w := s.waiter(d)
 	park, known := w.parks.Load(), w.overdue.Load()
 	if known != park && s.oversleeps(d, park) && w.overdue.CompareAndSwap(known, park) {
-		afterRunning(lostAfter, func() { s.rescueSleeper(d, park) })
+		runtimer.After(lostAfter, func() { s.rescueSleeper(d, park) })
 	}
 }
 

@@ -1,4 +1,4 @@
-package rdmanet
+package runtimer
 
 import (
 	"sync/atomic"
@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRunTimer(t *testing.T) {
+func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var fired atomic.Int64 // synthetic time orders nothing between a look and a timer after it
 		fire := func() { fired.Store(int64(time.Since(start))) }
-		afterRunning(16*time.Second, fire)
-		stopped := afterRunning(time.Second, func() { t.Error("it was stopped") })
+		After(16*time.Second, fire)
+		stopped := After(time.Second, func() { t.Error("it was stopped") })
 		time.Sleep(time.Second / 2)
-		stopped.stop()
-		stopped.stop()
+		stopped.Stop()
+		stopped.Stop()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 16*time.Second, time.Duration(fired.Load()))
@@ -26,7 +26,7 @@ func TestRunTimer(t *testing.T) {
 		// The timer of a process that was stopped fires late, and tells of one step.
 		fired.Store(0)
 		start = time.Now()
-		timer := afterRunning(16*time.Second, fire)
+		timer := After(16*time.Second, fire)
 		timer.timer.Stop()
 		time.Sleep(time.Hour)
 		timer.fire()
