@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	openDevices()
 	before := leaktest.Take()
 	code := m.Run()
+	if code != 0 {
+		tellFaultSeed()
+	}
 	if code == 0 {
 		if leaked := before.Wait(nil); leaked != "" {
 			fmt.Fprintf(os.Stderr, "leaked after all tests:\n%s", leaked)

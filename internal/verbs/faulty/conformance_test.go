@@ -66,3 +66,25 @@ func TestConformance(t *testing.T) {
 		},
 	})
 }
+
+// TestPollsAll: fewer completions than were asked for say that there are no more, so that a
+// device with more than it takes at once gives all of them.
+func TestPollsAll(t *testing.T) {
+	ctx, err := newDriver(faulty.Plan{}).Open()
+	require.NoError(t, err)
+	defer ctx.Close()
+	const sent = 40
+	depth := verbs.QPCap{MaxSendWR: sent, MaxRecvWR: sent}
+	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{A: verbstest.EndConfig{Cap: depth}, B: verbstest.EndConfig{Cap: depth}})
+	for i := range sent {
+		p.B.PostRecv(verbs.RecvWR{WRID: uint64(i)})
+		p.A.Post(verbs.SendWR{Opcode: verbs.WRSend, WRID: uint64(i), Flags: verbs.SendSignaled})
+	}
+	p.A.Sent(sent) // so all receives have completed
+	var wc [sent - 8]verbs.WC
+	for _, want := range []int{len(wc), 8, 0} {
+		n, err := p.B.RecvCQ.Poll(wc[:])
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+}

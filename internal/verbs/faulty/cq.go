@@ -86,8 +86,14 @@ func (c *CQ) Poll(wc []verbs.WC) (int, error) {
 		}
 		return 0, c.overrunError()
 	}
-	if _, err := c.pull(min(len(wc), len(c.batch))); err != nil {
-		return 0, err
+	for left := len(wc); left > 0; { // fewer than were asked for would say that there are no more
+		n, err := c.pull(min(left, len(c.batch)))
+		if err != nil {
+			return 0, err
+		}
+		if left -= n; n < len(c.batch) {
+			break
+		}
 	}
 	if c.held == 0 {
 		return 0, nil
