@@ -20,6 +20,7 @@ const (
 	DefaultBacklog   = 4096
 	DefaultIdle      = 10 * time.Second
 	DefaultMaxIdle   = 64
+	DefaultShrink    = 5 * time.Second
 )
 
 // handshakeTimeout bounds how long a listener waits for the first word of a dialer.
@@ -37,6 +38,10 @@ type Config struct {
 	// which it grows when it is half full. Both are powers of two.
 	FirstRing uint32
 	MaxRing   uint32
+
+	// Shrink is for how long a ring has to be empty, or nearly unused, before the stream goes
+	// back to one of FirstRing bytes. Where memory is short a fifth of it will do.
+	Shrink time.Duration
 
 	// Places is how many streams a listener lets each dialer open without asking. Backlog
 	// bounds the places of all of them and the streams that nobody has accepted.
@@ -90,6 +95,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Idle == 0 {
 		c.Idle = DefaultIdle
 	}
+	if c.Shrink == 0 {
+		c.Shrink = DefaultShrink
+	}
 	switch {
 	case c.Streams > lane.MaxStream:
 		return c, fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
@@ -99,6 +107,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:
 		return c, fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)
+	case c.Shrink < 0:
+		return c, fmt.Errorf("%w: Shrink %v is negative", errConfig, c.Shrink)
 	}
 	return c, nil
 }

@@ -35,7 +35,7 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		defer e.mu.Unlock()
 		return nil, e.retiredErr()
 	}
-	ring, err := e.slab.alloc(e.cfg.FirstRing)
+	ring, err := e.slab.alloc(e.cfg.FirstRing, useStream)
 	e.tasks.Done()
 	if err != nil {
 		return nil, err

@@ -144,7 +144,7 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	switch ev.Kind {
 	case lane.EventReadable:
 		s.reader.found(e)
-		if !s.growing && s.st.Receiver().WantsRing() {
+		if s.st.Receiver().WantsRing() {
 			e.growDue(s)
 		}
 		return

@@ -3,7 +3,6 @@ package link
 import (
 	"log/slog"
 	"math/bits"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -15,14 +14,11 @@ type chores struct {
 	notify  bool      // tell the connection manager that the dialer has spoken
 	trim    bool      // give empty chunks back
 	grant   int       // so many places
-	grow    []*stream // their rings
-	denied  time.Time // until then no ring grows, for want of memory
+	wanted  int       // of them, for dials that wait
+	resize  []*stream // they get a larger ring, or a small one
 }
 
-// deniedPause is for how long no ring grows when there was no memory for one.
-const deniedPause = time.Second
-
-func (c *chores) any() bool { return c.notify || c.trim || c.grant > 0 || len(c.grow) > 0 }
+func (c *chores) any() bool { return c.notify || c.trim || c.grant > 0 || len(c.resize) > 0 }
 
 // chore has the chores done. It is to be called without mu, behind whatever may have made some.
 func (e *laneEnd) chore() {
@@ -51,7 +47,7 @@ func (e *laneEnd) keeper() {
 	for {
 		e.mu.Lock()
 		c := e.keep
-		e.keep = chores{running: true, denied: c.denied}
+		e.keep = chores{running: true}
 		if !c.any() || e.err != nil {
 			e.keep.running = false
 			e.work.Store(false)
@@ -64,12 +60,11 @@ func (e *laneEnd) keeper() {
 				slog.Debug("link: notify", "err", err)
 			}
 		}
-		for _, s := range c.grow {
-			e.grow(s)
+		e.grant(c.wanted, useStream)
+		for _, s := range c.resize {
+			e.resize(s)
 		}
-		if c.grant > 0 {
-			e.grant(c.grant)
-		}
+		e.grant(c.grant-c.wanted, usePlace)
 		if c.trim {
 			if err := e.slab.trim(); err != nil {
 				slog.Warn("link: giving back memory of rings", "err", err)
@@ -80,28 +75,53 @@ func (e *laneEnd) keeper() {
 
 // growDue has a larger ring offered to the peer of a stream. mu is held.
 func (e *laneEnd) growDue(s *stream) {
-	if s.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing || time.Now().Before(e.keep.denied) {
+	if s.closed || s.resizing || e.memory.refused || s.st.Receiver().Ring().Size >= e.cfg.MaxRing {
 		return
 	}
-	s.growing = true
-	e.keep.grow = append(e.keep.grow, s)
+	e.resizeDue(s)
+}
+
+func (e *laneEnd) resizeDue(s *stream) {
+	s.resizing = true
+	e.keep.resize = append(e.keep.resize, s)
 	e.work.Store(true)
 }
 
 // growthFactor is how much larger the next ring is.
 const growthFactor = 16
 
-// grow offers it.
-func (e *laneEnd) grow(s *stream) {
+// nextRing is the size of the ring to be offered, and what it is for: a larger one where the
+// stream wants that, else the first size again. 0 says that the ring is right as it is. mu is
+// held.
+func (e *laneEnd) nextRing(s *stream) (size uint32, u use) {
+	rx := s.st.Receiver()
+	switch now := rx.Ring().Size; {
+	case e.err != nil || s.closed || s.freed || rx.Offering():
+	case rx.WantsRing():
+		if now < e.cfg.MaxRing {
+			return min(now*growthFactor, e.cfg.MaxRing), useGrowth
+		}
+	case now > e.cfg.FirstRing && rx.Buffered() == 0:
+		return e.cfg.FirstRing, useStream
+	}
+	return 0, 0
+}
+
+// resize offers the peer of a stream another ring.
+func (e *laneEnd) resize(s *stream) {
 	e.mu.Lock()
-	size := min(s.st.Receiver().Ring().Size*growthFactor, e.cfg.MaxRing)
+	size, u := e.nextRing(s)
+	s.resizing = size > 0
 	e.mu.Unlock()
-	p, err := e.slab.alloc(size)
+	if size == 0 {
+		return
+	}
+	p, err := e.slab.alloc(size, u)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	s.resizing = false
 	if err != nil {
-		s.growing = false
-		e.keep.denied = time.Now().Add(deniedPause)
+		e.memoryRefused()
 		return
 	}
 	if e.err != nil || s.closed || s.freed || e.state.Offer(s.st, p.ring()) != nil {
@@ -135,6 +155,7 @@ func (e *laneEnd) grantDue() {
 		return // a release asks again
 	}
 	if n = e.owner.granted(e, n); n > 0 {
+		e.keep.wanted += min(e.want, n)
 		e.want = max(e.want-n, 0)
 		e.keep.grant += n
 		e.work.Store(true)
@@ -142,34 +163,34 @@ func (e *laneEnd) grantDue() {
 }
 
 // grant makes n places, with memory for each.
-func (e *laneEnd) grant(n int) {
+func (e *laneEnd) grant(n int, u use) {
 	size := e.cfg.FirstRing
 	for n > 0 {
 		e.mu.Lock()
 		first, count := e.idRun(min(n, int(chunkSize/size)))
 		if count == 0 { // ids that were counted on are in use: a later release asks again
-			e.owner.returned(n)
-			e.want += n
+			e.ungranted(n, u)
 			e.mu.Unlock()
 			return
 		}
 		e.mu.Unlock()
-		p, err := e.slab.alloc(uint32(count) * size)
+		p, err := e.slab.alloc(uint32(count)*size, u)
 		e.mu.Lock()
-		if err == nil && e.err == nil {
+		if err != nil {
+			e.memoryRefused()
+		} else if e.err == nil {
 			r := p.ring()
 			r.Size = size
 			err = e.state.Grant(first, count, r)
 		}
-		if err != nil || e.err != nil { // going away, or out of memory: a later release asks again
+		if err != nil || e.err != nil { // going away, or out of memory, which is asked for again
 			if p.chunk != nil {
 				e.freePiece(p)
 			}
 			for i := range count {
 				e.unasked = append(e.unasked, first+lane.ID(i))
 			}
-			e.owner.returned(n)
-			e.want += n
+			e.ungranted(n, u)
 			e.mu.Unlock()
 			return
 		}
@@ -180,6 +201,14 @@ func (e *laneEnd) grant(n int) {
 		n -= count
 		e.settle()
 		e.mu.Unlock()
+	}
+}
+
+// ungranted takes n places back that could not be made. mu is held.
+func (e *laneEnd) ungranted(n int, u use) {
+	e.owner.returned(n)
+	if u == useStream {
+		e.want += n
 	}
 }
 

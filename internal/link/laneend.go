@@ -82,6 +82,7 @@ type laneEnd struct {
 	heard   bool // a message has arrived
 	away    bool // no stream can be opened any more
 	keep    chores
+	memory  memoryWatch
 	final   bool // listener: and the dialer knows which were
 	err     error
 	torn    bool
@@ -247,6 +248,7 @@ func (e *laneEnd) failLocked(err error) {
 		}
 	}
 	e.rest()
+	e.memory.stop()
 	if e.role == lane.RoleListener {
 		e.owner.returned(e.spare + e.keep.grant)
 		e.spare, e.keep.grant = 0, 0

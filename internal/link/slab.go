@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -12,8 +11,8 @@ import (
 )
 
 const (
-	// chunkSize is the memory that is registered at once. A larger ring has a chunk of its
-	// own, which goes with it.
+	// chunkSize is the memory that is registered at once, and goes when no ring is in it any
+	// more. A larger ring has a chunk of its own.
 	chunkSize = 256 << 10
 	minBlock  = lane.MinRing
 )
@@ -28,7 +27,7 @@ type slab struct {
 
 	mu     sync.Mutex
 	chunks []*chunk
-	empty  []*chunk // that had one ring, and are to be deregistered
+	empty  []*chunk // are to be deregistered
 	users  int      // who may still look at the memory
 	dead   bool
 }
@@ -74,12 +73,17 @@ func (s *slab) tryAlloc(size uint32) (piece, bool) {
 	return piece{}, false
 }
 
-// alloc takes a piece, and registers memory for it if there is none. It may block.
-func (s *slab) alloc(size uint32) (piece, error) {
+// alloc takes a piece for u, and registers memory for it if there is none. It may block.
+func (s *slab) alloc(size uint32, u use) (piece, error) {
+	if u == useGrowth { // which takes from the others what is registered as well
+		if err := s.budget.take(0, u); err != nil {
+			return piece{}, err
+		}
+	}
 	if p, ok := s.tryAlloc(size); ok {
 		return p, nil
 	}
-	c, err := s.register(max(int(size), chunkSize))
+	c, err := s.register(max(int(size), chunkSize), u)
 	if err != nil {
 		return piece{}, err
 	}
@@ -90,9 +94,9 @@ func (s *slab) alloc(size uint32) (piece, error) {
 	return piece{c, off, size}, nil
 }
 
-func (s *slab) register(size int) (_ *chunk, err error) {
-	if !s.budget.take(size) {
-		return nil, fmt.Errorf("%w: the limit for rings of links is reached", verbs.ErrNoMemory)
+func (s *slab) register(size int, u use) (_ *chunk, err error) {
+	if err = s.budget.take(size, u); err != nil {
+		return nil, err
 	}
 	c := new(chunk)
 	if c.memory, err = s.ctx.AllocMemory(size, size); err != nil {
@@ -108,18 +112,24 @@ func (s *slab) register(size int) (_ *chunk, err error) {
 	return c, nil
 }
 
-// free gives a piece back, of which the peer writes to nothing any more. A chunk of one ring
-// then waits for trim, and free reports so.
+// free gives a piece back, of which the peer writes to nothing any more. A chunk that is empty
+// then waits for trim, and free reports so. One of those for many rings stays for the next,
+// unless memory is short.
 func (s *slab) free(p piece) (trim bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.chunk.blocks.free(p.off, p.size)
-	if len(p.chunk.bytes) > chunkSize && !s.dead {
-		s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool { return c == p.chunk })
-		s.empty = append(s.empty, p.chunk)
-		return true
+	if s.dead || !p.chunk.blocks.whole() {
+		return false
 	}
-	return false
+	if len(p.chunk.bytes) == chunkSize && !s.budget.short() && !slices.ContainsFunc(s.chunks, func(c *chunk) bool {
+		return c != p.chunk && len(c.bytes) == chunkSize && c.blocks.whole()
+	}) {
+		return false
+	}
+	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool { return c == p.chunk })
+	s.empty = append(s.empty, p.chunk)
+	return true
 }
 
 // trim gives empty chunks back to the system. It may block.
@@ -226,6 +236,9 @@ func (b *buddy) free(off, size uint32) {
 	}
 	b.flip(o, i)
 }
+
+// whole reports whether all is free.
+func (b *buddy) whole() bool { return b.blocks[len(b.blocks)-1][0] != 0 }
 
 func (b *buddy) isFree(o, i int) bool { return b.blocks[o][i/64]>>(i%64)&1 != 0 }
 func (b *buddy) flip(o, i int)        { b.blocks[o][i/64] ^= 1 << (i % 64) }

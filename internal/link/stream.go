@@ -29,13 +29,15 @@ type stream struct {
 	// The lane's lock guards what follows.
 	pieces   []piece // of the rings, in the order in which the peer writes to them
 	cause    error   // why it has failed
-	growing  bool    // a larger ring is on its way
-	copying  bool    // a Read copies out of a ring
-	writable bool    // there may be room, since Write last found none
-	shut     bool    // CloseWrite was called
-	closed   bool    // Close was
-	freed    bool    // the rings were given back
-	counted  bool    // among the lane's live streams
+	resizing bool    // the keeper is to offer another ring
+	listed   bool    // among those with a large ring
+	age      ringAge
+	copying  bool // a Read copies out of a ring
+	writable bool // there may be room, since Write last found none
+	shut     bool // CloseWrite was called
+	closed   bool // Close was
+	freed    bool // the rings were given back
+	counted  bool // among the lane's live streams
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
@@ -77,18 +79,22 @@ func (s *stream) free() {
 		return
 	}
 	s.freed = true
+	s.freeRings()
+	_ = s.e.slab.release()
+	s.uncount()
+}
+
+// freeRings gives all rings back. Nothing of the peer comes any more. mu is held.
+func (s *stream) freeRings() {
 	for _, p := range s.pieces {
 		s.e.freePiece(p)
 	}
 	s.pieces = nil
-	_ = s.e.slab.release()
-	s.uncount()
 }
 
 // reclaim gives back rings that the peer has left and that are read. mu is held.
 func (s *stream) reclaim() {
 	rx := s.st.Receiver()
-	s.growing = rx.Offering()
 	for {
 		if _, ok := rx.Reclaim(); !ok {
 			break
@@ -98,7 +104,10 @@ func (s *stream) reclaim() {
 			s.pieces = s.pieces[1:]
 		}
 	}
-	if !s.growing && rx.WantsRing() {
+	if rx.Ring().Size > s.e.cfg.FirstRing {
+		s.e.watch(s)
+	}
+	if rx.WantsRing() {
 		s.e.growDue(s)
 	}
 }

@@ -113,11 +113,23 @@ func (m *model) appActions(e, life int, add func(string, int, int, func(m *model
 		})
 	}
 	switch {
+	case m.p.patient && m.moves(life):
 	case !a.done && (a.left == 0 || m.p.impatient) && (m.p.finish[e] != withFIN || a.s.finished() && a.eof):
 		add("end", e, life, func(m *model) error { return m.endApp(e, life) })
 	case !a.s.finished() && a.left == 0 && m.p.finish[e] == withFIN:
 		add("fin", e, life, func(m *model) error { return m.lanes[e].CloseWrite(m.apps[e][life].s) })
 	}
+}
+
+// moves reports whether a ring of the stream has still to be offered, or moved to.
+func (m *model) moves(life int) bool {
+	for e := range 2 {
+		if life >= len(m.apps[e]) || m.apps[e][life].s == nil ||
+			m.apps[e][life].offers < len(m.p.offers[e]) || m.apps[e][life].s.rx.Offering() {
+			return true
+		}
+	}
+	return false
 }
 
 // endApp ends a stream as the plan has it.

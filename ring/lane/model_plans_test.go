@@ -25,6 +25,7 @@ var plans = []struct {
 	{plan: plan{name: "slots, asleep", places: 1, opens: 1, rings: [2]uint32{256, 4096}, write: [2]int{11, 0}, chunk: 1, wire: 12, finish: [2]how{withFIN, withFIN}, sleeps: true}},
 	{plan: plan{name: "growth", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{512, 0}, chunk: 256, wire: 2, finish: [2]how{withFIN, withFIN}, offers: [2][]uint32{nil, {512}}}},
 	{deep: true, plan: plan{name: "growth and shrinking", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{512, 0}, chunk: 256, wire: 2, finish: [2]how{withFIN, withFIN}, offers: [2][]uint32{nil, {512, 256}}}},
+	{plan: plan{name: "an idle stream shrinks", places: 1, opens: 1, rings: [2]uint32{256, 1024}, write: [2]int{128, 0}, chunk: 64, wire: 2, finish: [2]how{withFIN, withFIN}, offers: [2][]uint32{{512}, {256}}, patient: true}},
 	{plan: plan{name: "a move and an end", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{128, 0}, chunk: 64, wire: 2, impatient: true, offers: [2][]uint32{nil, {256}}}},
 	{plan: plan{name: "GOAWAY, one", places: 2, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 3, goAway: true}},
 	{plan: plan{name: "GOAWAY in a hurry, one", places: 2, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 3, goAway: true, hurry: true}},

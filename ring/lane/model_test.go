@@ -21,6 +21,7 @@ type plan struct {
 	chunk      int       // at once
 	offers     [2][]uint32
 	finish     [2]how
+	patient    bool // ends come only when all offers were made, and moved to
 	impatient  bool // ends come at any time, not only when all is written
 	refuse     bool // the first open is refused for its port, and dialled again
 	goAway     bool // the listener goes away at any time

@@ -159,6 +159,16 @@ var breaches = []breach{
 				})
 			}
 		}},
+	{name: "a sender with nothing to say does not move", plan: "an idle stream shrinks", want: "deadlock: a stream does not end",
+		before: func(m *model, e int, at spot) {
+			if at == atNext {
+				m.streams(e, func(s *Stream) {
+					if m.app(e, s).left == 0 {
+						s.todo &^= todoMoved
+					}
+				})
+			}
+		}},
 	{name: "an end is not answered", plan: "reuse", want: "a stream is left closing",
 		after: func(m *model, e int, at spot) {
 			if e == 1 {

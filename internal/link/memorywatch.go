@@ -1,0 +1,131 @@
+package link
+
+import (
+	"time"
+)
+
+// memoryWatch looks at the rings of a lane now and then, while there is a reason to: some are
+// larger than the first, or there was no memory for something. Otherwise it has no timer. The
+// lane's lock guards it.
+type memoryWatch struct {
+	timer   *time.Timer
+	ticking bool
+	large   []*stream // with a ring larger than the first
+	refused bool      // there was no memory since the last look: nothing grows until the next
+}
+
+// looks is how many looks in a row have to find a ring unused before it shrinks.
+const looks = 5
+
+// ringAge tells for how many looks a ring was not used.
+type ringAge struct {
+	received uint64 // at the last look
+	unused   int
+}
+
+// look returns it: the ring is empty, and less has arrived since the last look than a ring of
+// little bytes takes in its stride.
+func (a *ringAge) look(received, buffered uint64, little uint32) int {
+	if buffered == 0 && received-a.received <= uint64(little/2) {
+		a.unused++
+	} else {
+		a.unused = 0
+	}
+	a.received = received
+	return a.unused
+}
+
+// watch begins to look at a stream whose ring is large. mu is held.
+func (e *laneEnd) watch(s *stream) {
+	if !s.listed && !s.closed {
+		s.listed = true
+		s.age = ringAge{received: s.st.Receiver().ReceivedBytes()}
+		e.memory.large = append(e.memory.large, s)
+		e.watchMemory()
+	}
+}
+
+// memoryRefused has what there was no memory for asked for again. mu is held.
+func (e *laneEnd) memoryRefused() {
+	e.memory.refused = true
+	e.watchMemory()
+}
+
+func (e *laneEnd) watchMemory() {
+	m := &e.memory
+	if m.ticking || e.err != nil {
+		return
+	}
+	m.ticking = true
+	if m.timer == nil {
+		m.timer = time.AfterFunc(e.cfg.Shrink/looks, e.lookAtMemory)
+	} else {
+		m.timer.Reset(e.cfg.Shrink / looks)
+	}
+}
+
+// stop ends it. mu is held.
+func (m *memoryWatch) stop() {
+	if m.ticking {
+		m.timer.Stop()
+	}
+	m.large = nil
+}
+
+// lookAtMemory is one look.
+func (e *laneEnd) lookAtMemory() {
+	e.mu.Lock()
+	m := &e.memory
+	if m.ticking = false; e.err != nil {
+		e.mu.Unlock()
+		return
+	}
+	if m.refused {
+		m.refused = false
+		e.grantDue()
+		for _, s := range e.streams {
+			if s != nil && s.st.Receiver().WantsRing() {
+				e.growDue(s)
+			}
+		}
+	}
+	enough := looks
+	if e.cfg.Budget.short() {
+		enough = 1
+	}
+	still := m.large[:0]
+	for _, s := range m.large {
+		if s.listed = e.lookAtRing(s, enough); s.listed {
+			still = append(still, s)
+		}
+	}
+	clear(m.large[len(still):])
+	if m.large = still; len(still) > 0 {
+		e.watchMemory()
+	}
+	e.mu.Unlock()
+	e.chore()
+}
+
+// lookAtRing has a ring shrink that was found unused often enough, and reports whether it is
+// to be looked at again. mu is held.
+func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
+	rx := s.st.Receiver()
+	switch {
+	case s.closed, s.freed:
+		return false // its rings go when the peer has ended, too
+	case rx.Ring().Size <= e.cfg.FirstRing && !rx.Offering() && !s.resizing:
+		return false
+	case s.st.Ended():
+		// Nothing comes any more, so there is no other ring to move to.
+		if rx.Buffered() == 0 && !s.copying {
+			s.freeRings()
+			return false
+		}
+		return true
+	}
+	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), e.cfg.FirstRing) >= enough && !rx.Offering() && !s.resizing {
+		e.resizeDue(s)
+	}
+	return true
+}

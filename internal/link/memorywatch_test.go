@@ -1,0 +1,282 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+func TestRingAge(t *testing.T) {
+	var a ringAge
+	for i, step := range []struct {
+		received, buffered uint64
+		unused             int
+	}{
+		{5000, 0, 0},    // a burst since the last look
+		{5000, 0, 1},    // silence
+		{5500, 0, 2},    // so little that a small ring would do
+		{6012, 0, 3},    // just as little
+		{6525, 0, 0},    // more than half of it
+		{6525, 1, 0},    // something lies there
+		{6525, 0, 1},    //
+		{6525, 0, 2},    //
+		{1 << 40, 0, 0}, // a burst again
+	} {
+		require.Equal(t, step.unused, a.look(step.received, step.buffered, 1024), "step %d", i)
+	}
+}
+
+// ringOf returns the size of the ring that the peer of s writes to.
+func ringOf(s *Stream) uint32 {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.st.Receiver().Ring().Size
+}
+
+// enlarge has the ring at an end grow to the largest, and reads it empty.
+func enlarge(t *testing.T, from, to *Stream) {
+	t.Helper()
+	largest := to.e.cfg.MaxRing
+	data := bytes.Repeat([]byte("0123456789abcdef"), int(largest)/16)
+	within(t, "growth", func() {
+		all(func() {
+			for range 2 {
+				_, err := from.Write(data)
+				require.NoError(t, err)
+			}
+		}, func() {
+			require.Eventually(t, func() bool { return ringOf(to) == largest }, patience, time.Millisecond)
+			for range 2 {
+				got := make([]byte, len(data))
+				_, err := io.ReadFull(to, got)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(data, got))
+			}
+		})
+	})
+}
+
+// watching reports whether the lane of s has a timer for its memory.
+func watching(s *Stream) bool {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.e.memory.ticking
+}
+
+// TestRingsShrink: rings that were large, at either end or both, become small again when
+// nothing comes for a while. Their memory goes back, nobody is in a call for it, the timer ends,
+// and bytes go on as before.
+func TestRingsShrink(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.Shrink = 20 * time.Millisecond
+		cfg.Budget = NewBudget(1 << 30)
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		neighbour, beside := b.pair()
+		small := cfg.FirstRing
+		if small == 0 {
+			small = DefaultFirstRing
+		}
+		for round := range 3 {
+			if round != 1 {
+				enlarge(t, client, server)
+			}
+			if round != 0 {
+				enlarge(t, server, client)
+			}
+			for _, s := range []*Stream{client, server} {
+				require.Eventually(t, func() bool { return ringOf(s) == small && !watching(s) }, patience, time.Millisecond, "round %d", round)
+			}
+			// The chunk of the small rings, and one in store, at each end.
+			require.Eventually(t, func() bool { return cfg.Budget.InUse() <= 4*chunkSize }, patience, time.Millisecond)
+			for range 3 {
+				say(t, client, server)
+				say(t, server, client)
+				say(t, neighbour, beside)
+			}
+		}
+	})
+}
+
+// TestRingAfterTheEnd: a ring to which nothing comes any more goes when it is empty, though
+// this end is not closed.
+func TestRingAfterTheEnd(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.Shrink = 20 * time.Millisecond
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		enlarge(t, client, server)
+		require.NoError(t, client.CloseWrite())
+		_, err := server.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.Eventually(t, func() bool {
+			server.e.mu.Lock()
+			defer server.e.mu.Unlock()
+			return !server.e.memory.ticking && (len(server.pieces) == 0 || server.st.Receiver().Ring().Size == server.e.cfg.FirstRing)
+		}, patience, time.Millisecond)
+		say(t, server, client)
+		_, err = server.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	})
+}
+
+// look is one look at the memory of a lane whose timer is an hour away, and what it has had done.
+func look(t *testing.T, s *Stream) {
+	e := s.e
+	e.mu.Lock()
+	if e.memory.ticking {
+		e.memory.timer.Stop()
+	}
+	e.mu.Unlock()
+	e.lookAtMemory()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return !e.keep.running && !e.keep.any()
+	}, patience, time.Millisecond)
+}
+
+// TestShortMemory: where memory is short the large rings that are not used are taken back at
+// once, so that others grow; where it is not they are left for a while.
+func TestShortMemory(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		b := newBed(t, Config{Shrink: time.Hour, MaxRing: 1 << 20})
+		serverBudget := NewBudget(1 << 30)
+		b.l.cfg.Budget = serverBudget
+		client, server := b.pair()
+		enlarge(t, client, server)
+		look(t, server) // which sees what has come
+		if short {
+			serverBudget.SetLimit(serverBudget.InUse())
+		}
+		look(t, server)
+		if !short {
+			require.EqualValues(t, 1<<20, ringOf(server))
+			continue
+		}
+		require.Eventually(t, func() bool { return ringOf(server) == DefaultFirstRing }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return serverBudget.InUse() < 1<<20 }, patience, time.Millisecond)
+
+		// What grows now finds no memory until there is some.
+		serverBudget.SetLimit(serverBudget.InUse())
+		sent := make(chan error, 1)
+		data := make([]byte, 900<<10)
+		go func() { _, err := client.Write(data); sent <- err }()
+		require.Eventually(t, func() bool {
+			server.e.mu.Lock()
+			defer server.e.mu.Unlock()
+			return server.e.memory.refused
+		}, patience, time.Millisecond)
+		serverBudget.SetLimit(1 << 30)
+		for done := false; !done; {
+			look(t, server)
+			select {
+			case err := <-sent:
+				require.NoError(t, err, "the application is in no call")
+				done = true
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+}
+
+// TestGrowthOnce: a ring that is being made is not asked for again, whatever is read meanwhile.
+func TestGrowthOnce(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	e := server.e
+	e.mu.Lock()
+	e.keep.running = true // so that nobody makes it
+	e.mu.Unlock()
+	_, err := client.Write(make([]byte, DefaultFirstRing*3/4))
+	require.NoError(t, err)
+	buffered(t, server, DefaultFirstRing*3/4)
+	e.mu.Lock()
+	for range 3 {
+		server.reclaim() // as a Read does
+	}
+	due := e.keep.resize
+	e.keep.resize = nil // the keeper has it, and registers
+	server.reclaim()
+	again := e.keep.resize
+	e.keep.resize, e.keep.running = due, false
+	e.mu.Unlock()
+	require.Len(t, due, 1)
+	require.Empty(t, again)
+	e.chore()
+	require.Eventually(t, func() bool { return ringOf(server) == DefaultFirstRing*growthFactor }, patience, time.Millisecond)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	require.LessOrEqual(t, len(server.pieces), 2)
+}
+
+// TestPlacesWithoutMemory: a dial waits while the listener has no memory for its place, and
+// goes on when there is some, though no stream is released for it.
+func TestPlacesWithoutMemory(t *testing.T) {
+	b := newBed(t, Config{})
+	b.l.cfg.Budget = NewBudget(2 << 20)
+	b.l.cfg.Shrink = 50 * time.Millisecond
+	require.NoError(t, b.l.cfg.Budget.take(2<<20, useStream)) // another link has it all
+	ctx, cancel := context.WithTimeout(b.ctx(), 300*time.Millisecond)
+	defer cancel()
+	_, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	done := make(chan *Stream)
+	go func() { done <- b.dial() }()
+	time.Sleep(10 * time.Millisecond)
+	b.l.cfg.Budget.give(2 << 20)
+	within(t, "a dial when there is memory again", func() {
+		client := <-done
+		defer client.Close()
+		server := b.accept()
+		defer server.Close()
+		say(t, client, server)
+	})
+}
+
+// TestNoMemoryToDial: a dialer without memory for the ring of a stream says so, and how much
+// there may be.
+func TestNoMemoryToDial(t *testing.T) {
+	b := newBed(t, Config{})
+	b.links.cfg.Budget = NewBudget(100)
+	_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.ErrorContains(t, err, "SetMemoryLimit")
+	b.links.cfg.Budget.SetLimit(chunkSize)
+	client, server := b.pair()
+	say(t, client, server)
+	require.False(t, errors.Is(server.e.err, verbs.ErrNoMemory))
+}
+
+// TestChunksGoBack: of chunks that are empty one is kept.
+func TestChunksGoBack(t *testing.T) {
+	b := newBed(t, Config{Budget: NewBudget(1 << 30)})
+	client, _ := b.pair()
+	s := client.e.slab
+	inUse := b.links.cfg.Budget.InUse()
+	var pieces []piece
+	for range 50 {
+		p, err := s.alloc(64<<10, useGrowth)
+		require.NoError(t, err)
+		pieces = append(pieces, p)
+	}
+	require.Greater(t, b.links.cfg.Budget.InUse(), inUse+40*64<<10)
+	for _, p := range pieces {
+		s.free(p)
+	}
+	require.NoError(t, s.trim())
+	require.Equal(t, inUse+chunkSize, b.links.cfg.Budget.InUse())
+	b.links.cfg.Budget.SetLimit(0)
+	p, ok := s.tryAlloc(chunkSize)
+	require.True(t, ok)
+	require.True(t, s.free(p), "memory is short")
+	require.NoError(t, s.trim())
+	require.Equal(t, inUse, b.links.cfg.Budget.InUse())
+}
