@@ -243,7 +243,7 @@ func TestMemoryLimit(t *testing.T) {
 		requireOpError(t, err, "dial", nil, os.ErrDeadlineExceeded)
 		// Its place is free, at the latest when it is looked for.
 		require.Eventually(t, func() bool { return l.(*Listener).Stats().Failed == before.Failed+1 }, patience, time.Millisecond)
-		require.False(t, l.(*Listener).shortages.some())
+		require.False(t, l.(*Listener).shortages.Waiting())
 	})
 	t.Run("raised again", func(t *testing.T) {
 		c, err := Dial("rdma", l.Addr().String())

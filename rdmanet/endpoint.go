@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 )
@@ -282,5 +283,5 @@ func (e *endpoint) destroy(blocks *sendBlocks) {
 	if err := errors.Join(e.destroyVerbs(blocks), e.pinned.release(), e.id.Close()); err != nil {
 		e.log(slog.LevelWarn, "rdmanet: destroying a connection's RDMA objects", "err", err)
 	}
-	resourcesFreed()
+	shortage.Freed()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -38,7 +39,7 @@ type Listener struct {
 	handshakes handshakes // the places of clients, from the answer to Accept
 	queue      acceptQueue
 	evictions  evictLog
-	shortages  *shortages
+	shortages  *shortage.Queue
 
 	ctx      context.Context // ends with Close, or with the device
 	close    context.CancelCauseFunc
@@ -71,7 +72,7 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	l.queue.init()
 	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
-	l.shortages = newShortages(func(hold bool) { l.id.Hold(hold) })
+	l.shortages = shortage.NewQueue(func(hold bool) { l.id.Hold(hold) })
 	return l
 }
 
@@ -145,7 +146,7 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 				l.acceptedTCP.Add(1)
 			}
 			return nil, t.conn, t.err
-		case err := <-l.shortages.errors:
+		case err := <-l.shortages.Errors():
 			if l.queue.len() == 0 {
 				return nil, nil, l.acceptShortage(err)
 			}
@@ -233,7 +234,7 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
 		Pending: l.queue.len(), Requests: cs.Requests,
-		Shortages: l.shortages.count.Load(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
+		Shortages: l.shortages.Count(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }
 
@@ -241,7 +242,7 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 func (l *Listener) event(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
 		switch {
-		case ev.Type == cm.ConnectError && isShortage(ev.Err):
+		case ev.Type == cm.ConnectError && shortage.Is(ev.Err):
 			err := ev.Err
 			var failed *cm.ConnectionError // to nobody that is known
 			if errors.As(err, &failed) {
@@ -302,7 +303,7 @@ func (l *Listener) serve(req *cm.Event, events *idEvents) error {
 			code = cm.RefusedVersion
 		case errors.Is(err, ErrNoChecksum):
 			code = cm.RefusedChecksum
-		case isShortage(err):
+		case shortage.Is(err):
 			l.lacking(err)
 			code = cm.RefusedResources
 		case !errors.Is(err, ErrProtocol) && !errors.Is(err, cm.ErrProtocol):
@@ -366,7 +367,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 		switch {
 		case errors.Is(err, errEvicted):
 			l.evict()
-		case isShortage(err):
+		case shortage.Is(err):
 			l.lacking(err)
 			l.refused.Add(1)
 			_ = reject(id, cm.RefusedResources, err) // some devices have done so
@@ -396,7 +397,7 @@ func (l *Listener) turnedDown(id *cm.ID, err error) error {
 		return err
 	case l.ctx.Err() != nil:
 		return l.refuse(id, cm.RefusedShutdown, err)
-	case errors.Is(err, errGivenBack), isShortage(err):
+	case errors.Is(err, shortage.ErrGivenBack), shortage.Is(err):
 		return l.refuse(id, cm.RefusedResources, err)
 	}
 	return l.refuse(id, cm.RefusedFailure, err)

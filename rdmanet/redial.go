@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
 
 // Who dials a listener that has no place waits in the dial, as with TCP. Where the listener
@@ -41,7 +42,7 @@ func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 			return conn, nil
 		case peerShort(err):
 			short = err
-			pause = min(2*pause, lastShortagePause)
+			pause = min(2*pause, shortage.LastPause)
 		case errors.Is(err, cm.ErrTryAgain):
 			pause = min(2*pause, lastRedial)
 		case short != nil:
