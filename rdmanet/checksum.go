@@ -34,7 +34,7 @@ type sendSums struct {
 }
 
 // Checksum says whether the connection has checksums, by the wish of either end.
-func (c *Conn) Checksum() bool { return c.ep.checksum }
+func (c *Conn) Checksum() bool { return c.via.hasChecksum() }
 
 // checksumFeatures are what this end says of checksums.
 func checksumFeatures(want bool) cm.Features {

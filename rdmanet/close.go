@@ -24,12 +24,8 @@ func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}
-	c.term.close()
-	c.wake()
-	c.stopKeepAlive()
-	c.sayGoodbye(c.linger.Load() == 0)
-	c.send.stopTick()
-	c.dropPins()
+	c.via.shut(c.linger.Load() == 0)
+	c.via.dropPins(c)
 	c.exit(c.life.decref())
 	if sec := c.linger.Load(); sec > 0 {
 		limit := time.NewTimer(time.Duration(sec) * time.Second)
@@ -40,6 +36,14 @@ func (c *Conn) Close() error {
 		}
 	}
 	return nil
+}
+
+func (s *stream) shut(reset bool) {
+	s.term.close()
+	s.wake()
+	s.stopKeepAlive()
+	s.sayGoodbye(reset)
+	s.send.stopTick()
 }
 
 // sayGoodbye ends the stream towards the peer: by a reset, if that is to be or bytes are unread.
@@ -75,20 +79,32 @@ func (c *Conn) exit(last bool) {
 	if !last {
 		return
 	}
-	if c.ep.sameHost && c.settle() {
-		c.teardown()
+	limit := defaultDrain
+	if sec := c.linger.Load(); sec > 0 {
+		limit = time.Duration(sec) * time.Second
+	}
+	c.via.finish(limit, c)
+}
+
+// gone takes note that nothing is left of what carried the connection.
+func (c *Conn) gone() {
+	live.remove(c)
+	close(c.torn)
+}
+
+func (s *stream) finish(linger time.Duration, c *Conn) {
+	if s.ep.sameHost && s.settle() {
+		s.teardown()
+		c.gone()
 		return
 	}
 	// The requests read memory that teardown takes away, and the peer has not got
 	// their bytes yet. And a device may wait for a network that does not move: only
 	// the software device's teardown is quick in any case.
 	go func() {
-		limit := defaultDrain
-		if sec := c.linger.Load(); sec > 0 {
-			limit = time.Duration(sec) * time.Second
-		}
-		c.drain(limit)
-		c.teardown()
+		s.drain(linger)
+		s.teardown()
+		c.gone()
 	}()
 }
 
@@ -141,9 +157,7 @@ func (s *stream) settle() bool {
 
 // teardown destroys what the connection is made of. It runs once, when no call is
 // inside the Conn.
-func (c *Conn) teardown() {
-	c.ep.abort()
-	c.ep.destroy(&c.send.blocks)
-	live.remove(c)
-	close(c.torn)
+func (s *stream) teardown() {
+	s.ep.abort()
+	s.ep.destroy(&s.send.blocks)
 }

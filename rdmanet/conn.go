@@ -21,20 +21,21 @@ type Conn struct {
 	// The order of locks: life's of a direction, keepAlive.mu, recv.mu, send.mu, and last
 	// a waiter's. No lock but the first is ever held while waiting.
 
-	life    lifecycle
-	network string
-	laddr   *net.TCPAddr
-	raddr   *net.TCPAddr
+	life  lifecycle
+	laddr *net.TCPAddr
+	raddr *net.TCPAddr
 
+	via carrier // its stream, or what else carries it
 	stream
 
-	entry  entry         // in the registry of connections
-	torn   chan struct{} // closed when the verbs objects are destroyed
-	linger atomic.Int32  // seconds; below 0 is the default
+	entry   entry         // in the registry of connections
+	torn    chan struct{} // closed when the verbs objects are destroyed
+	linger  atomic.Int32  // seconds; below 0 is the default
+	network networkID
 }
 
 func (c *Conn) opError(op string, err error) error {
-	return opError(op, c.network, c.laddr, c.raddr, err)
+	return opError(op, c.network.String(), c.laddr, c.raddr, err)
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr.
@@ -44,33 +45,35 @@ func (c *Conn) LocalAddr() net.Addr { return c.laddr }
 func (c *Conn) RemoteAddr() net.Addr { return c.raddr }
 
 // Device returns the name of the RDMA device that carries the connection.
-func (c *Conn) Device() string { return c.ep.device }
+func (c *Conn) Device() string { return c.via.deviceName() }
 
 // Stats returns what the connection counted so far. It may be called at any
 // time, also after Close.
-func (c *Conn) Stats() ConnStats {
-	c.recv.mu.Lock()
-	r, rcvd, rbuf := c.recv.stats, c.recv.ring.ConsumedBytes(), c.recv.ring.Size()
-	c.recv.mu.Unlock()
-	c.send.mu.Lock()
-	t, wbuf, gathered := c.send.statsNow(), c.send.ring.Size(), uint64(c.send.gatheredBytes())
-	c.send.mu.Unlock()
-	s := ConnStats{
+func (c *Conn) Stats() ConnStats { return c.via.stats() }
+
+func (s *stream) stats() ConnStats {
+	s.recv.mu.Lock()
+	r, rcvd, rbuf := s.recv.stats, s.recv.ring.ConsumedBytes(), s.recv.ring.Size()
+	s.recv.mu.Unlock()
+	s.send.mu.Lock()
+	t, wbuf, gathered := s.send.statsNow(), s.send.ring.Size(), uint64(s.send.gatheredBytes())
+	s.send.mu.Unlock()
+	n := ConnStats{
 		BytesRead: rcvd - r.framing, BytesWritten: t.bytes + gathered,
 		MessagesSent: t.messages, MessagesReceived: r.messages,
 		DoorbellsSent: t.doorbells, DoorbellsReceived: r.doorbells,
 		CreditsSent: t.creditsSent, KeepAlivesSent: t.keepAlives, CreditsReceived: r.creditsReceived,
 		CreditStalls: t.stalls, CreditStallTime: t.stallTime,
 		BytesCopied: r.copied + t.copied, BytesPlaced: r.placed + t.placed,
-		RingsGrown: r.grown, RescuedWakeups: uint64(c.rescued.Load()), ChecksumErrors: r.corrupt, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
+		RingsGrown: r.grown, RescuedWakeups: uint64(s.rescued.Load()), ChecksumErrors: r.corrupt, ReadBuffer: int(rbuf), WriteBuffer: int(wbuf),
 	}
 	for d := dirRead; d <= dirWrite; d++ {
-		s.Spins += c.waiter(d).spins.Load()
-		s.Parks += c.waiter(d).parks.Load()
+		n.Spins += s.waiter(d).spins.Load()
+		n.Parks += s.waiter(d).parks.Load()
 	}
-	if q, ok := c.ep.qp.(verbs.QPStatter); ok {
+	if q, ok := s.ep.qp.(verbs.QPStatter); ok {
 		d := q.QPStats()
-		s.WakeupsSent, s.WakeupsSuppressed = d.WakeupsSent, d.WakeupsSuppressed
+		n.WakeupsSent, n.WakeupsSuppressed = d.WakeupsSent, d.WakeupsSuppressed
 	}
-	return s
+	return n
 }

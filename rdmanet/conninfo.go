@@ -75,19 +75,24 @@ func Conns() []ConnInfo {
 
 func (c *Conn) info() ConnInfo {
 	i := ConnInfo{
-		Network: c.network, Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
-		Device: c.ep.device, Accepted: c.entry.accepted, Checksum: c.Checksum(), State: c.term.state(), Since: epoch.Add(c.entry.since),
+		Network: c.network.String(), Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
+		Device: c.Device(), Accepted: c.entry.accepted, Checksum: c.Checksum(), Since: epoch.Add(c.entry.since),
 		ConnStats: c.Stats(),
 	}
-	c.recv.mu.Lock()
-	i.Unread = c.recv.ring.Buffered()
-	c.recv.mu.Unlock()
-	c.send.mu.Lock()
-	i.Writable, i.Credits = c.send.ring.Free(), c.send.ring.Slots()
-	i.SendQueue, i.SendQueueSize = int(c.send.sq.posted-c.send.sq.completed), int(c.send.sq.cap)
-	c.send.mu.Unlock()
-	i.Registered = c.ep.pinned.bytes()
+	c.via.describe(&i)
 	return i
+}
+
+func (s *stream) describe(i *ConnInfo) {
+	i.State = s.term.state()
+	s.recv.mu.Lock()
+	i.Unread = s.recv.ring.Buffered()
+	s.recv.mu.Unlock()
+	s.send.mu.Lock()
+	i.Writable, i.Credits = s.send.ring.Free(), s.send.ring.Slots()
+	i.SendQueue, i.SendQueueSize = int(s.send.sq.posted-s.send.sq.completed), int(s.send.sq.cap)
+	s.send.mu.Unlock()
+	i.Registered = s.ep.pinned.bytes()
 }
 
 // ListenerInfo is what can be seen of a listener from outside.

@@ -31,22 +31,26 @@ func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
 	if !c.life.incref() {
 		return c.setClosed()
 	}
-	at := sinceEpoch(t)
-	// Both at once: of two concurrent calls one is the last for both directions.
-	for d := from; d <= to; d++ {
-		c.waiter(d).mu.Lock()
-	}
-	for d := from; d <= to; d++ {
-		c.setDeadline(d, t, at)
-		c.waiter(d).mu.Unlock()
-	}
+	c.via.setDeadlines(t, from, to)
 	c.exit(c.life.decref())
 	return nil
 }
 
+func (s *stream) setDeadlines(t time.Time, from, to direction) {
+	at := sinceEpoch(t)
+	// Both at once: of two concurrent calls one is the last for both directions.
+	for d := from; d <= to; d++ {
+		s.waiter(d).mu.Lock()
+	}
+	for d := from; d <= to; d++ {
+		s.setDeadline(d, t, at)
+		s.waiter(d).mu.Unlock()
+	}
+}
+
 // setClosed is the error of a setting on a closed Conn, which in package net names
 // the local end only.
-func (c *Conn) setClosed() error { return opError(opSet, c.network, nil, c.laddr, net.ErrClosed) }
+func (c *Conn) setClosed() error { return opError(opSet, c.network.String(), nil, c.laddr, net.ErrClosed) }
 
 // sinceEpoch is t on the scale of deadlines: 0 for none, at most what fits for one
 // that is centuries away.

@@ -297,5 +297,5 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 }
 
 func (c *Conn) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) error {
-	return c.set(func() { c.configureKeepAlive(change) })
+	return c.set(func() { c.via.configureKeepAlive(change) })
 }

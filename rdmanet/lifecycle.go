@@ -58,6 +58,9 @@ func (l *lifecycle) sema(d direction) *semaphore {
 	return &l.semas.Load()[d]
 }
 
+// isClosed reports whether close was called.
+func (l *lifecycle) isClosed() bool { return l.word.Load()&lifeClosed != 0 }
+
 // incref takes a reference; false after close. Pair with decref.
 func (l *lifecycle) incref() bool {
 	for {

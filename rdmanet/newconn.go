@@ -13,9 +13,10 @@ import (
 // is the caller's.
 func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, peer cm.Handshake) (*Conn, error) {
 	c := &Conn{
-		network: network, torn: make(chan struct{}),
+		network: idOf(network), torn: make(chan struct{}),
 		laddr: net.TCPAddrFromAddrPort(laddr), raddr: net.TCPAddrFromAddrPort(raddr),
 	}
+	c.via = &c.stream
 	st, r, w := &c.stream, &c.recv, &c.send
 	st.owner, st.ep = c, e
 	r.s, r.ep, r.depth = st, e, s.depth

@@ -24,11 +24,11 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	if !c.life.lock(dirRead) {
 		return nil, c.opError(opRead, net.ErrClosed)
 	}
-	b, err := c.recv.await(n)
+	b, err := c.via.await(n)
 	if err == nil {
-		c.ep.pinned.peek.hold(c.ep.pinned)
-		if c.term.closed() {
-			c.dropPins() // Close may have looked before
+		c.via.holdPeek()
+		if c.life.isClosed() {
+			c.via.dropPins(c) // Close may have looked before
 		}
 	}
 	c.exit(c.life.unlock(dirRead))
@@ -41,42 +41,40 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 // *net.OpError, if the stream ends after some of them.
 func (c *Conn) Discard(n int) (int, error) {
 	locked := c.life.lock(dirRead)
-	peeked := c.ep.pinned.peek.release(c.ep.pinned)
+	peeked := c.via.releasePeek()
 	if !locked {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
-	done, err := c.recv.discard(n, peeked)
+	done, err := c.discard(n, peeked)
 	c.exit(c.life.unlock(dirRead))
 	return done, c.opError(opRead, inCall(opRead, err))
 }
 
-func (r *receiveHalf) discard(n int, peeked bool) (done int, err error) {
+func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 	if n < 0 {
 		return 0, errors.New("cannot discard a negative number of bytes")
 	}
 	for done < n {
-		a, err := r.await(n - done)
+		a, err := c.via.await(n - done)
 		if err != nil {
 			if err == io.EOF && done > 0 {
 				err = io.ErrUnexpectedEOF
 			}
 			return done, err
 		}
-		r.mu.Lock()
-		if peeked {
-			r.stats.placed += uint64(len(a))
-		}
-		r.taken(len(a))
-		r.mu.Unlock()
+		c.via.consumed(len(a), peeked)
 		done += len(a)
 	}
 	return done, nil
 }
 
+func (s *stream) holdPeek()         { s.ep.pinned.peek.hold(s.ep.pinned) }
+func (s *stream) releasePeek() bool { return s.ep.pinned.peek.release(s.ep.pinned) }
+
 // dropPins makes sure that memory which the application still holds at Close is
 // unmapped when the Conn is collected, if Discard or Commit do not come before.
-func (c *Conn) dropPins() {
-	if m := c.ep.pinned; m.peek.held.Load() || m.reserve.held.Load() {
+func (s *stream) dropPins(c *Conn) {
+	if m := s.ep.pinned; m.peek.held.Load() || m.reserve.held.Load() {
 		runtime.AddCleanup(c, (*pinnedMemory).releasePins, m)
 	}
 }

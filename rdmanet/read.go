@@ -21,7 +21,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if !c.life.lock(dirRead) {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
-	n, err := c.recv.read(p)
+	n, err := c.via.read(p)
 	c.exit(c.life.unlock(dirRead))
 	if err != nil {
 		err = c.opError(opRead, inCall(opRead, err))
@@ -194,9 +194,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
 	defer func() { // also if w panics
-		c.recv.mu.Lock()
-		c.recv.borrowed = 0
-		c.recv.mu.Unlock()
+		c.via.unlend()
 		c.exit(c.life.unlock(dirRead))
 	}()
 	n, err = c.writeTo(w)
@@ -204,9 +202,9 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 }
 
 func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
-	c.ep.pinned.peek.release(c.ep.pinned)
+	c.via.releasePeek()
 	for {
-		a, err := c.recv.await(0)
+		a, err := c.via.await(0)
 		if err != nil {
 			if err == io.EOF {
 				return total, nil
@@ -218,11 +216,7 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 			return total, errInvalidWrite
 		}
 		total += int64(n)
-		c.recv.mu.Lock()
-		c.recv.borrowed = 0
-		c.recv.stats.placed += uint64(n)
-		c.recv.taken(n)
-		c.recv.mu.Unlock()
+		c.via.consumed(n, true)
 		switch {
 		case err != nil:
 			return total, err
@@ -230,6 +224,22 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 			return total, io.ErrShortWrite
 		}
 	}
+}
+
+func (s *stream) consumed(n int, placed bool) {
+	s.recv.mu.Lock()
+	defer s.recv.mu.Unlock()
+	s.recv.borrowed = 0
+	if placed {
+		s.recv.stats.placed += uint64(n)
+	}
+	s.recv.taken(n)
+}
+
+func (s *stream) unlend() {
+	s.recv.mu.Lock()
+	defer s.recv.mu.Unlock()
+	s.recv.borrowed = 0
 }
 
 // await waits for unread bytes and returns those that lie together. At most limit, if that
@@ -291,19 +301,22 @@ func (c *Conn) CloseRead() error {
 	if !c.life.incref() {
 		return c.opError(opClose, net.ErrClosed)
 	}
-	var err error
-	c.recv.takeIn()
-	if c.term.over() {
-		err = os.NewSyscallError("shutdown", syscall.ENOTCONN)
-	} else {
-		first := c.term.shutRead()
-		c.endWait(dirRead)
-		c.send.mu.Lock()
-		if first && c.term.writeShut() && c.term.mayFlush() {
-			c.send.end(ring.KindClose)
-		}
-		c.send.mu.Unlock()
-	}
+	err := c.via.closeRead()
 	c.exit(c.life.decref())
 	return c.opError(opClose, err)
+}
+
+func (s *stream) closeRead() error {
+	s.recv.takeIn()
+	if s.term.over() {
+		return os.NewSyscallError("shutdown", syscall.ENOTCONN)
+	}
+	first := s.term.shutRead()
+	s.endWait(dirRead)
+	s.send.mu.Lock()
+	defer s.send.mu.Unlock()
+	if first && s.term.writeShut() && s.term.mayFlush() {
+		s.send.end(ring.KindClose)
+	}
+	return nil
 }

@@ -42,12 +42,12 @@ type deviceCounters struct {
 
 // add takes in a connection that stands. It is called before anything can happen to c.
 func (r *registry) add(c *Conn, accepted bool) {
-	since := time.Since(epoch)
+	since, device := time.Since(epoch), c.Device()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.devices[c.ep.device]
+	d := r.devices[device]
 	if d == nil {
-		d = &deviceCounters{name: c.ep.device}
+		d = &deviceCounters{name: device}
 		r.devices[d.name] = d
 	}
 	d.opened[side(accepted)]++

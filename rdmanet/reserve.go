@@ -55,7 +55,7 @@ func (w *sendHalf) giveBlock(b *sendBlock) {
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	for err == nil {
 		var n int
-		n, err = c.readFrom(r)
+		n, err = c.via.readFrom(c, r)
 		total += int64(n)
 	}
 	if err == io.EOF {
@@ -64,17 +64,16 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	return total, c.copyError(opReadFrom, err)
 }
 
-// readFrom sends what one Read of r gives. The write lock is not held while r
-// reads, which may take for ever.
-func (c *Conn) readFrom(r io.Reader) (int, error) {
+// readFrom does not hold the write lock while r reads, which may take for ever.
+func (s *stream) readFrom(c *Conn, r io.Reader) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
-	b, err := c.send.takeBlock()
+	b, err := s.send.takeBlock()
 	if err == nil {
 		// All else may go while r reads: a Close does not wait for that.
-		c.ep.pinned.refs.Add(1)
-		defer func() { _ = c.ep.pinned.release() }() // also if r panics
+		s.ep.pinned.refs.Add(1)
+		defer func() { _ = s.ep.pinned.release() }() // also if r panics
 	}
 	c.exit(c.life.unlock(dirWrite))
 	switch {
@@ -83,7 +82,7 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 	case err != nil:
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
-	defer c.send.giveBlock(b)
+	defer s.send.giveBlock(b)
 	n, rerr := r.Read(b.buf)
 	if n < 0 || n > len(b.buf) {
 		return 0, errInvalidRead
@@ -92,7 +91,7 @@ func (c *Conn) readFrom(r io.Reader) (int, error) {
 		if !c.life.lock(dirWrite) {
 			return 0, c.opError(opWrite, net.ErrClosed)
 		}
-		sent, err := c.send.sendFrom(b, n)
+		sent, err := s.send.sendFrom(b, n)
 		c.exit(c.life.unlock(dirWrite))
 		if err != nil {
 			return sent, c.opError(opWrite, inCall(opWrite, err))
@@ -133,47 +132,62 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 	if !c.life.lock(dirWrite) {
 		return nil, c.opError(opWrite, net.ErrClosed)
 	}
-	var err error
-	if c.send.reserved == nil {
-		c.send.reserved, err = c.send.takeBlock()
-	}
-	var buf []byte
-	if err == nil {
-		c.ep.pinned.reserve.hold(c.ep.pinned)
-		if c.term.closed() {
-			c.dropPins() // Close may have looked before
-		}
-		c.send.reserved.used = n
-		buf = c.send.reserved.buf[:n:n]
+	buf, err := c.via.reserve(n)
+	if err == nil && c.life.isClosed() {
+		c.via.dropPins(c) // Close may have looked before
 	}
 	c.exit(c.life.unlock(dirWrite))
 	return buf, c.opError(opWrite, inCall(opWrite, err))
+}
+
+func (s *stream) reserve(n int) ([]byte, error) {
+	w := &s.send
+	if w.reserved == nil {
+		var err error
+		if w.reserved, err = w.takeBlock(); err != nil {
+			return nil, err
+		}
+	}
+	s.ep.pinned.reserve.hold(s.ep.pinned)
+	w.reserved.used = n
+	return w.reserved.buf[:n:n], nil
 }
 
 // Commit sends the first n bytes of what Reserve returned, without copying them,
 // and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
 // is full and fails as Write does; what was sent before a failure is not told.
 func (c *Conn) Commit(n int) error {
-	locked := c.life.lock(dirWrite)
-	held := c.ep.pinned.reserve.held.Load()
-	if !locked {
-		c.ep.pinned.reserve.release(c.ep.pinned)
+	if !c.life.lock(dirWrite) {
+		c.via.releaseReserve()
 		return c.opError(opWrite, net.ErrClosed)
 	}
-	var err error
-	switch b := c.send.reserved; {
-	case !held || b == nil:
-		err = fmt.Errorf("%w: nothing is reserved", ErrReservation)
-	case n < 0 || n > b.used:
-		err = fmt.Errorf("%w: %d bytes of %d", ErrReservation, n, b.used)
-	default:
-		if n > 0 {
-			_, err = c.send.sendFrom(b, n)
-		}
-		c.send.reserved = nil
-		c.send.giveBlock(b)
-		c.ep.pinned.reserve.release(c.ep.pinned)
-	}
+	err := c.via.commit(n)
 	c.exit(c.life.unlock(dirWrite))
 	return c.opError(opWrite, inCall(opWrite, err))
+}
+
+func (s *stream) releaseReserve() { s.ep.pinned.reserve.release(s.ep.pinned) }
+
+func (s *stream) commit(n int) error {
+	b := s.send.reserved
+	if !s.ep.pinned.reserve.held.Load() || b == nil {
+		return errNothingReserved
+	}
+	if n < 0 || n > b.used {
+		return errCommit(n, b.used)
+	}
+	var err error
+	if n > 0 {
+		_, err = s.send.sendFrom(b, n)
+	}
+	s.send.reserved = nil
+	s.send.giveBlock(b)
+	s.releaseReserve()
+	return err
+}
+
+var errNothingReserved = fmt.Errorf("%w: nothing is reserved", ErrReservation)
+
+func errCommit(n, reserved int) error {
+	return fmt.Errorf("%w: %d bytes of %d", ErrReservation, n, reserved)
 }

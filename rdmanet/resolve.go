@@ -10,12 +10,20 @@ import (
 // checkNetwork knows the networks: those of RDMA alone, and those of TCP, which RDMA
 // serves where it can.
 func checkNetwork(network string) error {
-	switch network {
-	case "rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6":
+	if slices.Contains(networks[:], network) {
 		return nil
 	}
 	return net.UnknownNetworkError(network)
 }
+
+var networks = [...]string{"rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6"}
+
+// networkID is one of networks, in the space that a Conn has for it.
+type networkID uint8
+
+func idOf(network string) networkID { return networkID(slices.Index(networks[:], network)) }
+
+func (id networkID) String() string { return networks[id] }
 
 // withTCP says whether a network, which is one, takes TCP as well.
 func withTCP(network string) bool { return network[0] == 't' }

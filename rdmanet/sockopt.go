@@ -41,27 +41,29 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 // as that pays; below 0 it never does. No more goroutines poll than there are
 // processors, and none where there is one.
 func (c *Conn) SetBusyPoll(d time.Duration) error {
-	return c.set(func() { c.busyPoll.Store(int64(d)) })
+	return c.set(func() { c.via.setBusyPoll(d) })
 }
 
 // SetReadBuffer lets the receive ring grow to bytes, within the MaxReadBuffer the
 // connection was made with, and asks for that size now. As with TCP the system
 // may give less; the ring never shrinks. Stats tells the size.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if c.term.closed() {
+	if c.life.isClosed() {
 		return c.setClosed()
 	}
-	return c.set(func() {
-		c.recv.mu.Lock()
-		c.recv.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), c.ep.maxRing))
-		c.recv.mu.Unlock()
-	})
+	return c.set(func() { c.via.growReadBuffer(bytes) })
+}
+
+func (s *stream) growReadBuffer(bytes int) {
+	s.recv.mu.Lock()
+	defer s.recv.mu.Unlock()
+	s.recv.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), s.ep.maxRing))
 }
 
 // SetWriteBuffer is accepted and changes nothing: what is written goes to the
 // peer's ring, whose size is the peer's to choose.
 func (c *Conn) SetWriteBuffer(int) error {
-	if c.term.closed() {
+	if c.life.isClosed() {
 		return c.setClosed()
 	}
 	return c.set(nil)

@@ -28,7 +28,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
-	n, err := c.send.write(p)
+	n, err := c.via.write(p)
 	c.exit(c.life.unlock(dirWrite))
 	if err != nil {
 		err = c.opError(opWrite, inCall(opWrite, err))
@@ -267,7 +267,7 @@ func (c *Conn) CloseWrite() error {
 	if !c.life.incref() {
 		return c.opError(opClose, net.ErrClosed)
 	}
-	err := c.closeWrite()
+	err := c.via.closeWrite()
 	c.exit(c.life.decref())
 	return c.opError(opClose, err)
 }
