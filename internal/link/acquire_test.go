@@ -39,8 +39,8 @@ func TestEveryAcquisitionFails(t *testing.T) {
 	} {
 		for _, at := range []string{"dialer", "listener"} {
 			t.Run(fmt.Sprintf("%s/%s/asynchronous=%t", way.d.Name(), at, way.asynchronous), func(t *testing.T) {
-				listens := Config{CM: cm.Options{Device: way.under}, asynchronous: way.asynchronous}
-				dials := Config{CM: cm.Options{Device: way.under}, asynchronous: way.asynchronous, Idle: time.Millisecond}
+				listens := Config{CM: cm.Options{Device: way.under}, Asynchronous: way.asynchronous}
+				dials := Config{CM: cm.Options{Device: way.under}, Asynchronous: way.asynchronous, Idle: time.Millisecond}
 				if at == "dialer" {
 					dials.CM.Device = way.d.Name()
 				} else {

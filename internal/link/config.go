@@ -21,6 +21,9 @@ const (
 	DefaultIdle      = 10 * time.Second
 	DefaultMaxIdle   = 64
 	DefaultShrink    = 5 * time.Second
+
+	// MaxFirstRing bounds Config.FirstRing.
+	MaxFirstRing = chunkSize
 )
 
 // handshakeTimeout bounds how long a listener waits for the first word of a dialer.
@@ -53,11 +56,16 @@ type Config struct {
 	Idle    time.Duration
 	MaxIdle int
 
+	// OnEvent, if it is not nil, is told what the connection manager says of a listening id
+	// besides requests. It must not wait.
+	OnEvent func(*cm.Event)
+
 	// Budget, if it is not nil, bounds the memory of rings.
 	Budget *Budget
 
-	// asynchronous has the device treated as one that looks at sources after the post.
-	asynchronous bool
+	// Asynchronous has the device treated as one that looks at sources after the post, as
+	// hardware does; for tests.
+	Asynchronous bool
 }
 
 var errConfig = errors.New("link: invalid configuration")
@@ -103,7 +111,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
 	case c.Records&(c.Records-1) != 0:
 		return c, fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
-	case !ringSize(c.FirstRing) || c.FirstRing > chunkSize, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
+	case !ringSize(c.FirstRing) || c.FirstRing > MaxFirstRing, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
 		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:
 		return c, fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)

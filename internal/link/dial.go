@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -49,7 +50,7 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		d.end(errRetired)
 	default:
 		if d.port = e.freePort(); d.port == 0 {
-			d.end(fmt.Errorf("link: %w: all ports of the link are in use", verbs.ErrNoMemory))
+			d.end(&AddressError{fmt.Errorf("link: the port is in use to the same listener: %w", syscall.EADDRINUSE)})
 			break
 		}
 		e.ports[d.port] = struct{}{}
@@ -123,6 +124,12 @@ func (e *laneEnd) freePort() uint16 {
 		e.ports = map[uint16]struct{}{}
 		e.port = uint16(rand.IntN(numPorts))
 	}
+	if e.only != 0 {
+		if _, used := e.ports[e.only]; used {
+			return 0
+		}
+		return e.only
+	}
 	for range numPorts {
 		e.port = (e.port + 1) % numPorts
 		if _, used := e.ports[firstPort+e.port]; !used {
@@ -141,12 +148,13 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 		return nil, err
 	}
 	if err := id.Resolve(ctx, t.Src, t.Dst); err != nil {
-		return nil, errors.Join(err, id.Close())
+		return nil, &AddressError{errors.Join(err, id.Close())}
 	}
 	e, err := newLaneEnd(cfg, lane.RoleDialer, id, o)
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
+	e.only = t.Src.Port()
 	if err := e.connect(ctx, events); err != nil {
 		e.discard()
 		return nil, err
@@ -209,7 +217,8 @@ func established(ctx context.Context, events <-chan *cm.Event) (*cm.Event, error
 	}
 }
 
-// A Target says where a dial goes. Dials of one Target share a link.
+// A Target says where a dial goes. Dials of one Target share a link. With a port in Src a link
+// has one stream at a time, which has that port.
 type Target struct {
 	Src netip.AddrPort // the zero value if any will do
 	Dst netip.AddrPort

@@ -72,7 +72,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	p := &endpoint{
 		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
-		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.asynchronous,
+		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.Asynchronous,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
 	}
 	defer func() {

@@ -17,17 +17,42 @@ var (
 	errRetired = errors.New("link: the link takes no more streams")
 	// errGone is the end of a link whose peer has left or broken it off.
 	errGone = fmt.Errorf("%w: the link has ended", verbs.ErrPeerGone)
+	// errRemoved is the end of a link whose device is gone.
+	errRemoved = errors.New("link: the device was removed")
 	// errSilent is a dialer that has connected and says nothing.
 	errSilent = fmt.Errorf("link: the dialer has not spoken within %v", handshakeTimeout)
 )
 
+// An AddressError is why a dial failed that has not got as far as asking anybody.
+type AddressError struct{ Err error }
+
+func (e *AddressError) Error() string { return e.Err.Error() }
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// An Error is why a stream has failed, in the shape that package net gives it.
+type Error struct {
+	Errno syscall.Errno
+	Err   error
+}
+
+func (e *Error) Error() string   { return e.Errno.Error() + ": " + e.Err.Error() }
+func (e *Error) Unwrap() []error { return []error{e.Errno, e.Err} }
+
+// A *net.OpError asks these.
+func (e *Error) Timeout() bool   { return e.Errno.Timeout() }
+func (e *Error) Temporary() bool { return e.Errno.Temporary() }
+
 // ended is why a stream fails whose link has ended. A link that this end has ended because
-// the peer lied says ECONNABORTED, every other ECONNRESET.
+// the peer lied says ECONNABORTED, one whose device was removed ENODEV, every other ECONNRESET.
 func ended(cause error) error {
-	if lied(cause) {
-		return fmt.Errorf("%w: %w", syscall.ECONNABORTED, cause)
+	errno := syscall.ECONNRESET
+	switch {
+	case lied(cause):
+		errno = syscall.ECONNABORTED
+	case errors.Is(cause, errRemoved):
+		errno = syscall.ENODEV
 	}
-	return fmt.Errorf("%w: %w", syscall.ECONNRESET, cause)
+	return &Error{errno, cause}
 }
 
 // lied reports whether err says that the peer broke the protocol.
@@ -48,7 +73,7 @@ var refusals = map[lane.Code]string{
 // reset is why a stream fails that the peer has broken off.
 func reset(code lane.Code) error {
 	if text := refusals[code]; text != "" {
-		return fmt.Errorf("%w: %s", syscall.ECONNRESET, text)
+		return &Error{syscall.ECONNRESET, errors.New(text)}
 	}
 	return syscall.ECONNRESET
 }

@@ -49,7 +49,8 @@ func (h *Stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends what this end sends. The peer reads io.EOF after all that was written.
+// CloseWrite ends what this end sends. The peer reads io.EOF after all that was written. It
+// fails with ENOTCONN if neither end can send any more.
 func (h *Stream) CloseWrite() error {
 	err := h.stream.CloseWrite()
 	runtime.KeepAlive(h)

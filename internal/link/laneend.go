@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,7 @@ type laneEnd struct {
 	dials   []*dial             // that wait for a place, in order
 	ports   map[uint16]struct{} // dialer: of live streams
 	port    uint16              // dialer: the last
+	only    uint16              // dialer: the one port of streams, if it is not 0
 	places  []piece             // listener: the rings of places, by id
 	spare   int                 // listener: places that are granted and not taken
 	unasked []lane.ID           // listener: ids that may be granted again
@@ -192,7 +194,9 @@ func (e *laneEnd) event(ev *cm.Event) {
 			err = errors.Join(errGone, ev.Err)
 		}
 	case cm.DeviceRemoval:
-		err = ev.Err
+		if err = errRemoved; ev.Err != nil {
+			err = fmt.Errorf("%w: %w", errRemoved, ev.Err)
+		}
 	default:
 		return
 	}

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -31,6 +32,7 @@ type Listener struct {
 	mu       sync.Mutex
 	lanes    map[*laneEnd]struct{}
 	accepted []*stream     // opened, and not handed out
+	opens    uint64        // so far
 	ready    chan struct{} // holds a token while accepted is not empty
 	left     int           // of Backlog
 	hungry   []*laneEnd    // that got fewer places than they asked for
@@ -40,6 +42,19 @@ type Listener struct {
 
 // Listen listens on addr; port 0 chooses one.
 func Listen(c Config, addr netip.AddrPort) (*Listener, error) {
+	l, err := Bind(c, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Start(cmBacklog); err != nil {
+		_ = l.id.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// Bind returns a Listener that has addr, and takes nobody before Start.
+func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
@@ -53,15 +68,19 @@ func Listen(c Config, addr netip.AddrPort) (*Listener, error) {
 		return nil, err
 	}
 	l.id = id
-	if err = id.BindAddr(addr); err == nil {
-		err = id.Listen(cmBacklog)
-	}
-	if err != nil {
+	if err = id.BindAddr(addr); err != nil {
 		_ = id.Close()
 		return nil, err
 	}
 	return l, nil
 }
+
+// Start begins to take requests for lanes, of which so many may be unanswered, cmBacklog at
+// most.
+func (l *Listener) Start(backlog int) error { return l.id.Listen(min(backlog, cmBacklog)) }
+
+// ID returns the id that listens. It is the Listener's to close.
+func (l *Listener) ID() *cm.ID { return l.id }
 
 // Addr returns the address that the Listener listens on.
 func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
@@ -69,6 +88,9 @@ func (l *Listener) Addr() netip.AddrPort { return l.id.LocalAddr() }
 // request takes in what the connection manager says of the listening id.
 func (l *Listener) request(ev *cm.Event) {
 	if ev.Type != cm.ConnectRequest {
+		if l.cfg.OnEvent != nil {
+			l.cfg.OnEvent(ev)
+		}
 		return
 	}
 	h := newEventHandler(make(chan *cm.Event, 4))
@@ -92,7 +114,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
 	peer, err := parseHello(first)
 	if err != nil { // a stranger: nothing is spent on it
 		slog.Debug("link: request", "from", id.RemoteAddr(), "err", err)
-		_ = id.Reject(nil)
+		refuse(id, err)
 		_ = id.Close()
 		return
 	}
@@ -104,7 +126,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
 	}
 	mine := e.p.hello(min(l.cfg.Streams, peer.streams), peer.epoch)
 	if err := mine.meet(&peer); err != nil {
-		_ = id.Reject(nil)
+		refuse(id, err)
 		e.discard()
 		return
 	}
@@ -130,6 +152,18 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
 		return
 	}
 	h.handOver(e)
+}
+
+// refuse tells a dialer why there is no lane for it.
+func refuse(id *cm.ID, why error) {
+	code := cm.RefusedMalformed
+	if errors.Is(why, cm.ErrVersion) {
+		code = cm.RefusedVersion
+	}
+	refusal := cm.NewRefusal(code, why.Error())
+	if private, err := refusal.MarshalBinary(); err == nil {
+		_ = id.Reject(private) // it may have left
+	}
 }
 
 // unheard ends a lane whose dialer has said nothing in time.
@@ -182,6 +216,22 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// Ready returns a channel that holds a token while there is something for TryAccept.
+func (l *Listener) Ready() <-chan struct{} { return l.ready }
+
+// TryAccept is Accept without waiting: the stream is nil if there is none.
+func (l *Listener) TryAccept() (*Stream, error) {
+	s, err := l.next()
+	return newHandle(s), err
+}
+
+// Opened returns how many streams wait for Accept, and how many were opened so far.
+func (l *Listener) Opened() (waiting int, all uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.accepted), l.opens
 }
 
 // next takes the first stream, if there is one.
@@ -263,6 +313,7 @@ func (l *Listener) opened(s *stream) {
 		go s.Reset() // the lane's lock is held
 		return
 	}
+	l.opens++
 	l.accepted = append(l.accepted, s)
 	l.signal()
 }

@@ -34,10 +34,10 @@ func flavours() []flavour {
 		iwarp := cm.Options{Device: "soft0-iwarp"}
 		all = append(all, []flavour{
 			{"iwarp", Config{CM: iwarp}},
-			{"asynchronous", Config{asynchronous: true}},
-			{"asynchronous-iwarp-smallest", Config{CM: iwarp, asynchronous: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"asynchronous", Config{Asynchronous: true}},
+			{"asynchronous-iwarp-smallest", Config{CM: iwarp, Asynchronous: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"late", Config{CM: cm.Options{Device: "late0"}}},
-			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, asynchronous: true, Receives: 32, Records: 8}},
+			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, Asynchronous: true, Receives: 32, Records: 8}},
 		}...)
 	}
 	for i := range all {

@@ -44,11 +44,11 @@ func (s *stream) take(p []byte) (n int, err error) {
 		if len(b) <= copyUnderLock {
 			copy(p[n:], b)
 		} else {
-			s.copying = true
+			s.copying, s.borrowed = true, len(b)
 			e.mu.Unlock()
 			copy(p[n:], b)
 			e.mu.Lock()
-			s.copying = false
+			s.copying, s.borrowed = false, 0
 			s.free() // if it was closed meanwhile
 		}
 		n += len(b)

@@ -32,12 +32,16 @@ type stream struct {
 	resizing bool    // the keeper is to offer another ring
 	listed   bool    // among those with a large ring
 	age      ringAge
-	copying  bool // a Read copies out of a ring
-	writable bool // there may be room, since Write last found none
-	shut     bool // CloseWrite was called
-	closed   bool // Close was
-	freed    bool // the rings were given back
-	counted  bool // among the lane's live streams
+	copying  bool   // a Read copies out of a ring
+	lent     bool   // the program has what Lend returned
+	borrowed int    // unread bytes that are as good as read
+	writable bool   // there may be room, since Write last found none
+	shut     bool   // CloseWrite was called
+	readShut bool   // CloseRead was
+	closed   bool   // Close was
+	freed    bool   // the rings were given back
+	counted  bool   // among the lane's live streams
+	finished func() // see OnFinish
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
@@ -75,13 +79,16 @@ func (s *stream) uncount() {
 
 // free gives the rings back if nobody writes to them or reads from them any more. mu is held.
 func (s *stream) free() {
-	if s.freed || !s.closed || s.copying || !s.st.Quiet() && !s.e.torn {
+	if s.freed || !s.closed || s.copying || s.lent || !s.st.Quiet() && !s.e.torn {
 		return
 	}
 	s.freed = true
 	s.freeRings()
 	_ = s.e.slab.release()
 	s.uncount()
+	if s.finished != nil {
+		go s.finished() // it may ask for the lock
+	}
 }
 
 // freeRings gives all rings back. Nothing of the peer comes any more. mu is held.
@@ -127,7 +134,7 @@ func (s *stream) readErr() error {
 		return net.ErrClosed
 	case s.cause != nil:
 		return s.cause
-	case s.st.Ended():
+	case s.st.Ended(), s.readShut:
 		return io.EOF
 	case s.e.err != nil:
 		return ended(s.e.err)
@@ -154,14 +161,21 @@ func (s *stream) writeErr() error {
 
 func (s *stream) CloseWrite() error {
 	return s.change(func() error {
-		if err := s.writeErr(); err != nil {
-			if s.shut && !s.closed {
-				return nil
-			}
-			return err
+		switch {
+		case s.closed:
+			return net.ErrClosed
+		case s.over():
+			return syscall.ENOTCONN
+		case s.shut:
+			return nil
 		}
 		s.shut = true
-		return s.e.state.CloseWrite(s.st)
+		if s.readShut {
+			s.e.state.Close(s.st)
+		} else if !s.st.Quiet() {
+			return s.e.state.CloseWrite(s.st)
+		}
+		return nil
 	})
 }
 
@@ -176,7 +190,7 @@ func (s *stream) close(abort bool) error {
 		}
 		s.closed = true
 		s.gone.Store(true)
-		if abort || s.st.Receiver().Buffered() > 0 {
+		if abort || s.st.Receiver().Buffered() > uint64(s.borrowed) {
 			s.e.state.Reset(s.st, lane.CodeReset)
 		} else {
 			s.e.state.Close(s.st)

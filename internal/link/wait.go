@@ -21,6 +21,7 @@ type waiter struct {
 	e         *laneEnd
 	number    lane.Waiter // while a call waits; the lane's lock guards it
 	pays      spinBudget
+	busyPoll  atomic.Int64 // of SetBusyPoll
 }
 
 // epoch is what deadlines count from.
@@ -353,7 +354,11 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if w.woken.Load() {
 		return true
 	}
-	if w.pays.off {
+	limit := time.Duration(w.busyPoll.Load())
+	if limit == 0 && !w.pays.off {
+		limit = maxSpin
+	}
+	if limit <= 0 {
 		return false
 	}
 	defer spinning.Add(-1)
@@ -368,7 +373,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 				return true
 			}
 		}
-		if time.Since(began) > maxSpin || w.expired() || e.failed.Load() {
+		if time.Since(began) > limit || w.expired() || e.failed.Load() {
 			w.pays.miss()
 			return false
 		}

@@ -83,6 +83,9 @@ func (s *Stream) Port() uint16 { return s.port }
 // been released.
 func (s *Stream) Receiver() *Receiver { return &s.rx }
 
+// Sender returns what this end knows of the peer's ring.
+func (s *Stream) Sender() *Sender { return &s.tx }
+
 // Free returns how many bytes the peer's ring has room for.
 func (s *Stream) Free() int { return s.tx.Free() }
 

@@ -1,0 +1,84 @@
+package link
+
+import (
+	"net"
+	"os"
+	"runtime"
+)
+
+// Lend waits for unread bytes and returns those that lie together, at most limit if that is
+// above 0. They are as good as read, and stay where they are, also when the stream is closed,
+// until Take or Return. The peer can write there.
+func (h *Stream) Lend(limit int) ([]byte, error) {
+	b, err := h.stream.lend(limit)
+	runtime.KeepAlive(h)
+	return b, err
+}
+
+// Take consumes the first n bytes of what Lend has returned, and ends its use.
+func (h *Stream) Take(n int) { h.stream.giveBack(n) }
+
+// Return ends the use of what Lend has returned, which is unread again.
+func (h *Stream) Return() { h.stream.giveBack(0) }
+
+func (s *stream) lend(limit int) ([]byte, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.reader.expired() {
+		if s.gone.Load() {
+			return nil, s.closedErr()
+		}
+		return nil, os.ErrDeadlineExceeded
+	}
+	for {
+		b, err := s.peek(limit)
+		if b != nil || err != nil {
+			return b, err
+		}
+		if err := s.e.wait(&s.reader, s.readable); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// peek is lend without waiting.
+func (s *stream) peek(limit int) ([]byte, error) {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	rx := s.st.Receiver()
+	switch {
+	case s.closed:
+		return nil, net.ErrClosed
+	case rx.Buffered() == 0:
+		return nil, s.readErr()
+	}
+	span := rx.Readable()
+	b := s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]
+	if limit > 0 {
+		b = b[:min(len(b), limit):min(len(b), limit)]
+	}
+	s.lent, s.borrowed = true, len(b)
+	return b, nil
+}
+
+func (s *stream) giveBack(n int) {
+	e := s.e
+	e.mu.Lock()
+	if s.lent {
+		s.lent, s.borrowed = false, 0
+		if n > 0 {
+			if err := e.state.Consume(s.st, n); err != nil {
+				e.failLocked(err) // more than was lent: this end does not agree with itself
+			}
+			if len(s.pieces) > 1 {
+				s.reclaim()
+			}
+			if e.err == nil {
+				e.settle()
+			}
+		}
+		s.free() // if it was closed meanwhile
+	}
+	e.mu.Unlock()
+	e.chore()
+}

@@ -1,0 +1,93 @@
+package link
+
+import (
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLend: what is lent lies still, whatever becomes of the stream, until it is taken or
+// returned, and is as good as read for a Close.
+func TestLend(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		_, err := client.Write([]byte("0123456789"))
+		require.NoError(t, err)
+		got, err := server.Lend(4)
+		require.NoError(t, err)
+		require.Equal(t, "0123", string(got))
+		server.Return()
+		got, err = server.Lend(0)
+		require.NoError(t, err)
+		require.Equal(t, "0123456789", string(got))
+		server.Take(3)
+		p := make([]byte, 2)
+		n, err := server.Read(p)
+		require.NoError(t, err)
+		require.Equal(t, "34", string(p[:n]))
+
+		got, err = server.Lend(0)
+		require.NoError(t, err)
+		require.Equal(t, "56789", string(got))
+		finished := make(chan struct{})
+		server.OnFinish(func() { close(finished) })
+		require.NoError(t, server.Close())
+		_, err = client.Read(p)
+		require.ErrorContains(t, err, "EOF", "the peer is not told that anything is unread")
+		// Other streams come and go, and take what memory there is.
+		for range 8 {
+			c, s := b.pair()
+			_, err := c.Write([]byte("abcdefghijklmnopqrstuvwxyz"))
+			require.NoError(t, err)
+			_, err = s.Read(make([]byte, 100))
+			require.NoError(t, err)
+			_, _ = c.Close(), s.Close()
+		}
+		require.Equal(t, "56789", string(got))
+		select {
+		case <-finished:
+			t.Fatal("the ring was given back while it was lent")
+		default:
+		}
+		server.Return()
+		select {
+		case <-finished:
+		case <-time.After(patience):
+			t.Fatal("the ring was not given back")
+		}
+		_, err = server.Lend(0)
+		require.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+// TestLendUnread: what was lent and returned is unread again.
+func TestLendUnread(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	_, err := client.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = server.Lend(0)
+	require.NoError(t, err)
+	server.Return()
+	require.NoError(t, server.Close())
+	_, err = client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// TestLendDeadline: it gives up as Read does.
+func TestLendDeadline(t *testing.T) {
+	b := newBed(t, Config{})
+	client, _ := b.pair()
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	within(t, "Lend", func() {
+		for range 2 {
+			_, err := client.Lend(0)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package link
+
+import (
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when nothing has
+// arrived. The peer is not told unless this end does not write any more either; then its
+// Writes fail with EPIPE. It fails with ENOTCONN if neither end can send any more.
+func (h *Stream) CloseRead() error {
+	err := h.stream.closeRead()
+	runtime.KeepAlive(h)
+	return err
+}
+
+func (s *stream) closeRead() error {
+	return s.change(func() error {
+		switch {
+		case s.closed:
+			return net.ErrClosed
+		case s.over():
+			return syscall.ENOTCONN
+		case s.readShut:
+			return nil
+		}
+		s.readShut = true
+		if s.shut {
+			s.e.state.Close(s.st)
+		}
+		return nil
+	})
+}
+
+// over reports whether neither end can send any more. mu is held.
+func (s *stream) over() bool {
+	if s.cause != nil || s.e.err != nil && !s.st.Ended() {
+		return true
+	}
+	return s.st.Ended() && s.shut
+}
+
+// OnFinish has f called, once and on a goroutine of its own, when the stream was closed and
+// all that was written has arrived, or never will. It is to be called before Close.
+func (h *Stream) OnFinish(f func()) {
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	h.finished = f
+}
+
+// Device returns the name of the device that carries the stream.
+func (h *Stream) Device() string { return h.e.p.ctx.Device().Name() }
+
+// A Status is what can be seen of a stream.
+type Status struct {
+	Read, Written           uint64 // bytes that the program took and gave
+	Unread, Writable        int    // bytes that wait to be read, and that the peer has room for
+	ReadBuffer, WriteBuffer int    // sizes of the rings of either end
+
+	Shut   bool // CloseWrite was called
+	Ended  bool // the peer has said its last byte
+	Closed bool // Close was called
+	Err    error
+}
+
+// Status may be asked for at any time.
+func (h *Stream) Status() Status {
+	s := h.stream
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	rx, tx := s.st.Receiver(), s.st.Sender()
+	st := Status{
+		Read: rx.ConsumedBytes(), Written: tx.SentBytes(),
+		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
+		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
+		Shut: s.shut, Ended: s.st.Ended(), Closed: s.closed,
+	}
+	if err := s.readErr(); !s.closed && err != io.EOF {
+		st.Err = err
+	}
+	return st
+}
+
+// AwaitRoom waits until something can be written, or never will be.
+func (h *Stream) AwaitRoom() error {
+	err := h.stream.awaitRoom()
+	runtime.KeepAlive(h)
+	return err
+}
+
+func (s *stream) awaitRoom() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for {
+		if s.writer.expired() && !s.gone.Load() {
+			return os.ErrDeadlineExceeded
+		}
+		s.e.mu.Lock()
+		err := s.writeErr()
+		if err == nil && s.writable && s.st.Free() == 0 {
+			_, err = s.message(nil, nil, 1) // which has the machine tell of room
+		}
+		ready := s.writable
+		s.e.mu.Unlock()
+		if err != nil || ready {
+			return err
+		}
+		if err := s.e.wait(&s.writer, s.mayWrite); err != nil {
+			return err
+		}
+	}
+}
+
+// SetBusyPoll sets how long a call that has to wait polls before it sleeps: as long as it pays
+// for 0, and never below.
+func (h *Stream) SetBusyPoll(d time.Duration) {
+	h.reader.busyPoll.Store(int64(d))
+	h.writer.busyPoll.Store(int64(d))
+}

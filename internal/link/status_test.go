@@ -1,0 +1,173 @@
+package link
+
+import (
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// TestCloseRead: Reads that wait return io.EOF and what has arrived can be read; the peer is
+// told when nothing is written any more either.
+func TestCloseRead(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		within(t, "a Read", func() {
+			all(func() {
+				_, err := client.Read(make([]byte, 1))
+				require.Equal(t, io.EOF, err)
+			}, func() {
+				time.Sleep(5 * time.Millisecond)
+				require.NoError(t, client.CloseRead())
+				require.NoError(t, client.CloseRead())
+			})
+		})
+		_, err := server.Write([]byte("late"))
+		require.NoError(t, err, "the peer is not told")
+		buffered(t, client, 4)
+		got := make([]byte, 8)
+		n, err := client.Read(got)
+		require.NoError(t, err)
+		require.Equal(t, "late", string(got[:n]))
+		_, err = client.Write([]byte("still"))
+		require.NoError(t, err)
+		require.NoError(t, client.CloseWrite())
+		all5, err := io.ReadAll(server)
+		require.NoError(t, err)
+		require.Equal(t, "still", string(all5))
+		within(t, "Writes to who reads and writes no more", func() {
+			for err = nil; err == nil; {
+				_, err = server.Write([]byte("x"))
+			}
+			require.ErrorIs(t, err, syscall.EPIPE)
+		})
+	})
+}
+
+// TestShutTwice: there is nothing to shut when both ends have said their last byte.
+func TestShutTwice(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	require.NoError(t, client.CloseWrite())
+	_, err := server.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+	require.NoError(t, server.CloseWrite())
+	require.ErrorIs(t, server.CloseWrite(), syscall.ENOTCONN)
+	require.ErrorIs(t, server.CloseRead(), syscall.ENOTCONN)
+}
+
+// TestOnFinish: a stream is finished when it is closed and its peer has taken note, and one
+// whose lane has ended when it is closed.
+func TestOnFinish(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		other, _ := b.pair()
+		finished := make(chan *Stream, 3)
+		for _, s := range []*Stream{client, server, other} {
+			s.OnFinish(func() { finished <- s })
+		}
+		next := func() *Stream {
+			select {
+			case s := <-finished:
+				return s
+			case <-time.After(patience):
+				t.Fatal("not finished")
+				return nil
+			}
+		}
+		_, err := client.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, client.Close())
+		require.Same(t, client, next())
+		require.NoError(t, server.Close())
+		require.Same(t, server, next())
+		other.e.fail(errGone)
+		require.NoError(t, other.Close())
+		require.Same(t, other, next())
+	})
+}
+
+// TestAwaitRoom waits as Write does, and sends nothing.
+func TestAwaitRoom(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.MaxRing = max(cfg.FirstRing, 1<<10)
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		require.NoError(t, client.AwaitRoom())
+		sent := 0
+		for {
+			require.NoError(t, client.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+			n, err := client.Write(make([]byte, 256))
+			if sent += n; err != nil {
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				break
+			}
+		}
+		require.ErrorIs(t, client.AwaitRoom(), os.ErrDeadlineExceeded)
+		require.NoError(t, client.SetWriteDeadline(time.Time{}))
+		within(t, "AwaitRoom", func() {
+			all(func() { require.NoError(t, client.AwaitRoom()) }, func() {
+				time.Sleep(5 * time.Millisecond)
+				_, err := io.ReadFull(server, make([]byte, sent))
+				require.NoError(t, err)
+			})
+		})
+		require.NoError(t, client.Close())
+		require.Error(t, client.AwaitRoom())
+	})
+}
+
+// TestStatus is what can be seen of a stream.
+func TestStatus(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	_, err := client.Write(make([]byte, 100))
+	require.NoError(t, err)
+	buffered(t, server, 100)
+	_, err = server.Read(make([]byte, 30))
+	require.NoError(t, err)
+	s := server.Status()
+	require.EqualValues(t, 30, s.Read)
+	require.Equal(t, 70, s.Unread)
+	require.Equal(t, DefaultFirstRing, s.ReadBuffer)
+	c := client.Status()
+	require.EqualValues(t, 100, c.Written)
+	require.Equal(t, DefaultFirstRing, c.WriteBuffer)
+	require.NoError(t, c.Err)
+	require.NotEmpty(t, client.Device())
+	require.NoError(t, client.CloseWrite())
+	require.Eventually(t, func() bool { return server.Status().Ended }, patience, time.Millisecond)
+	require.True(t, client.Status().Shut)
+	client.e.fail(errGone)
+	require.ErrorIs(t, client.Status().Err, syscall.ECONNRESET)
+}
+
+// TestOtherProtocol: the handshake of a connection with a QP of its own is refused with a
+// text, and as one of another version.
+func TestOtherProtocol(t *testing.T) {
+	b := newBed(t, Config{})
+	alone := cm.Handshake{Version: 1, MinVersion: 1, Features: cm.FeatureWriteImm, Depth: 64, Size: 4096, MaxSize: 4096}
+	first, err := alone.MarshalBinary()
+	require.NoError(t, err)
+	_, err = parseHello(first)
+	require.ErrorIs(t, err, errNoLane)
+	events := make(chan *cm.Event, 4)
+	id, err := newEventHandler(events).channel().CreateID(b.links.cfg.CM)
+	require.NoError(t, err)
+	defer id.Close()
+	require.NoError(t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
+	e, err := newLaneEnd(&b.links.cfg, 0, id, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.p.destroy()) }()
+	require.NoError(t, id.Connect(&cm.ConnParam{PrivateData: first}, 0))
+	_, err = established(b.ctx(), events)
+	require.ErrorIs(t, err, cm.ErrVersion)
+	require.ErrorContains(t, err, "do not share QPs")
+}
