@@ -28,6 +28,7 @@ type sizes struct {
 	net   ringSizes // over a network
 	depth uint32    // receive work requests posted
 
+	asked    bool // the sizes of rings were not left to this package
 	path     pathOptions
 	checksum bool // this end wants checksums
 
@@ -46,6 +47,7 @@ type ringSizes struct{ first, most uint32 }
 // up to a power of two. A ring that is given alone is not grown.
 func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
 	network, maxNetwork := readBuffer, maxReadBuffer
+	asked := readBuffer != 0 || maxReadBuffer != 0
 	switch {
 	case readBuffer == 0 && maxReadBuffer == 0:
 		readBuffer, maxReadBuffer = DefaultReadBuffer, DefaultMaxReadBuffer
@@ -75,6 +77,7 @@ func newSizes(readBuffer, maxReadBuffer, depth int) (sizes, error) {
 		host:  ringSizes{roundUp(readBuffer), roundUp(maxReadBuffer)},
 		net:   ringSizes{roundUp(network), roundUp(maxNetwork)},
 		depth: uint32(depth),
+		asked: asked,
 	}, nil
 }
 

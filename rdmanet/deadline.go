@@ -50,7 +50,9 @@ func (s *stream) setDeadlines(t time.Time, from, to direction) {
 
 // setClosed is the error of a setting on a closed Conn, which in package net names
 // the local end only.
-func (c *Conn) setClosed() error { return opError(opSet, c.network.String(), nil, c.laddr, net.ErrClosed) }
+func (c *Conn) setClosed() error {
+	return opError(opSet, c.network.String(), nil, c.laddr, net.ErrClosed)
+}
 
 // sinceEpoch is t on the scale of deadlines: 0 for none, at most what fits for one
 // that is centuries away.

@@ -280,6 +280,9 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	if src, err = sourceFor(network, src, dst); err != nil {
 		return nil, err
 	}
+	if overLinks {
+		return d.dialLinked(ctx, network, src, dst, s)
+	}
 	return askTwice(ctx, func(ctx context.Context, a *asking) (*Conn, error) {
 		return d.ask(ctx, network, src, dst, s, a)
 	})

@@ -41,7 +41,7 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 		err = l.startRDMA()
 	}
 	if err != nil {
-		_ = l.id.Close()
+		_ = l.closeRDMA()
 		if tcp != nil {
 			_ = tcp.Close()
 		}

@@ -156,33 +156,51 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 		err = l.startRDMA()
 	}
 	if err != nil {
-		_ = l.id.Close()
-		l.id = nil
+		_ = l.closeRDMA()
+		l.id, l.links = nil, nil
 	}
 	return err
 }
 
 // bindRDMA makes the id of a listener and binds it.
 func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
-	id, err := cm.NewHandlerChannel(l.event).CreateID(cm.Options{
+	options := cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0, ApartFromTCP: withTCP(l.network),
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
 		OnEvict: func() { l.evictions.note(l.addr) },
-	})
-	if err != nil {
-		return err
 	}
-	if err := id.BindAddr(at); err != nil {
-		_ = id.Close()
+	bind := l.bindAlone
+	if overLinks {
+		bind = l.bindLinked
+	}
+	id, err := bind(options, at)
+	if err != nil {
 		return bindCause("bind", err)
 	}
 	l.id, l.addr = id, net.TCPAddrFromAddrPort(id.LocalAddr())
 	return nil
 }
 
+// bindAlone is for connections that have a QP of their own.
+func (l *Listener) bindAlone(options cm.Options, at netip.AddrPort) (*cm.ID, error) {
+	id, err := cm.NewHandlerChannel(l.event).CreateID(options)
+	if err != nil {
+		return nil, err
+	}
+	if err := id.BindAddr(at); err != nil {
+		_ = id.Close()
+		return nil, err
+	}
+	return id, nil
+}
+
 // startRDMA begins to listen: events follow.
 func (l *Listener) startRDMA() error {
-	if err := l.id.Listen(min(l.backlog, maxUnanswered)); err != nil {
+	start := l.id.Listen
+	if l.links != nil {
+		start = l.links.Start
+	}
+	if err := start(min(l.backlog, maxUnanswered)); err != nil {
 		return bindCause("listen", err)
 	}
 	return nil

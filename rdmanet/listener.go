@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -23,8 +24,9 @@ var _ net.Listener = (*Listener)(nil)
 // methods may be called concurrently. A client's failed handshake is counted and never
 // returned by Accept.
 type Listener struct {
-	id               *cm.ID   // nil where RDMA cannot listen
-	tcp              *tcpSide // nil on networks of RDMA alone
+	id               *cm.ID         // nil where RDMA cannot listen
+	links            *link.Listener // that id is of; nil where connections have QPs of their own
+	tcp              *tcpSide       // nil on networks of RDMA alone
 	network          string
 	addr             *net.TCPAddr
 	sizes            sizes
@@ -133,12 +135,11 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 		select {
 		case <-l.ctx.Done():
 		case <-expired:
-		case <-l.queue.ready:
-			c, _ := l.queue.take()
+		case <-l.arrivals():
+			c := l.take()
 			if c == nil {
 				continue // another was faster, or it was closed since
 			}
-			l.handshakes.release()
 			l.accepted.Add(1)
 			return c, nil, nil
 		case t := <-tcp:
@@ -147,11 +148,57 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 			}
 			return nil, t.conn, t.err
 		case err := <-l.shortages.Errors():
-			if l.queue.len() == 0 {
+			if l.pending() == 0 {
 				return nil, nil, l.acceptShortage(err)
 			}
 		}
 	}
+}
+
+// arrivals returns what holds a token while there is something for take.
+func (l *Listener) arrivals() <-chan struct{} {
+	if l.links != nil {
+		return l.links.Ready()
+	}
+	return l.queue.ready
+}
+
+// take returns a connection that stands, nil if there is none any more.
+func (l *Listener) take() *Conn {
+	if l.links != nil {
+		return l.takeLinked()
+	}
+	c, _ := l.queue.take()
+	if c != nil {
+		l.handshakes.release()
+	}
+	return c
+}
+
+// pending is how many wait for Accept.
+func (l *Listener) pending() int {
+	if l.links != nil {
+		n, _ := l.links.Opened()
+		return n
+	}
+	return l.queue.len()
+}
+
+// standing is how many connections have come to stand.
+func (l *Listener) standing() uint64 {
+	if l.links != nil {
+		_, n := l.links.Opened()
+		return n
+	}
+	return l.established.Load()
+}
+
+// closeRDMA ends the id that listens.
+func (l *Listener) closeRDMA() error {
+	if l.links != nil {
+		return l.links.Close()
+	}
+	return l.id.Close()
 }
 
 // endError says why the listener has ended.
@@ -193,7 +240,7 @@ func (l *Listener) Close() error {
 			err = l.tcp.listener.Close()
 		}
 		if l.id != nil {
-			err = errors.Join(err, l.id.Close())
+			err = errors.Join(err, l.closeRDMA())
 		}
 		if l.reusePort {
 			l.drain()
@@ -231,9 +278,9 @@ func (l *Listener) device() string {
 
 func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return ListenerStats{
-		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.established.Load(),
+		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.standing(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
-		Pending: l.queue.len(), Requests: cs.Requests,
+		Pending: l.pending(), Requests: cs.Requests,
 		Shortages: l.shortages.Count(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }
@@ -336,6 +383,9 @@ func (l *Listener) enqueue(c *Conn) {
 
 // checkClient checks all that a client says before anything is spent on it.
 func (l *Listener) checkClient(req *cm.Event) (peer cm.Handshake, err error) {
+	if link.IsHello(req.Param.PrivateData) {
+		return peer, errWantsLink
+	}
 	if peer, err = cm.ParseHandshake(req.Param.PrivateData); err != nil {
 		return peer, err
 	}

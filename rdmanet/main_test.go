@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 	}
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dialNoNames}
 	headStart = lasting
+	keptIdle = 50 * time.Millisecond
 	openDevices()
 	before := leaktest.Take()
 	objects, err := verbstest.KernelObjects()

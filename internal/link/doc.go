@@ -17,5 +17,5 @@
 // A lie about the lane ends the link, with the error that names it. A stream's error ends the
 // stream.
 //
-// Nothing that users of rdmanet see is carried by this package yet.
+// Users of rdmanet see nothing of this package yet: connections go by it behind a switch only.
 package link

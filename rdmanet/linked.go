@@ -1,0 +1,213 @@
+package rdmanet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	pool "github.com/libp2p/go-buffer-pool"
+
+	"github.com/rdmanet/go-rdmanet/internal/link"
+)
+
+// A linked carries a Conn by a stream of a link: one QP for many connections.
+type linked struct {
+	s         *link.Stream
+	failed    atomic.Bool                    // the cause was counted
+	device    atomic.Pointer[deviceCounters] // that counts it
+	deadlines sync.Mutex                     // of two concurrent calls one is the last for both directions
+	peeked    atomic.Bool                    // the application has what await returned
+
+	reserved []byte // of the application, between reserve and commit
+	length   int    // how many of them it asked for
+	held     atomic.Bool
+}
+
+var _ carrier = (*linked)(nil)
+
+// newLinkedConn makes the Conn of a stream that has just been opened, and has the process
+// know of it.
+func newLinkedConn(s *link.Stream, network string, accepted bool) *Conn {
+	l := &linked{s: s}
+	c := &Conn{
+		network: idOf(network), torn: make(chan struct{}), via: l,
+		laddr: s.LocalAddr().(*net.TCPAddr), raddr: s.RemoteAddr().(*net.TCPAddr),
+	}
+	c.linger.Store(-1)
+	s.OnFinish(c.gone)
+	live.add(c, accepted)
+	l.device.Store(c.entry.device.Load())
+	return c
+}
+
+// cause counts the first failure of the stream.
+func (l *linked) cause(err error) error {
+	var failure *link.Error
+	if err != nil && errors.As(err, &failure) && !l.failed.Swap(true) {
+		l.device.Load().errnos.count(failure.Errno)
+	}
+	return err
+}
+
+func (l *linked) read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	l.releasePeek()
+	n, err := l.s.Read(p)
+	return n, l.cause(err)
+}
+
+func (l *linked) await(limit int) ([]byte, error) {
+	b, err := l.s.Lend(limit)
+	return b, l.cause(err)
+}
+
+func (l *linked) consumed(n int, placed bool) { l.s.Take(n) }
+func (l *linked) unlend()                     { l.s.Return() }
+
+func (l *linked) holdPeek() { l.peeked.Store(true) }
+
+func (l *linked) releasePeek() bool {
+	if !l.peeked.Load() || !l.peeked.CompareAndSwap(true, false) {
+		return false
+	}
+	l.s.Return()
+	return true
+}
+
+// dropPins: nobody can call Discard any more when c is collected. What was reserved is the
+// collector's anyway.
+func (l *linked) dropPins(c *Conn) {
+	if l.peeked.Load() {
+		runtime.AddCleanup(c, func(l *linked) { l.releasePeek() }, l)
+	}
+}
+
+func (l *linked) write(p []byte) (int, error) {
+	n, err := l.s.Write(p)
+	return n, l.cause(err)
+}
+
+// reserve gives memory of Go: the stream copies it where the device wants it registered.
+func (l *linked) reserve(n int) ([]byte, error) {
+	if _, err := l.write(nil); err != nil {
+		return nil, err
+	}
+	if !l.held.Load() || l.reserved == nil {
+		l.reserved = make([]byte, MaxReserve)
+		l.held.Store(true)
+	}
+	l.length = n
+	return l.reserved[:n:n], nil
+}
+
+func (l *linked) releaseReserve() { l.held.Store(false) }
+
+func (l *linked) commit(n int) (err error) {
+	if !l.held.Load() {
+		return errNothingReserved
+	}
+	if n < 0 || n > l.length {
+		return errCommit(n, l.length)
+	}
+	if n > 0 {
+		_, err = l.write(l.reserved[:n])
+	}
+	l.reserved = nil
+	l.held.Store(false)
+	return err
+}
+
+// readFrom does not hold the write lock while r reads, which may take for ever.
+func (l *linked) readFrom(c *Conn, r io.Reader) (int, error) {
+	if !c.life.lock(dirWrite) {
+		return 0, c.opError(opWrite, net.ErrClosed)
+	}
+	err := l.cause(l.s.AwaitRoom())
+	c.exit(c.life.unlock(dirWrite))
+	if err != nil {
+		return 0, c.opError(opWrite, inCall(opWrite, err))
+	}
+	buf := pool.Get(MaxReserve)
+	defer pool.Put(buf)
+	n, rerr := r.Read(buf)
+	if n < 0 || n > len(buf) {
+		return 0, errInvalidRead
+	}
+	if n > 0 {
+		if sent, err := c.Write(buf[:n]); err != nil {
+			return sent, err
+		}
+	}
+	return n, rerr
+}
+
+func (l *linked) closeRead() error  { return inShutdown(l.s.CloseRead()) }
+func (l *linked) closeWrite() error { return inShutdown(l.s.CloseWrite()) }
+
+func inShutdown(err error) error {
+	if err == syscall.ENOTCONN {
+		return os.NewSyscallError("shutdown", err)
+	}
+	return err
+}
+
+func (l *linked) setDeadlines(t time.Time, from, to direction) {
+	l.deadlines.Lock()
+	defer l.deadlines.Unlock()
+	if from == dirRead {
+		_ = l.s.SetReadDeadline(t) // fails if it was closed, and then nobody waits
+	}
+	if to == dirWrite {
+		_ = l.s.SetWriteDeadline(t)
+	}
+}
+
+func (l *linked) setBusyPoll(d time.Duration) { l.s.SetBusyPoll(d) }
+
+// growReadBuffer: rings of streams grow by themselves, as soon as they are half full.
+func (l *linked) growReadBuffer(int) {}
+
+// configureKeepAlive: what notices that a peer is gone is the lane's, for all its streams.
+func (l *linked) configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig) {}
+
+func (l *linked) shut(reset bool) {
+	if reset {
+		_ = l.s.Reset() // fails if it was closed, which it was not
+	} else {
+		_ = l.s.Close()
+	}
+}
+
+// finish: the stream tells gone by itself (OnFinish). What does not arrive in time is given up.
+func (l *linked) finish(linger time.Duration, c *Conn) {}
+
+func (l *linked) deviceName() string { return l.s.Device() }
+func (l *linked) hasChecksum() bool  { return false }
+
+func (l *linked) stats() ConnStats {
+	s := l.s.Status()
+	return ConnStats{BytesRead: s.Read, BytesWritten: s.Written, ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer}
+}
+
+func (l *linked) describe(i *ConnInfo) {
+	s := l.s.Status()
+	i.Unread, i.Writable, i.Registered = s.Unread, s.Writable, s.ReadBuffer
+	switch {
+	case s.Closed, s.Ended && s.Shut && s.Err == nil:
+		i.State = StateClosing
+	case s.Err != nil:
+		i.State = StateFailed
+	case s.Ended:
+		i.State = StateCloseWait
+	case s.Shut:
+		i.State = StateFinWait
+	}
+}

@@ -1,0 +1,131 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
+)
+
+// overLinks has connections carried by links, many on one QP, and not by a QP of each. It is
+// for this project's own tests until links can do all that connections do; ARCHITECTURE.md
+// says what is missing.
+var overLinks = os.Getenv("RDMANET_LINKS") == "1"
+
+// keptIdle is how long a link is kept that no connection uses; 0 stands for the default.
+// Tests, which look for what is left, shorten it.
+var keptIdle time.Duration
+
+// errWantsLink is a client whose connections go by links, unlike those of this listener.
+var errWantsLink = fmt.Errorf("%w: the client's connections share QPs (RDMANET_LINKS=1) and those of the listener do not", cm.ErrVersion)
+
+// errLinkChecksum: the peer would have to know as well.
+var errLinkChecksum = errors.New("connections over links have no checksums yet")
+
+// A linkKey is what dials must agree in to share a link, beside the two addresses.
+type linkKey struct {
+	device       string
+	anyUser      bool
+	apartFromTCP bool
+	path         pathOptions
+	first, most  uint32
+	asynchronous bool
+}
+
+// dialLinks are the links of the process's dials.
+var dialLinks struct {
+	mu   sync.Mutex
+	sets map[linkKey]*link.Links
+}
+
+// linksOf returns the links of dials by key, which stay for the life of the process: those
+// without a connection end by themselves.
+func linksOf(key linkKey) (*link.Links, error) {
+	dialLinks.mu.Lock()
+	defer dialLinks.mu.Unlock()
+	if l := dialLinks.sets[key]; l != nil {
+		return l, nil
+	}
+	l, err := link.NewLinks(linkConfig(cm.Options{
+		Device: key.device, AnyUser: key.anyUser, TOS: key.path.tos, AckTimeout: key.path.ackTimeout,
+		ApartFromTCP: key.apartFromTCP,
+	}, key.first, key.most, key.asynchronous))
+	if err != nil {
+		return nil, err
+	}
+	if dialLinks.sets == nil {
+		dialLinks.sets = map[linkKey]*link.Links{}
+	}
+	dialLinks.sets[key] = l
+	return l, nil
+}
+
+func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
+	return link.Config{
+		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Asynchronous: asynchronous,
+	}
+}
+
+// linkRings are the rings of streams: where nothing was asked for, those of links, which are
+// smaller at first and grow further.
+func (s *sizes) linkRings() (first, most uint32) {
+	if s.asked {
+		return s.host.first, s.host.most
+	}
+	return 0, 0
+}
+
+// dialLinked makes one attempt by a link.
+func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
+	if s.checksum {
+		return nil, errors.Join(ErrNoChecksum, errLinkChecksum)
+	}
+	key := linkKey{
+		device: deviceOr(d.Device), anyUser: d.AnyUser, apartFromTCP: withTCP(network), path: s.path, asynchronous: s.asynchronous,
+	}
+	key.first, key.most = s.linkRings()
+	links, err := linksOf(key)
+	if err != nil {
+		return nil, err
+	}
+	st, err := links.Dial(ctx, link.Target{Src: src, Dst: dst})
+	if err != nil {
+		call := "connect"
+		var address *link.AddressError
+		if errors.As(err, &address) {
+			call, err = "bind", address.Err
+		}
+		return nil, dialCause(ctx, call, err)
+	}
+	return newLinkedConn(st, network, false), nil
+}
+
+// bindLinked is bindRDMA for a listener of links.
+func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, error) {
+	if l.sizes.checksum {
+		return nil, errors.Join(ErrNoChecksum, errLinkChecksum)
+	}
+	first, most := l.sizes.linkRings()
+	config := linkConfig(options, first, most, l.sizes.asynchronous)
+	config.Backlog, config.OnEvent = l.backlog, l.event
+	var err error
+	if l.links, err = link.Bind(config, at); err != nil {
+		return nil, err
+	}
+	return l.links.ID(), nil
+}
+
+// takeLinked is take for a listener of links.
+func (l *Listener) takeLinked() *Conn {
+	s, err := l.links.TryAccept()
+	if s == nil || err != nil {
+		return nil
+	}
+	return newLinkedConn(s, l.network, true)
+}
