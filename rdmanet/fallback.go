@@ -124,7 +124,7 @@ func reasonOf(err error) FallbackReason {
 	}
 	var refused *cm.RefusedError
 	switch {
-	case is(ErrSlow):
+	case is(ErrSlow, cm.ErrTryAgain): // the listener is behind
 		return FallbackSlow
 	case is(cm.ErrVersion):
 		return FallbackVersion

@@ -47,6 +47,7 @@ func TestReasonOf(t *testing.T) {
 		{os.ErrDeadlineExceeded, FallbackUnreachable, true},
 		{context.DeadlineExceeded, FallbackUnreachable, true},
 		{ErrSlow, FallbackSlow, true},
+		{endedDial(context.DeadlineExceeded, fmt.Errorf("%w: %w", cm.ErrTryAgain, syscall.ECONNREFUSED)), FallbackSlow, true},
 		{ErrNoMemory, FallbackResources, false},
 		{syscall.EMFILE, FallbackResources, false},
 		{ErrProtocol, FallbackFailed, false},

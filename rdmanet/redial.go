@@ -33,7 +33,7 @@ func (d *Dialer) dialAddr(ctx context.Context, network string, src, dst netip.Ad
 // there is no place, or nothing to serve it with.
 func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 	var none C
-	var short error // what the listener lacked to serve the dial with
+	var last error // why it dials again
 	began := time.Now()
 	for pause := firstRedial / 2; ; {
 		conn, err := dial()
@@ -41,14 +41,13 @@ func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 		case err == nil:
 			return conn, nil
 		case peerShort(err):
-			short = err
+			last = err
 			pause = min(2*pause, shortage.LastPause)
 		case errors.Is(err, cm.ErrTryAgain):
+			last = err
 			pause = min(2*pause, lastRedial)
-		case short != nil:
-			return none, starvedError(err, short)
 		default:
-			return none, err
+			return none, endedDial(err, last)
 		}
 		if _, bounded := ctx.Deadline(); !bounded && time.Since(began) > dialPatience {
 			return none, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
@@ -56,10 +55,23 @@ func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 		select {
 		case <-time.After(pause/2 + rand.N(pause)): // not all of a crowd at once
 		case <-ctx.Done():
-			if short != nil {
-				return none, starvedError(ctx.Err(), short)
-			}
-			return none, ctx.Err()
+			return none, endedDial(ctx.Err(), last)
 		}
+	}
+}
+
+// endedDial is the error of a dial that cause has ended. If that is the end of its time, it
+// says why the dial was made again until then, if it was: last.
+func endedDial(cause, last error) error {
+	if last == nil || !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	text := "i/o timeout: "
+	if peerShort(last) {
+		text += "the listener had no resources: "
+	}
+	return &dialError{
+		text: text + last.Error(), timeout: true,
+		is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, last},
 	}
 }

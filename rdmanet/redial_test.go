@@ -2,9 +2,10 @@ package rdmanet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,12 @@ func TestRedial(t *testing.T) {
 		began = time.Now()
 		_, err = redial(ctx, dial)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, cm.ErrTryAgain, "and why")
+		require.EqualError(t, err, "i/o timeout: "+noPlace.Error())
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		require.True(t, timeout.Timeout())
 		require.Equal(t, time.Hour, time.Since(began))
 		began = time.Now()
 		_, err = redial(context.Background(), dial)
@@ -57,6 +64,41 @@ func TestRedial(t *testing.T) {
 		canceled, stop := context.WithCancel(context.Background())
 		time.AfterFunc(time.Second, stop)
 		_, err = redial(canceled, dial)
-		require.True(t, errors.Is(err, context.Canceled))
+		require.Equal(t, context.Canceled, err)
 	})
+}
+
+// TestRedialSaysWhy has a dial end while it is tried once more: by its time, or by another
+// failure, which is told as it is.
+func TestRedialSaysWhy(t *testing.T) {
+	noPlace := fmt.Errorf("somewhere: %w", cm.ErrTryAgain)
+	starved := &cm.RefusedError{Refusal: cm.Refusal{Code: cm.RefusedResources, Text: "no descriptors"}}
+	for _, c := range []struct {
+		name  string
+		tries []error
+		text  string
+	}{
+		{"no place", []error{noPlace, context.DeadlineExceeded}, "i/o timeout: " + noPlace.Error()},
+		{"no resources", []error{noPlace, starved, context.DeadlineExceeded}, "i/o timeout: the listener had no resources: " + starved.Error()},
+		{"the last of several", []error{starved, noPlace, context.DeadlineExceeded}, "i/o timeout: " + noPlace.Error()},
+		{"not made again", []error{context.DeadlineExceeded}, context.DeadlineExceeded.Error()},
+		{"canceled", []error{noPlace, context.Canceled}, context.Canceled.Error()},
+		{"another", []error{noPlace, io.ErrNoProgress}, io.ErrNoProgress.Error()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				_, err := redial(context.Background(), func() (int, error) {
+					tries++
+					return 0, c.tries[tries-1]
+				})
+				require.EqualError(t, err, c.text)
+				require.ErrorIs(t, err, c.tries[len(c.tries)-1])
+				if c.text[:3] == "i/o" {
+					require.ErrorIs(t, err, c.tries[len(c.tries)-2])
+					require.EqualError(t, opError(opDial, "rdma", nil, nil, err), "dial rdma: "+c.text)
+				}
+			})
+		})
+	}
 }

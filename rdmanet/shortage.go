@@ -79,18 +79,6 @@ func (l *Listener) acceptShortage(err error) error {
 	return l.opError(opAccept, os.NewSyscallError("accept4", &shortageError{errno, err}))
 }
 
-// starvedError is the error of a dial that has ended, with the cause, while the listener
-// had nothing to serve it with.
-func starvedError(cause, last error) error {
-	if !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
-	}
-	return &dialError{
-		text: "i/o timeout: the listener had no resources: " + last.Error(), timeout: true,
-		is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, last},
-	}
-}
-
 // Reasons of InfiniBand's connection manager for an end that lacks something
 // (IBA 12.6.7.2): no QP, no resources.
 const (
