@@ -49,7 +49,7 @@ func (w *atomicWriter) post(l *sendList, wr *verbs.SendWR) error {
 	r, _, _ := purego.SyscallN(w.ex.wrComplete, w.complete[:]...)
 	runtime.UnlockOSThread()
 	if int32(r) != 0 {
-		return postError("ibv_wr_complete", int32(r))
+		return postError("ibv_wr_complete", int32(r), 0)
 	}
 	return nil
 }

@@ -38,9 +38,10 @@ func TestErrno(t *testing.T) {
 }
 
 func TestPostError(t *testing.T) {
-	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", int32(syscall.ENOMEM)))
-	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", -int32(syscall.ENOMEM)))
-	assert.ErrorIs(t, postError("ibv_post_send", -int32(syscall.EINVAL)), verbs.ErrInvalid)
+	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", int32(syscall.ENOMEM), 0))
+	assert.Equal(t, verbs.ErrQueueFull, postError("ibv_post_send", -int32(syscall.ENOMEM), 0))
+	assert.ErrorIs(t, postError("ibv_post_send", -int32(syscall.EINVAL), 0), verbs.ErrInvalid)
+	assert.ErrorIs(t, postError("ibv_post_send", -1, syscall.ENOTCONN), syscall.ENOTCONN, "siw's library leaves it in errno")
 }
 
 // ENOMEM names the limit and how to raise it, unless there is none.

@@ -166,6 +166,9 @@ func (q *qp) create() error {
 		},
 		qpType: uint32(a.Type),
 	}
+	if q.ctx.isSoftIWARP() {
+		in.cap.maxSendSGE = max(in.cap.maxSendSGE, 2) // for splitSmall
+	}
 	if q.srq != nil {
 		in.srq = q.srq.handle
 	}

@@ -62,7 +62,7 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 // flushSends posts the chain and returns how many requests of it were taken.
 func (q *qp) flushSends() (int, error) {
 	*q.sendBad = 0
-	r, _, _ := purego.SyscallN(q.postSend, q.sendArgs[:]...)
+	r, _, errno := purego.SyscallN(q.postSend, q.sendArgs[:]...)
 	if int32(r) == 0 && (*q.sendBad == 0 || q.ctx.dev.transport != verbs.TransportIWARP) {
 		return q.sends.n, nil
 	}
@@ -75,12 +75,15 @@ func (q *qp) flushSends() (int, error) {
 		// requests before.
 		return taken, verbs.ErrQueueFull
 	}
-	return taken, postError("ibv_post_send", int32(r))
+	return taken, postError("ibv_post_send", int32(r), syscall.Errno(errno))
 }
 
 // postError is what a post that failed has returned: an errno, of some drivers (siw) a
-// negative one.
-func postError(fn string, r int32) error {
+// negative one. siw's library returns -1 where the kernel refused, whose errno says why.
+func postError(fn string, r int32, errno syscall.Errno) error {
+	if r == -1 && errno != 0 {
+		r = int32(errno)
+	}
 	if r == int32(syscall.ENOMEM) || r == -int32(syscall.ENOMEM) {
 		return verbs.ErrQueueFull
 	}
@@ -125,12 +128,12 @@ func (l *recvList) post(name string, fn uintptr, args *[3]uintptr, badWR *uintpt
 		}
 		if l.n > 0 {
 			*badWR = 0
-			r, _, _ := purego.SyscallN(fn, args[:]...)
+			r, _, errno := purego.SyscallN(fn, args[:]...)
 			if int32(r) != 0 {
 				if *badWR != 0 {
 					n += l.index(*badWR)
 				}
-				return n, postError(name, int32(r))
+				return n, postError(name, int32(r), syscall.Errno(errno))
 			}
 			n += l.n
 		}

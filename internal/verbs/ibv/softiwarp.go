@@ -24,6 +24,10 @@ const (
 	// softIWARPPlug is how many entries, of 32 bytes, a CQ has that reaches beyond that
 	// offset from the begin of the file. The kernel makes it 1 MiB.
 	softIWARPPlug = softIWARPBadKey/32 + 1
+
+	// softIWARPSmall is how many bytes of a request with one SGE siw puts behind the header
+	// (MAX_HDR_INLINE of its siw_qp_tx.c).
+	softIWARPSmall = 32
 )
 
 func (c *devContext) isSoftIWARP() bool { return c.limits.attr.VendorID == softIWARPVendor }
@@ -52,6 +56,26 @@ func (l *sendList) dropEmpty(c *cSendWR, n int) {
 	if l.sgeUsed > first {
 		c.sgList = uintptr(unsafe.Pointer(&l.sges[first]))
 	}
+}
+
+// splitSmall makes two SGEs of the one of the request that was added last, if it is small and
+// lies in two pages. siw copies such a one itself, and where it does so behind the post, for a
+// queue that was not empty, it takes the wrong part of the first page and sends bytes that
+// belong to something else. Of several SGEs it copies nothing. The answer to a READ of so few
+// bytes across pages has the same fault, and nothing at this end helps against that.
+func (l *sendList) splitSmall(c *cSendWR) {
+	if c.flags&uint32(verbs.SendInline) != 0 || c.numSGE != 1 || c.opcode == uint32(verbs.WRRDMARead) {
+		return
+	}
+	g := &l.sges[l.sgeUsed-1]
+	first := uint32(pageSize) - uint32(g.addr)%uint32(pageSize)
+	if g.length > softIWARPSmall || g.length <= first {
+		return
+	}
+	l.sges[l.sgeUsed] = cSGE{addr: g.addr + uint64(first), length: g.length - first, lkey: g.lkey}
+	g.length = first
+	l.sgeUsed++
+	c.numSGE = 2
 }
 
 // addEmpty gives the receive an SGE of no bytes: without any siw's library refuses it.

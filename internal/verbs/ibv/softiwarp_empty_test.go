@@ -47,6 +47,47 @@ func TestEmptySGEs(t *testing.T) {
 	}
 }
 
+// What is small and lies in two pages goes to soft-iWARP in two SGEs, cut between the pages.
+func TestSmallSGEs(t *testing.T) {
+	page := uint64(pageSize)
+	sge := func(addr uint64, n uint32) cSGE { return cSGE{addr, n, 3} }
+	for name, test := range map[string]struct {
+		op   verbs.WROpcode
+		list []cSGE
+		want []cSGE
+	}{
+		"across":          {verbs.WRRDMAWrite, []cSGE{sge(2*page-3, 20)}, []cSGE{sge(2*page-3, 3), sge(2*page, 17)}},
+		"the largest":     {verbs.WRSend, []cSGE{sge(page-31, 32)}, []cSGE{sge(page-31, 31), sge(page, 1)}},
+		"the smallest":    {verbs.WRSend, []cSGE{sge(page-1, 2)}, []cSGE{sge(page-1, 1), sge(page, 1)}},
+		"larger":          {verbs.WRRDMAWrite, []cSGE{sge(page-3, 33)}, nil},
+		"up to the end":   {verbs.WRRDMAWrite, []cSGE{sge(page-20, 20)}, nil},
+		"from the begin":  {verbs.WRRDMAWrite, []cSGE{sge(page, 20)}, nil},
+		"two already":     {verbs.WRRDMAWrite, []cSGE{sge(page-3, 6), sge(page-3, 6)}, nil},
+		"one and nothing": {verbs.WRSend, []cSGE{sge(page-3, 6), sge(7, 0)}, []cSGE{sge(page-3, 3), sge(page, 3)}},
+		"READ":            {verbs.WRRDMARead, []cSGE{sge(page-3, 6)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newSendList(verbs.QPCap{MaxSendWR: 4, MaxSendSGE: 2}, verbs.QPTypeRC, everyCap)
+			l.siw = true
+			var list []verbs.SGE
+			for _, g := range test.list {
+				list = append(list, verbs.SGE{Addr: g.addr, Length: g.length, LKey: g.lkey})
+			}
+			if test.want == nil {
+				test.want = test.list
+			}
+			for i := range 2 {
+				w := mustAdd(t, l, verbs.SendWR{Opcode: test.op, SGList: list})
+				assert.Equal(t, test.want, l.sgl(i))
+				assert.EqualValues(t, len(test.want), w.numSGE)
+			}
+			l.siw = false
+			mustAdd(t, l, verbs.SendWR{Opcode: test.op, SGList: list})
+			assert.Equal(t, test.list, l.sgl(2), "other devices get what was given")
+		})
+	}
+}
+
 // A chain takes in no more requests than there is room for with the SGEs that are added.
 func TestEmptySGEsFillTheList(t *testing.T) {
 	l := newSendList(verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 1}, verbs.QPTypeRC, everyCap)

@@ -97,7 +97,11 @@ func (l *sendList) add(wr *verbs.SendWR) (bool, error) {
 	if wr.Flags&verbs.SendInline != 0 {
 		sges = 1
 	}
-	if l.n == len(l.wrs) || max(sges, 1) > len(l.sges)-l.sgeUsed || len(wr.Inline) > len(l.inline)-l.inlUsed {
+	room := max(sges, 1)
+	if l.siw {
+		room = max(room, 2) // for dropEmpty and splitSmall
+	}
+	if l.n == len(l.wrs) || room > len(l.sges)-l.sgeUsed || len(wr.Inline) > len(l.inline)-l.inlUsed {
 		return false, nil
 	}
 	c := &l.wrs[l.n]
@@ -124,6 +128,7 @@ func (l *sendList) add(wr *verbs.SendWR) (bool, error) {
 	}
 	if l.siw {
 		l.dropEmpty(c, sges)
+		l.splitSmall(c)
 	}
 	l.addRemote(c, wr)
 	return true, nil
