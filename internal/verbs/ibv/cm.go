@@ -28,12 +28,13 @@ type cmChannel struct {
 	lib    *librdmacm
 	handle uintptr // struct rdma_event_channel
 
-	calls    slots     // of calls for ids
-	ready    slots     // of calls that complete connections
-	ends     slots     // of calls that destroy ids
-	routes   slots     // of rdma_resolve_route
-	connects hostLimit // of rdma_connect on iWARP
-	workers  workers
+	calls      slots                     // of calls for ids
+	ready      slots                     // of calls that complete connections
+	ends       slots                     // of calls that destroy ids
+	routes     slots                     // of rdma_resolve_route
+	connects   hostLimit[netip.Addr]     // of rdma_connect on iWARP
+	unanswered hostLimit[netip.AddrPort] // of requests on iWARP
+	workers    workers
 
 	mu      sync.Mutex
 	ids     map[uintptr]*cmID // by their keys
@@ -81,7 +82,9 @@ func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 	return &cmChannel{
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
 		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots),
-		connects: hostLimit{all: newSlots(connectSlots), most: hostSlots}, workers: workers{most: cmWorkers},
+		connects:   hostLimit[netip.Addr]{all: newSlots(connectSlots), most: hostSlots},
+		unanswered: hostLimit[netip.AddrPort]{most: mostUnanswered},
+		workers:    workers{most: cmWorkers},
 	}
 }
 

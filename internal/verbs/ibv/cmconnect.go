@@ -117,6 +117,7 @@ func (id *cmID) timedOut(timeout time.Duration) {
 	}
 	id.state = cmFailed
 	id.timer = nil
+	id.endAsking()
 	id.abandon()
 	id.events.Push(verbs.CMEvent{
 		Type: verbs.CMUnreachable, ID: id,

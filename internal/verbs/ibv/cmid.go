@@ -77,6 +77,7 @@ type cmID struct {
 
 	abandoned chan struct{} // closed when nobody waits for ResolveRoute, or iWARP's Connect, any more
 	overTCP   chan struct{} // closed when iWARP's rdma_connect has returned; nil before Connect
+	asking    bool          // it counts as unanswered
 
 	asked    verbs.ConnParam // of a request
 	listener *cmID           // of a request until it is answered
@@ -307,8 +308,9 @@ func (id *cmID) Close() error {
 	return err
 }
 
-// stopTimer is called with mu held.
+// stopTimer ends the wait for an answer. mu is held.
 func (id *cmID) stopTimer() {
+	id.endAsking()
 	if id.timer != nil {
 		id.timer.Stop()
 		id.timer = nil

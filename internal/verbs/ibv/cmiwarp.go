@@ -25,6 +25,9 @@ func (id *cmID) connectOverTCP(c *cParam) {
 	go func() {
 		defer func() { _ = id.unuse() }()
 		defer close(over)
+		if !id.mayAsk(abandoned) {
+			return
+		}
 		if !id.ch.connects.takeUnless(host, abandoned) {
 			return
 		}
@@ -34,6 +37,30 @@ func (id *cmID) connectOverTCP(c *cParam) {
 			id.notConnected(err)
 		}
 	}()
+}
+
+// mayAsk waits until the listener has answered enough of the requests before. False: nobody waits
+// for this one any more. It counts until endAsking is called.
+func (id *cmID) mayAsk(abandoned <-chan struct{}) bool {
+	if !id.ch.unanswered.takeUnless(id.remote, abandoned) {
+		return false
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.asking = true
+	if id.state != cmConnecting {
+		id.endAsking()
+		return false
+	}
+	return true
+}
+
+// endAsking is called when a request was answered, or will not be. mu is held.
+func (id *cmID) endAsking() {
+	if id.asking {
+		id.asking = false
+		id.ch.unanswered.give(id.remote)
+	}
 }
 
 // notConnected tells that rdma_connect has failed, if somebody waits for it.

@@ -4,6 +4,8 @@ package ibv
 
 import (
 	"errors"
+	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -119,6 +121,90 @@ func TestConnectWaitsForTCP(t *testing.T) {
 	for _, id := range ids[2:] {
 		id.stopTimer()
 	}
+}
+
+// Of a crowd no more than mostUnanswered ask one listener at a time; whoever is answered, is
+// refused, is too late or gives up makes room for the next, and other listeners are asked
+// meanwhile.
+func TestCrowdAsksInTurn(t *testing.T) {
+	lib := needVerbs(t)
+	const crowd = 2 * mostUnanswered
+	called := make(chan struct{}, 2*crowd)
+	ch := newCMChannel(lib, &librdmacm{
+		connect: purego.NewCallback(func() uintptr {
+			called <- struct{}{}
+			return 0
+		}),
+		destroyID:  purego.NewCallback(func() uintptr { return 0 }),
+		disconnect: purego.NewCallback(func() uintptr { return 0 }),
+		reject:     purego.NewCallback(func() uintptr { return 0 }),
+	})
+	connecting := func(port uint16, timeout time.Duration) *cmID {
+		id := &cmID{
+			ch: ch, handle: 1, state: cmRouteResolved, remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port),
+			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
+		}
+		id.events.Init(func(verbs.CMEvent) {})
+		require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, timeout))
+		return id
+	}
+	asked := func(id *cmID) bool {
+		id.mu.Lock()
+		defer id.mu.Unlock()
+		return id.asking
+	}
+	var ids []*cmID
+	next := func() (id *cmID) { // one that has asked
+		require.Eventually(t, func() bool {
+			i := slices.IndexFunc(ids, asked)
+			if i >= 0 {
+				id = ids[i]
+				ids = slices.Delete(ids, i, i+1)
+			}
+			return i >= 0
+		}, 30*time.Second, time.Millisecond)
+		return id
+	}
+	for range crowd {
+		ids = append(ids, connecting(1, time.Hour))
+	}
+	for range mostUnanswered {
+		<-called
+	}
+	n := 0
+	for _, id := range ids {
+		if asked(id) {
+			n++
+		}
+	}
+	assert.Equal(t, mostUnanswered, n, "no more may ask, however long one waits")
+	assert.Empty(t, called)
+	other := connecting(2, time.Hour)
+	<-called
+
+	done := []*cmID{other}
+	for _, end := range []func(*cmID){
+		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMEstablished}) },
+		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMUnreachable}) },
+		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMRejected}) },
+		func(id *cmID) { id.timedOut(time.Hour) },
+		func(id *cmID) { id.notConnected(failed("rdma_connect", syscall.ECONNREFUSED)) },
+		func(id *cmID) { assert.NoError(t, id.Close()) },
+	} {
+		id := next()
+		end(id)
+		assert.False(t, asked(id))
+		<-called
+		done = append(done, id)
+	}
+	for _, id := range append(ids, done...) { // also those that have not asked
+		if err := id.Close(); err != nil {
+			assert.ErrorIs(t, err, verbs.ErrClosed)
+		}
+		id.awaitTCP()
+	}
+	assert.Empty(t, ch.unanswered.hosts)
+	assert.Empty(t, ch.connects.hosts)
 }
 
 // What rdma_connect over TCP says comes as an event, when somebody still waits for it.

@@ -2,34 +2,31 @@
 
 package ibv
 
-import (
-	"net/netip"
-	"sync"
-)
+import "sync"
 
-// A hostLimit is slots of which one host at the other end may have some only.
-type hostLimit struct {
-	all  slots
-	most int // for each host
+// A hostLimit is slots of which one destination, a host or a listener, may have some only.
+type hostLimit[K comparable] struct {
+	all  slots // nil: no bound
+	most int   // for each destination
 
 	mu    sync.Mutex
-	hosts map[netip.Addr]*hostTurns
+	hosts map[K]*hostTurns
 }
 
-// hostTurns are those of one host.
+// hostTurns are those of one destination.
 type hostTurns struct {
 	slots slots
 	users int // that have a slot or wait
 }
 
 // takeUnless waits for a slot and says whether it got one before done was closed.
-func (l *hostLimit) takeUnless(host netip.Addr, done <-chan struct{}) bool {
+func (l *hostLimit[K]) takeUnless(host K, done <-chan struct{}) bool {
 	l.mu.Lock()
 	h := l.hosts[host]
 	if h == nil {
 		h = &hostTurns{slots: newSlots(l.most)}
 		if l.hosts == nil {
-			l.hosts = map[netip.Addr]*hostTurns{}
+			l.hosts = map[K]*hostTurns{}
 		}
 		l.hosts[host] = h
 	}
@@ -47,7 +44,7 @@ func (l *hostLimit) takeUnless(host netip.Addr, done <-chan struct{}) bool {
 }
 
 // give ends what takeUnless began.
-func (l *hostLimit) give(host netip.Addr) {
+func (l *hostLimit[K]) give(host K) {
 	l.all.give()
 	l.mu.Lock()
 	h := l.hosts[host]
@@ -56,7 +53,7 @@ func (l *hostLimit) give(host netip.Addr) {
 	l.leave(host, h)
 }
 
-func (l *hostLimit) leave(host netip.Addr, h *hostTurns) {
+func (l *hostLimit[K]) leave(host K, h *hostTurns) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.users--; h.users == 0 {

@@ -16,7 +16,7 @@ import (
 // nobody waits for.
 func TestHostLimit(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
-	l := hostLimit{all: newSlots(3), most: 2}
+	l := hostLimit[netip.Addr]{all: newSlots(3), most: 2}
 	never, given := make(chan struct{}), make(chan struct{})
 	close(given)
 	require.True(t, l.takeUnless(a, never))
@@ -42,7 +42,7 @@ func TestHostLimit(t *testing.T) {
 
 // Many come and go at once.
 func TestHostLimitCrowd(t *testing.T) {
-	l := hostLimit{all: newSlots(5), most: 2}
+	l := hostLimit[netip.Addr]{all: newSlots(5), most: 2}
 	hosts := [4]netip.Addr{}
 	var in [len(hosts)]atomic.Int32
 	var all atomic.Int32

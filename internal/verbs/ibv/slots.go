@@ -19,6 +19,11 @@ const (
 	routeSlots       = 4  // rdma_resolve_route, which may wait for a daemon
 	connectSlots     = 24 // rdma_connect on iWARP, which may wait for TCP
 	hostSlots        = 6  // of these for one destination: one that is silent leaves some to others
+
+	// mostUnanswered is how many requests to one listener on iWARP are under way until it
+	// answers. siw waits ten seconds for an answer, so a crowd that asked all at once would be
+	// served by a listener whose answers come too late, again and again.
+	mostUnanswered = 16
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots
@@ -50,6 +55,9 @@ func (s slots) takeUnless(done <-chan struct{}) bool {
 	case <-done: // also where both are ready
 		return false
 	default:
+	}
+	if s == nil {
+		return true
 	}
 	select {
 	case s <- struct{}{}:
