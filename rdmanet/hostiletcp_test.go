@@ -77,6 +77,7 @@ func TestHostileTCP(t *testing.T) {
 // TestCrowdOfTCP has more TCP clients than the kernel lets wait, and nobody who accepts
 // them: RDMA clients are still accepted, by who asks for them.
 func TestCrowdOfTCP(t *testing.T) {
+	onTCPPorts(t)
 	b := tcpKinds()[0]
 	b.dialer.RequireRDMA = true // also when the machine is busy
 	l := b.newListener(t)

@@ -76,9 +76,13 @@ func TestTwoProcessBulk(t *testing.T) {
 			ourSum := sum(c)
 
 			sent, arrived := <-theirs, ourSum
+			require.Equal(t, RemoteError{}, sent.Err)
+			require.Equal(t, RemoteError{}, arrived.Err)
 			require.Equal(t, int64(size), sent.N)
 			require.Equal(t, sent, arrived)
 			sent, arrived = <-ours, <-theirSum
+			require.Equal(t, RemoteError{}, sent.Err)
+			require.Equal(t, RemoteError{}, arrived.Err)
 			require.Equal(t, int64(size), sent.N)
 			require.Equal(t, sent, arrived)
 

@@ -23,7 +23,7 @@ const (
 	// mostUnanswered is how many requests to one listener on iWARP are under way until it
 	// answers. siw waits ten seconds for an answer, so a crowd that asked all at once would be
 	// served by a listener whose answers come too late, again and again.
-	mostUnanswered = 16
+	mostUnanswered = 8
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots
