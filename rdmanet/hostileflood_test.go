@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"testing"
@@ -96,13 +97,12 @@ func flood(p *wirePeer, kind ring.Kind, stop chan struct{}) error {
 // endlessCQ is what a peer with a faster processor than ours makes of our CQ.
 type endlessCQ struct {
 	verbs.CQ
-	qpn uint32
-	imm uint32
+	wc verbs.WC
 }
 
 func (q *endlessCQ) Poll(wc []verbs.WC) (int, error) {
 	for i := range wc {
-		wc[i] = verbs.WC{Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: q.imm, QPN: q.qpn}
+		wc[i] = q.wc
 	}
 	return len(wc), nil
 }
@@ -117,7 +117,13 @@ func TestHostileEndless(t *testing.T) {
 	client, _ := pair(t)
 	cq, qp := client.ep.recvCQ, client.ep.qp
 	client.recv.mu.Lock()
-	client.ep.recvCQ = &endlessCQ{CQ: cq, qpn: qp.QPN(), imm: ring.Doorbell{Kind: ring.KindKeepAlive}.Imm()}
+	imm := ring.Doorbell{Kind: ring.KindKeepAlive}.Imm()
+	endless := &endlessCQ{CQ: cq, wc: verbs.WC{Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: imm, QPN: qp.QPN()}}
+	if !client.ep.writeImm { // the doorbell is what a receive has taken
+		binary.BigEndian.PutUint32(client.ep.sends.memory.Bytes(), imm)
+		endless.wc = verbs.WC{Opcode: verbs.WCRecv, ByteLen: doorbellLen, QPN: qp.QPN()}
+	}
+	client.ep.recvCQ = endless
 	client.ep.qp = endlessQP{qp}
 	client.recv.mu.Unlock()
 	for name, f := range map[string]func() error{

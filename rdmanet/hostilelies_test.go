@@ -182,10 +182,16 @@ func verbsLies() []lie {
 			wr.RemoteAddr += p.victim.Addr
 			wr.RKey ^= p.victim.RKey
 			if wr.Inline == nil {
+				p.leaveOut(t, wr.Opcode)
 				wr.SGList = p.scratch(8)
 				p.mayRead()
 			}
-			require.Contains(t, want, p.status(wr))
+			status := p.status(wr)
+			if p.iwarp { // the one that was refused has succeeded, and the next was flushed
+				require.NotEqual(t, verbs.WCSuccess, status)
+				return
+			}
+			require.Contains(t, want, status)
 		}
 	}
 	inline := func(off uint64, n int, keyBits uint32) verbs.SendWR {
@@ -220,5 +226,18 @@ func verbsLies() []lie {
 		{name: "WRITE with a wrong key", want: syscall.ECONNRESET, tell: refused(inline(0, 8, 1<<31), access...)},
 		{name: "READ", want: syscall.ECONNRESET, tell: refused(verbs.SendWR{Opcode: verbs.WRRDMARead}, access...)},
 		{name: "fetch and add", want: syscall.ECONNRESET, tell: refused(verbs.SendWR{Opcode: verbs.WRAtomicFetchAndAdd, CompareAdd: 1}, access...)},
+	}
+}
+
+// leaveOut skips a test of an operation that is no lie on the device, or that it does not have.
+func (p *wirePeer) leaveOut(t *testing.T, op verbs.WROpcode) {
+	t.Helper()
+	if op == verbs.WRRDMARead && p.iwarp {
+		t.Skip("on iWARP each end may read the other's ring: docs/PROTOCOL.md, section 13")
+	}
+	attr, err := p.id.Verbs().QueryDevice()
+	require.NoError(t, err)
+	if op == verbs.WRAtomicFetchAndAdd && attr.Caps&verbs.CapAtomics == 0 {
+		t.Skip("the device has no atomics")
 	}
 }

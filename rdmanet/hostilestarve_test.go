@@ -91,6 +91,9 @@ func TestHostileNoReceives(t *testing.T) {
 	allFlavours(t, func(t *testing.T, fl flavour) {
 		fl = fl.unconfirmed()
 		t.Run("and lets us retry for ever", func(t *testing.T) {
+			if onIWARP(t) {
+				t.Skip("iWARP retries nothing: a message that finds no receive ends the connection, as in the case below")
+			}
 			_, victim := acceptedVictim(t, fl, wireConfig{recvs: -1})
 			fill(t, victim)
 			require.NoError(t, victim.SetReadDeadline(time.Now().Add(10*time.Millisecond)))

@@ -12,6 +12,7 @@ import (
 // TestHostileTCP has TCP clients that do what they want at a listener on a network of
 // TCP: whoever comes after them, over RDMA or TCP, is accepted as if they were not there.
 func TestHostileTCP(t *testing.T) {
+	onTCPPorts(t)
 	const clients = 1000
 	for _, g := range []struct {
 		name string
