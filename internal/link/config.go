@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -60,12 +61,21 @@ type Config struct {
 	// besides requests. It must not wait.
 	OnEvent func(*cm.Event)
 
+	// KeepAlive has a peer that is silent asked for a sign of life while there are streams, and
+	// given up, with all streams, Idle and Count times Interval after it was heard last. It has
+	// no effect within a host, whose devices tell at once that a process has ended. Times that
+	// are 0 stand for the defaults. While it is off a peer is asked only while a Write waits for
+	// room.
+	KeepAlive net.KeepAliveConfig
+
 	// Budget, if it is not nil, bounds the memory of rings.
 	Budget *Budget
 
 	// Asynchronous has the device treated as one that looks at sources after the post, as
 	// hardware does; for tests.
 	Asynchronous bool
+	// beats and pings have lanes within a host looked after as well, pings by PING.
+	beats, pings bool
 }
 
 var errConfig = errors.New("link: invalid configuration")
@@ -103,6 +113,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Idle == 0 {
 		c.Idle = DefaultIdle
 	}
+	c.KeepAlive = withDefaultTimes(c.KeepAlive)
 	if c.Shrink == 0 {
 		c.Shrink = DefaultShrink
 	}

@@ -45,6 +45,7 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 	if len(wcs) == 0 {
 		return
 	}
+	e.messagesIn += uint64(len(wcs))
 	for i := range wcs {
 		if err := e.message(&wcs[i]); err != nil {
 			e.settle() // what was said before it

@@ -45,6 +45,8 @@ type endpoint struct {
 	receives    int
 	records     int
 	writeImm    bool
+	sameHost    bool // the peer is a process of this host
+	answers     bool // a request completes when the peer's device has answered it
 	synchronous bool // the device is done with the source when PostSend returns
 	// solicited says that errors wake who has armed a queue for what is solicited, as the
 	// specification has it. Those of soft-RoCE do not, so there everything wakes.
@@ -74,6 +76,8 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.Asynchronous,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
+		sameHost:    attr.Caps&verbs.CapSameHost != 0,
+		answers:     ctx.Device().Transport() != verbs.TransportIWARP,
 	}
 	defer func() {
 		if err != nil {
@@ -144,7 +148,7 @@ func (p *endpoint) register() (err error) {
 // operations are what a lane posts, so that the device makes room for no other.
 func (p *endpoint) operations() verbs.SendOps {
 	if p.writeImm {
-		return verbs.NewSendOps(verbs.WRRDMAWriteWithImm)
+		return verbs.NewSendOps(verbs.WRRDMAWriteWithImm, verbs.WRRDMAWrite)
 	}
 	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
 }

@@ -19,6 +19,8 @@ var (
 	errGone = fmt.Errorf("%w: the link has ended", verbs.ErrPeerGone)
 	// errRemoved is the end of a link whose device is gone.
 	errRemoved = errors.New("link: the device was removed")
+	// errNoAnswer is the end of a link whose peer cannot be reached any more.
+	errNoAnswer = fmt.Errorf("%w: it does not answer", verbs.ErrPeerGone)
 	// errSilent is a dialer that has connected and says nothing.
 	errSilent = fmt.Errorf("link: the dialer has not spoken within %v", handshakeTimeout)
 )
@@ -43,7 +45,8 @@ func (e *Error) Timeout() bool   { return e.Errno.Timeout() }
 func (e *Error) Temporary() bool { return e.Errno.Temporary() }
 
 // ended is why a stream fails whose link has ended. A link that this end has ended because
-// the peer lied says ECONNABORTED, one whose device was removed ENODEV, every other ECONNRESET.
+// the peer lied says ECONNABORTED, one whose device was removed ENODEV,
+// one whose peer does not answer ETIMEDOUT, every other ECONNRESET.
 func ended(cause error) error {
 	errno := syscall.ECONNRESET
 	switch {
@@ -51,6 +54,8 @@ func ended(cause error) error {
 		errno = syscall.ECONNABORTED
 	case errors.Is(cause, errRemoved):
 		errno = syscall.ENODEV
+	case errors.Is(cause, errNoAnswer):
+		errno = syscall.ETIMEDOUT
 	}
 	return &Error{errno, cause}
 }

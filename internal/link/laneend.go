@@ -85,9 +85,13 @@ type laneEnd struct {
 	away    bool // no stream can be opened any more
 	keep    chores
 	memory  memoryWatch
-	final   bool // listener: and the dialer knows which were
-	err     error
-	torn    bool
+	alive   keepAlive
+
+	messagesIn uint64
+
+	final bool // listener: and the dialer knows which were
+	err   error
+	torn  bool
 
 	wcs      [wcBatch]verbs.WC // of who has the baton
 	sleeper  *waiter           // who sleeps in the channel with it
@@ -253,6 +257,7 @@ func (e *laneEnd) failLocked(err error) {
 	}
 	e.rest()
 	e.memory.stop()
+	e.alive.stop()
 	if e.role == lane.RoleListener {
 		e.owner.returned(e.spare + e.keep.grant)
 		e.spare, e.keep.grant = 0, 0
@@ -277,9 +282,13 @@ func (e *laneEnd) retiredErr() error {
 
 // teardown destroys everything but what streams may still read.
 func (e *laneEnd) teardown() {
-	// The peer learns it by this, and all that is posted is flushed.
-	if err := e.id.Disconnect(); err != nil {
-		slog.Debug("link: disconnect", "err", err)
+	// The peer learns it by this, and all that is posted is flushed. A peer out of reach would
+	// take it for a reset, where one direction still works, and a goodbye over a link that is down
+	// takes soft-RoCE's connection manager down.
+	if e.p.sameHost || !errors.Is(e.err, errNoAnswer) {
+		if err := e.id.Disconnect(); err != nil {
+			slog.Debug("link: disconnect", "err", err)
+		}
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.tasks.Wait()

@@ -56,6 +56,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	e.streams[st.ID()] = s
 	if e.live++; e.live == 1 {
 		e.owner.filled(e)
+		e.lookAfter()
 	}
 	e.slab.hold()
 	return s

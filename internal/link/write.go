@@ -26,7 +26,10 @@ func (s *stream) Write(p []byte) (n int, err error) {
 		if err != nil || n == len(p) {
 			return n, err
 		}
-		if err := s.e.wait(&s.writer, s.mayWrite); err != nil {
+		s.stalls(true)
+		err = s.e.wait(&s.writer, s.mayWrite)
+		s.stalls(false)
+		if err != nil {
 			return n, err
 		}
 	}

@@ -1,0 +1,267 @@
+package link
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// beatPeer answers whoever asks until it dies, each time after a while.
+type beatPeer struct {
+	heard atomic.Uint64
+	delay time.Duration
+	dies  time.Time
+	held  atomic.Int64 // nothing is heard before that, in nanoseconds of Unix time
+}
+
+func (p *beatPeer) ask() {
+	time.AfterFunc(p.delay, func() {
+		if time.Now().Before(p.dies) {
+			time.AfterFunc(time.Until(time.Unix(0, p.held.Load())), func() { p.heard.Add(1) })
+		}
+	})
+}
+
+// beatUntilDead runs a heartbeat as keepAliveTick does, with synthetic time, and returns when
+// the peer is given up, or the zero time if it is not within an hour.
+func beatUntilDead(c *net.KeepAliveConfig, p *beatPeer, tick func(at time.Duration) time.Duration) time.Time {
+	var h heartbeat
+	start := time.Now()
+	for wait := max(c.Idle/2, minBeat); time.Since(start) < time.Hour; {
+		due := time.Now().Add(wait)
+		time.Sleep(wait + tick(time.Since(start)))
+		do, next := h.tick(p.heard.Load(), time.Since(due) > wait, c)
+		switch do {
+		case beatAsk:
+			p.ask()
+		case beatDead:
+			return time.Now()
+		}
+		wait = next
+	}
+	return time.Time{}
+}
+
+// TestHeartbeat: a peer that dies at any moment is given up within Idle and Count times
+// Interval, and one that answers within that never.
+func TestHeartbeat(t *testing.T) {
+	onTime := func(time.Duration) time.Duration { return 0 }
+	for _, c := range []net.KeepAliveConfig{
+		{Idle: 5 * time.Second, Interval: time.Second, Count: 4},
+		{Idle: time.Second, Interval: 7 * time.Second, Count: 1},
+		{Idle: 3 * time.Second, Interval: 10 * time.Millisecond, Count: 100},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for life := time.Duration(1); life < 20*time.Second; life += 730 * time.Millisecond {
+				p := &beatPeer{delay: 5 * time.Millisecond, dies: time.Now().Add(life)}
+				noticed := beatUntilDead(&c, p, onTime).Sub(p.dies)
+				require.Positive(t, noticed)
+				require.LessOrEqual(t, noticed, c.Idle+time.Duration(c.Count)*c.Interval+p.delay)
+			}
+			slow := &beatPeer{delay: time.Duration(c.Count)*c.Interval - 1, dies: time.Now().Add(2 * time.Hour)}
+			require.Zero(t, beatUntilDead(&c, slow, onTime))
+		})
+	}
+}
+
+// TestHeartbeatStopped: time in which this process does not run is no silence of the peer,
+// whose answers lie there unread. One that is always late still gives a dead peer up.
+func TestHeartbeatStopped(t *testing.T) {
+	c := net.KeepAliveConfig{Idle: 2 * time.Second, Interval: time.Second, Count: 1}
+	synctest.Test(t, func(t *testing.T) {
+		// The machine stands still again and again, for a minute. What came meanwhile is
+		// taken in a moment after the tick that comes when it goes on.
+		p := &beatPeer{delay: 900 * time.Millisecond, dies: time.Now().Add(20 * time.Hour)}
+		rnd := rand.New(rand.NewPCG(5, 6))
+		require.Zero(t, beatUntilDead(&c, p, func(time.Duration) time.Duration {
+			if rnd.IntN(6) != 0 {
+				return 0
+			}
+			p.held.Store(time.Now().Add(time.Minute + c.Interval/beatSteps + 100*time.Millisecond).UnixNano())
+			return time.Minute
+		}))
+		dead := &beatPeer{dies: time.Now()}
+		noticed := beatUntilDead(&c, dead, func(time.Duration) time.Duration { return 5 * time.Second }).Sub(dead.dies)
+		require.Positive(t, noticed)
+		require.Less(t, noticed, time.Minute)
+	})
+}
+
+func TestKeepAliveDefaults(t *testing.T) {
+	require.Equal(t, net.KeepAliveConfig{Idle: 5 * time.Second, Interval: time.Second, Count: 4}, withDefaultTimes(net.KeepAliveConfig{}))
+	some := net.KeepAliveConfig{Enable: true, Idle: 1, Interval: 2, Count: 3}
+	require.Equal(t, some, withDefaultTimes(some))
+}
+
+// quick has a lane look after itself at once, and often.
+func (e *laneEnd) quick(c net.KeepAliveConfig) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	cfg := *e.cfg
+	cfg.KeepAlive = c
+	e.cfg = &cfg
+	if e.alive.ticking {
+		e.alive.next(minBeat)
+	}
+	e.lookAfter()
+}
+
+// beatConfigs are the two ways to ask for a sign of life.
+func beatConfigs(f func(name string, cfg Config)) {
+	for _, fl := range flavours() {
+		cfg := fl.cfg
+		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 4 * time.Millisecond, Count: 1 << 20}
+		cfg.beats = true
+		f(fl.name+"-write", cfg)
+		cfg.beats, cfg.pings = false, true
+		f(fl.name+"-ping", cfg)
+	}
+}
+
+// TestKeepAlive: an idle lane asks now and then, and gets an answer, which nobody notices.
+// Without streams nobody asks.
+func TestKeepAlive(t *testing.T) {
+	beatConfigs(func(name string, cfg Config) {
+		t.Run(name, func(t *testing.T) {
+			cfg.Idle = time.Hour
+			b := newBed(t, cfg)
+			client, server := b.pair()
+			neighbour, beside := b.pair()
+			for _, e := range []*laneEnd{client.e, server.e} {
+				require.Eventually(t, func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return e.alive.asked >= 3
+				}, patience, time.Millisecond)
+			}
+			say(t, client, server)
+			say(t, neighbour, beside)
+			ends := []*Stream{client, server, neighbour, beside}
+			for _, s := range ends {
+				require.NoError(t, s.Close())
+			}
+			for _, e := range []*laneEnd{client.e, server.e} {
+				require.Eventually(t, func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					if e.live == 0 && e.alive.ticking {
+						e.alive.next(0)
+					}
+					return e.err == nil && !e.alive.ticking
+				}, patience, time.Millisecond)
+			}
+			again, _ := b.pair()
+			require.Same(t, client.e, again.e)
+			client.e.mu.Lock()
+			defer client.e.mu.Unlock()
+			require.True(t, client.e.alive.ticking)
+		})
+	})
+}
+
+// TestKeepAliveDeadPeer: a peer that says nothing any more ends the lane, and everybody who
+// waits on it is told, in Read as in Write.
+func TestKeepAliveDeadPeer(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Interval: time.Hour}
+		cfg.pings = true
+		b := newBed(t, cfg)
+		reader, other := b.pair()
+		writer, _ := b.pair()
+		say(t, reader, other)
+		other.e.mu.Lock() // the peer hears nothing, and says nothing
+		unlock := sync.OnceFunc(other.e.mu.Unlock)
+		defer unlock()
+		within(t, "calls whose peer is silent", func() {
+			all(func() {
+				_, err := reader.Read(make([]byte, 1))
+				requireTimedOut(t, err)
+			}, func() {
+				var err error
+				for err == nil {
+					_, err = writer.Write(make([]byte, 1<<16))
+				}
+				requireTimedOut(t, err)
+			}, func() {
+				reader.e.quick(net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 5 * time.Millisecond, Count: 2})
+			})
+		})
+		unlock()
+		again, far := b.pair()
+		say(t, again, far)
+	})
+}
+
+func requireTimedOut(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	require.NotErrorIs(t, err, syscall.ECONNRESET)
+	require.ErrorIs(t, err, verbs.ErrPeerGone)
+	require.True(t, isTimeout(err), "%v is no timeout", err)
+	require.ErrorContains(t, err, "does not answer")
+}
+
+func isTimeout(err error) bool {
+	var e interface{ Timeout() bool }
+	return errors.As(err, &e) && e.Timeout()
+}
+
+// TestKeepAliveOfAWrite: while keepalive is off a peer is asked as long as a Write waits for
+// room, and no longer.
+func TestKeepAliveOfAWrite(t *testing.T) {
+	cfg := Config{pings: true, MaxRing: 4096}
+	b := newBed(t, cfg)
+	client, server := b.pair()
+	e := client.e
+	e.mu.Lock()
+	require.False(t, e.alive.ticking)
+	e.mu.Unlock()
+	within(t, "a Write that waits", func() {
+		all(func() {
+			_, err := client.Write(make([]byte, 64<<10))
+			require.NoError(t, err)
+		}, func() {
+			require.Eventually(t, func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if e.alive.ticking && e.alive.asked == 0 {
+					e.alive.next(0)
+				}
+				return e.alive.stalled == 1 && e.alive.asked > 0
+			}, patience, time.Millisecond)
+			_, err := server.Read(make([]byte, 64<<10))
+			for n := 0; err == nil && n < 1000; n++ {
+				_ = server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+				_, err = server.Read(make([]byte, 64<<10))
+			}
+		})
+	})
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.alive.stalled == 0 && e.alive.ticking {
+			e.alive.next(0)
+		}
+		return !e.alive.ticking
+	}, patience, time.Millisecond)
+}
+
+// TestKeepAliveWithinAHost: a process of this host cannot be lost without its device knowing.
+func TestKeepAliveWithinAHost(t *testing.T) {
+	b := newBed(t, Config{KeepAlive: net.KeepAliveConfig{Enable: true, Idle: time.Millisecond}})
+	client, server := b.pair()
+	say(t, client, server)
+	client.e.mu.Lock()
+	defer client.e.mu.Unlock()
+	require.Equal(t, client.e.p.sameHost, !client.e.alive.ticking)
+}
