@@ -35,7 +35,7 @@ type Config struct {
 	CM cm.Options // of the ids that bring lanes up
 
 	Receives int     // posted for each lane, lane.MinDepth to lane.MaxDepth
-	Records  int     // that a lane's ring of records holds, a power of two
+	Records  int     // that a lane's ring of records holds, a power of two; a quarter of Receives at least
 	Streams  lane.ID // the highest id of a stream
 
 	// FirstRing is the ring that a stream begins with at this end, MaxRing the largest to
@@ -82,6 +82,10 @@ var errConfig = errors.New("link: invalid configuration")
 
 // withDefaults returns c with its defaults, or what is wrong with it.
 func (c Config) withDefaults() (Config, error) {
+	records := DefaultRecords
+	for records < min(c.Receives, lane.MaxDepth)/4 {
+		records *= 2
+	}
 	for _, f := range []struct {
 		v        *int
 		or       int
@@ -89,7 +93,7 @@ func (c Config) withDefaults() (Config, error) {
 		name     string
 	}{
 		{&c.Receives, DefaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
-		{&c.Records, DefaultRecords, lane.MinPlaces, lane.MaxPlaces, "Records"},
+		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
 		{&c.Places, DefaultPlaces, 1, int(lane.MaxStream), "Places"},
 		{&c.Backlog, DefaultBacklog, 1, 1 << 20, "Backlog"},
 		{&c.MaxIdle, DefaultMaxIdle, 1, 1 << 20, "MaxIdle"},
@@ -122,6 +126,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
 	case c.Records&(c.Records-1) != 0:
 		return c, fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
+	case c.Records < c.Receives/4:
+		return c, fmt.Errorf("%w: Records %d is below a quarter of Receives, %d", errConfig, c.Records, c.Receives)
 	case !ringSize(c.FirstRing) || c.FirstRing > MaxFirstRing, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
 		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:

@@ -57,22 +57,45 @@ type endpoint struct {
 	batch []verbs.RecvWR
 }
 
+// carries returns what the device can do, or an error if that is not what a lane needs.
+func carries(ctx verbs.Context) (verbs.DeviceAttr, error) {
+	attr, err := ctx.QueryDevice()
+	if err == nil {
+		err = suffices(ctx.Device().Transport(), &attr)
+	}
+	return attr, err
+}
+
+// suffices judges a device by what it says of itself.
+func suffices(t verbs.Transport, attr *verbs.DeviceAttr) error {
+	switch {
+	case t == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0:
+		// A completion says only that TCP has taken the bytes, which it may still look at.
+		return fmt.Errorf("%w: lanes do not confirm what they send, as iWARP needs it", verbs.ErrNotSupported)
+	case min(attr.MaxQPWR, attr.MaxCQE) < sendDepth:
+		return fmt.Errorf("%w: queues of %d requests and %d completions, a lane needs %d", verbs.ErrNotSupported, attr.MaxQPWR, attr.MaxCQE, sendDepth)
+	case attr.MaxInlineData < lane.RecordLen:
+		return inlineErr(attr.MaxInlineData)
+	}
+	return nil
+}
+
+func inlineErr(n int) error {
+	return fmt.Errorf("%w: inline data of %d bytes, a record has %d", verbs.ErrNotSupported, n, lane.RecordLen)
+}
+
 // newEndpoint makes the objects on the device of id, with all receives posted.
 func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	ctx := id.Verbs()
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the lane is bound to no device", verbs.ErrNoDevice)
 	}
-	attr, err := ctx.QueryDevice()
+	attr, err := carries(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if ctx.Device().Transport() == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0 {
-		// A completion says only that TCP has taken the bytes, which it may still look at.
-		return nil, fmt.Errorf("%w: lanes do not confirm what they send, as iWARP needs it", verbs.ErrNotSupported)
-	}
 	p := &endpoint{
-		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR), records: c.Records,
+		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR, attr.MaxCQE), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.Asynchronous,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
@@ -114,7 +137,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		return nil, err
 	}
 	if p.inline = init.Cap.MaxInlineData; p.inline < lane.RecordLen {
-		return nil, fmt.Errorf("%w: inline data of %d bytes, a record has %d", verbs.ErrNotSupported, p.inline, lane.RecordLen)
+		return nil, inlineErr(p.inline)
 	}
 	return p, p.postAll()
 }

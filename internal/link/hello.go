@@ -118,3 +118,11 @@ func (h *hello) meet(peer *hello) error {
 	}
 	return nil
 }
+
+// agreed returns what the ends of a lane reckon with: the records that either ring of records
+// holds, and the receives of both, of which those beyond four for each record are not used
+// (lane.Slots). Both ends come to the same.
+func (h *hello) agreed(peer *hello) (records, own, theirs int) {
+	records = min(h.places, peer.places)
+	return records, min(h.receives, 4*records), min(peer.receives, 4*records)
+}

@@ -128,9 +128,10 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 // start begins the lane with what the peer has told. Nothing was posted before.
 func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	e.peer, e.maxID = peer, streams
+	mine := e.p.hello(streams, epoch)
+	records, own, theirs := mine.agreed(&peer)
 	e.state, err = lane.New(lane.Config{
-		Role: e.role, Epoch: epoch, Streams: streams,
-		Receives: e.p.receives, PeerReceives: peer.receives, Places: min(peer.places, e.p.records),
+		Role: e.role, Epoch: epoch, Streams: streams, Receives: own, PeerReceives: theirs, Places: records,
 	})
 	if err != nil {
 		return err

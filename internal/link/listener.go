@@ -68,7 +68,12 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 		return nil, err
 	}
 	l.id = id
-	if err = id.BindAddr(addr); err != nil {
+	if err = id.BindAddr(addr); err == nil {
+		if ctx := id.Verbs(); ctx != nil { // it is nil where several devices listen
+			_, err = carries(ctx)
+		}
+	}
+	if err != nil {
 		_ = id.Close()
 		return nil, err
 	}

@@ -1,0 +1,80 @@
+package link
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// TestConfig: a Config whose lanes cannot be made is refused at once, by both ends.
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{
+		{Receives: lane.MinDepth - 1},
+		{Receives: lane.MaxDepth + 1},
+		{Receives: 1024, Records: 128},
+		{Records: 100},
+		{Records: 2},
+		{Streams: lane.MaxStream + 1},
+		{FirstRing: 1000},
+		{FirstRing: 4096, MaxRing: 1024},
+		{Places: -1},
+		{Backlog: -1},
+		{Idle: -1},
+	} {
+		_, err := NewLinks(c)
+		require.ErrorIs(t, err, errConfig, "%+v", c)
+		_, err = Listen(c, testAddr())
+		require.ErrorIs(t, err, errConfig, "%+v", c)
+	}
+	for receives, records := range map[int]int{0: DefaultRecords, 16: DefaultRecords, 1000: 256, lane.MaxDepth: lane.MaxPlaces * 2} {
+		c, err := Config{Receives: receives}.withDefaults()
+		if records > lane.MaxPlaces {
+			require.ErrorIs(t, err, errConfig)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, records, c.Records, "%d receives", receives)
+	}
+}
+
+// TestDeviceForLanes: a device that can carry no lane is refused before one is tried.
+func TestDeviceForLanes(t *testing.T) {
+	good := verbs.DeviceAttr{MaxQPWR: sendDepth, MaxCQE: sendDepth, MaxInlineData: lane.RecordLen}
+	require.NoError(t, suffices(verbs.TransportIB, &good))
+	require.ErrorIs(t, suffices(verbs.TransportIWARP, &good), verbs.ErrNotSupported)
+	for _, f := range []func(*verbs.DeviceAttr){
+		func(a *verbs.DeviceAttr) { a.MaxQPWR-- },
+		func(a *verbs.DeviceAttr) { a.MaxCQE-- },
+		func(a *verbs.DeviceAttr) { a.MaxInlineData-- },
+	} {
+		bad := good
+		f(&bad)
+		require.ErrorIs(t, suffices(verbs.TransportIB, &bad), verbs.ErrNotSupported)
+	}
+	good.Caps = verbs.CapSameHost
+	require.NoError(t, suffices(verbs.TransportIWARP, &good))
+}
+
+// TestEndsOfOtherSizes: the ends of a lane need not have the same Config.
+func TestEndsOfOtherSizes(t *testing.T) {
+	small := Config{Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 1}
+	large := Config{Receives: 2048, Records: 512}
+	for _, c := range [][2]Config{{small, large}, {large, small}} {
+		b := newBed(t, c[0])
+		c[1].CM, c[1].Idle = b.links.cfg.CM, b.links.cfg.Idle
+		links, err := NewLinks(c[1])
+		require.NoError(t, err)
+		defer links.Close()
+		b.links, links = links, b.links
+		client, server := b.pair()
+		within(t, "a lane whose ends differ", func() {
+			for range 500 {
+				say(t, client, server)
+				say(t, server, client)
+			}
+		})
+	}
+}
