@@ -402,7 +402,7 @@ func (l *Listener) feedOne() (more bool) {
 func (e *laneEnd) recall() {
 	e.mu.Lock()
 	if e.spare > 0 && e.err == nil {
-		e.state.Recall(uint16(e.spare))
+		e.state.Recall(e.spare)
 		e.settle()
 	}
 	e.mu.Unlock()

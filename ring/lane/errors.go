@@ -61,6 +61,8 @@ const (
 	RuleGoAway
 	// RulePing: an answer that nobody asked for, or a second question before the answer.
 	RulePing
+	// RuleRecall: places that were asked back were neither given back nor taken in time.
+	RuleRecall
 
 	// RuleOverflow: data beyond the free room of the stream's ring.
 	RuleOverflow
@@ -105,6 +107,7 @@ var ruleTexts = [numRules]string{
 	RuleRelease:      "release of a stream that has not ended",
 	RuleGoAway:       "GOAWAY out of turn",
 	RulePing:         "PING out of turn",
+	RuleRecall:       "places that were asked back are kept",
 	RuleOverflow:     "data beyond the free room of the ring",
 	RuleStraddle:     "data across the end of the ring",
 	RuleCredit:       "credit for bytes that were not sent",

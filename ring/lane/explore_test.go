@@ -183,6 +183,9 @@ func (m *model) check() error {
 			}
 		}
 	}
+	if m.lanes[1].Recalled() != 0 {
+		return failf("a place that was asked back is kept")
+	}
 	if m.opens > 0 && m.wentAway == 0 {
 		return failf("deadlock: a dial waits for ever")
 	}
@@ -329,7 +332,7 @@ func (m *model) hash() uint64 {
 				h.add(uint64(r.Kind), uint64(r.Stream), uint64(r.Stage), uint64(r.Opens))
 			}
 		}
-		h.add(uint64(l.want), uint64(l.recall), uint64(l.goAway.last))
+		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.stored), uint64(l.goAway.last))
 		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, m.sleep[i])
 		h.add(uint64(len(m.wire[i])))
 		for _, p := range m.wire[i] {

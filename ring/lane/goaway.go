@@ -21,6 +21,7 @@ type goAway struct {
 func (l *Lane) GoAway() {
 	if l.cfg.Role == RoleListener && !l.goAway.announced {
 		l.goAway.announced = true
+		l.recall, l.asked = 0, 0 // places are void
 		l.grants.clear()
 		l.control.push(Record{Kind: KindGoAway, Stage: StageAnnounce})
 	}

@@ -71,7 +71,9 @@ type Lane struct {
 
 	grants  queue[Record] // listener
 	want    uint16        // dialer
-	recall  uint16        // listener
+	recall  uint16        // listener: places to be asked back
+	asked   int           // listener: places asked back of which nothing has come
+	stored  int           // listener: places that were granted, and neither taken nor given back
 	goAway  goAway
 	ping    ping
 	control queue[Record] // of the lane itself, a few

@@ -125,7 +125,7 @@ func (h *hostile) act() {
 		_ = l.Grant(ID(h.s.next()%5), h.s.next()%5, Ring{RKey: 8, Size: MinRing})
 	case 2:
 		l.Want(uint16(h.s.next()))
-		l.Recall(uint16(h.s.next()))
+		l.Recall(h.s.next())
 	case 3:
 		l.Ping(uint64(h.s.next()))
 	case 4:
@@ -255,6 +255,11 @@ func (h *hostile) run() (rules map[Rule]bool) {
 	}
 	for r := range h.broken {
 		rules[r] = true
+	}
+	if n := h.l.Recalled(); n > 0 { // it keeps places
+		require.LessOrEqual(h.t, n, h.l.stored)
+		require.ErrorIs(h.t, h.l.KeptPlaces(), RuleRecall)
+		rules[RuleRecall] = true
 	}
 	for range h.l.cfg.Receives { // and a flood
 		_ = h.l.Arrive(Doorbell{Type: TypeCredit, Stream: 1, N: 1}.Imm(), nil)

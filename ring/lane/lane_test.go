@@ -187,8 +187,11 @@ func TestLaneWant(t *testing.T) {
 	require.Equal(t, []EventKind{EventWant}, kindsOf(events))
 	assert.EqualValues(t, 3, events[0].Count)
 	pair[1].Recall(5)
+	assert.Equal(t, 2, pair[1].Recalled(), "there are no more")
+	require.ErrorIs(t, pair[1].KeptPlaces(), RuleRecall)
 	assert.Equal(t, []EventKind{EventReleased, EventReleased}, kindsOf(carry(t, pair)))
 	assert.Zero(t, pair[0].Streams()+pair[1].Streams())
+	assert.Zero(t, pair[1].Recalled())
 }
 
 // A flood on one stream, at an end that takes nothing in, does not stop its neighbours.

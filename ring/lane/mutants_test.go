@@ -209,6 +209,15 @@ var breaches = []breach{
 				l.places.push(s)
 			}
 		}},
+	{name: "a dialer keeps a place that was asked back", plan: "recall, one", want: "a place that was asked back is kept",
+		after: func(m *model, e int, at spot) {
+			for _, s := range m.lanes[0].table {
+				if s != nil && !s.opened && s.todo&todoRelease != 0 {
+					s.todo = 0
+					m.lanes[0].places.push(s)
+				}
+			}
+		}},
 	{name: "no id is released", plan: "reuse", want: "deadlock: a dial waits for ever",
 		after: func(m *model, e int, at spot) {
 			for _, s := range m.lanes[0].table {

@@ -21,6 +21,7 @@ func (l *Lane) Grant(first ID, count int, r Ring) error {
 		own.Addr += uint64(i) * uint64(r.Size)
 		l.table[id] = &Stream{id: id, rx: NewReceiver(own)}
 	}
+	l.stored += count
 	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r})
 	return nil
 }
@@ -73,12 +74,30 @@ func (l *Lane) Want(n uint16) {
 	}
 }
 
-// Recall asks the dialer for n places back. Those come by EventReleased; some may have been
-// taken meanwhile.
-func (l *Lane) Recall(n uint16) {
-	if l.cfg.Role == RoleListener {
-		l.recall = min(n, uint16(MaxStream))
+// Recall asks the dialer for n places more back, or for all that it has. Those come by
+// EventReleased; some may have been taken meanwhile.
+func (l *Lane) Recall(n int) {
+	if l.cfg.Role != RoleListener || l.goAway.announced {
+		return
 	}
+	n = min(n, l.stored-l.asked, int(MaxStream)-int(l.recall))
+	l.recall += uint16(n)
+	l.asked += n
+}
+
+// Recalled returns how many places were asked back of which nothing was heard. It comes to 0,
+// unless GOAWAY does first: a dialer gives back so many of those that it has, and what it has
+// not any more it has taken, or given back before.
+func (l *Lane) Recalled() int { return l.asked }
+
+// KeptPlaces is the violation of a dialer that does not answer RECALL. What is too late is for
+// the caller to say, who has a clock.
+func (l *Lane) KeptPlaces() error { return violation(RuleRecall, 0, uint64(l.asked), 0) }
+
+// unstored counts a place that the dialer has taken or given back.
+func (l *Lane) unstored() {
+	l.stored--
+	l.asked = max(l.asked-1, 0)
 }
 
 // recalled gives places back, the last first.
@@ -99,6 +118,7 @@ func (l *Lane) openArrived(s *Stream, r *Record) error {
 		return violation(RuleOpenNumber, r.Stream, uint64(r.Opens), uint64(l.opens)+1)
 	}
 	l.opens++
+	l.unstored()
 	s.opened, s.number, s.port, s.tx = true, r.Opens, r.Port, NewSender(r.Ring)
 	if l.goAway.final {
 		s.ignored, s.drops = true, true
@@ -145,6 +165,9 @@ func (l *Lane) mayAnswer(s *Stream) error {
 func (l *Lane) releaseArrived(s *Stream, id ID) error {
 	if s == nil || !s.placed || s.opened && (!s.endSent || !s.endGot && !s.refused) {
 		return violation(RuleRelease, id, uint64(id), 0)
+	}
+	if !s.opened {
+		l.unstored()
 	}
 	s.endGot = true
 	l.table[id] = nil
