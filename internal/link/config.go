@@ -27,6 +27,10 @@ const (
 	MaxFirstRing = chunkSize
 )
 
+// recallTime is how long a dialer may take, while this process runs, to give places back that
+// others wait for. It need only read the request, whatever its application does.
+const recallTime = 10 * time.Second
+
 // handshakeTimeout bounds how long a listener waits for the first word of a dialer.
 const handshakeTimeout = 5 * time.Second
 
@@ -70,6 +74,9 @@ type Config struct {
 
 	// Budget, if it is not nil, bounds the memory of rings.
 	Budget *Budget
+
+	// recallTime is how long a dialer may take to give places back, recallTime if it is 0.
+	recallTime time.Duration
 
 	// Asynchronous has the device treated as one that looks at sources after the post, as
 	// hardware does; for tests.
@@ -120,6 +127,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.KeepAlive = withDefaultTimes(c.KeepAlive)
 	if c.Shrink == 0 {
 		c.Shrink = DefaultShrink
+	}
+	if c.recallTime == 0 {
+		c.recallTime = recallTime
 	}
 	switch {
 	case c.Streams > lane.MaxStream:

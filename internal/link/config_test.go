@@ -67,8 +67,10 @@ func TestEndsOfOtherSizes(t *testing.T) {
 		c[1].CM, c[1].Idle = b.links.cfg.CM, b.links.cfg.Idle
 		links, err := NewLinks(c[1])
 		require.NoError(t, err)
-		defer links.Close()
-		b.links, links = links, b.links
+		t.Cleanup(func() { _ = links.Close() })
+		unused := b.links
+		b.links = links
+		require.NoError(t, unused.Close())
 		client, server := b.pair()
 		within(t, "a lane whose ends differ", func() {
 			for range 500 {

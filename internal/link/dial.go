@@ -55,8 +55,8 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		}
 		e.ports[d.port] = struct{}{}
 		e.dials = append(e.dials, d)
-		if e.fill(); len(e.dials) > 0 && e.err == nil {
-			e.state.Want(uint16(min(len(e.dials), int(lane.MaxStream))))
+		if e.fill(); e.err == nil {
+			e.wantPlaces(len(e.dials))
 		}
 		e.settle()
 	}
@@ -87,6 +87,15 @@ func (e *laneEnd) giveUp(d *dial, err error) {
 			d.end(err)
 			return
 		}
+	}
+}
+
+// wantPlaces sees that n places were asked for that have not come. What has come to dials that
+// have left meanwhile stays in store. mu is held.
+func (e *laneEnd) wantPlaces(n int) {
+	if n > e.asked {
+		e.state.Want(n - e.asked)
+		e.asked = n
 	}
 }
 
@@ -163,7 +172,7 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 	// The listener grants the first places when it has heard the dialer, who speaks first
 	// (RFC 5044, section 7.1): then it has taken the confirmation, too.
 	e.mu.Lock()
-	e.state.Want(1)
+	e.wantPlaces(1)
 	e.settle()
 	e.mu.Unlock()
 	select {

@@ -120,11 +120,11 @@ func (e *laneEnd) firstWord() {
 func (e *laneEnd) happened(ev *lane.Event) {
 	switch ev.Kind {
 	case lane.EventPlaces:
+		e.asked = max(e.asked-int(ev.Count), 0)
 		e.fill()
 		return
 	case lane.EventWant:
-		e.want = int(ev.Count)
-		e.grantDue()
+		e.note(noteWanted, int(ev.Count))
 		return
 	case lane.EventGoAway:
 		e.goAway(ev.Stage)

@@ -48,6 +48,7 @@ func (e *laneEnd) keeper() {
 		e.mu.Lock()
 		c := e.keep
 		e.keep = chores{running: true}
+		e.making = c.grant
 		if !c.any() || e.err != nil {
 			e.keep.running = false
 			e.work.Store(false)
@@ -140,75 +141,60 @@ func (e *laneEnd) freePiece(p piece) {
 	}
 }
 
-// grantDue has places granted where the peer has few, or its dials wait. mu is held.
-func (e *laneEnd) grantDue() {
-	if e.role != lane.RoleListener || e.away || e.err != nil {
-		return
-	}
-	have := e.spare + e.keep.grant
-	n := max(e.cfg.Places, e.want) - have
-	if n <= 0 || e.want == 0 && have > e.cfg.Places/2 {
-		return
-	}
-	ids := len(e.unasked) + e.newIDs() - e.keep.grant
-	if n = min(n, ids); n <= 0 {
-		return // a release asks again
-	}
-	if n = e.owner.granted(e, n); n > 0 {
-		e.keep.wanted += min(e.want, n)
-		e.want = max(e.want-n, 0)
-		e.keep.grant += n
-		e.work.Store(true)
-	}
-}
-
 // grant makes n places, with memory for each.
 func (e *laneEnd) grant(n int, u use) {
 	size := e.cfg.FirstRing
 	for n > 0 {
 		e.mu.Lock()
 		first, count := e.idRun(min(n, int(chunkSize/size)))
-		if count == 0 { // ids that were counted on are in use: a later release asks again
-			e.ungranted(n, u)
+		if count == 0 { // ids that were counted on are in use
+			e.making -= n
+			e.ungranted(n, u, noteFailed)
 			e.mu.Unlock()
 			return
 		}
+		e.making -= count
 		e.mu.Unlock()
 		p, err := e.slab.alloc(uint32(count)*size, u)
+		why := noteFailed
 		e.mu.Lock()
 		if err != nil {
 			e.memoryRefused()
+			if why = noteNoStore; u == useStream {
+				why = noteDenied
+			}
 		} else if e.err == nil {
 			r := p.ring()
 			r.Size = size
 			err = e.state.Grant(first, count, r)
 		}
-		if err != nil || e.err != nil { // going away, or out of memory, which is asked for again
+		if err != nil || e.err != nil { // going away, or out of memory
 			if p.chunk != nil {
 				e.freePiece(p)
 			}
 			for i := range count {
 				e.unasked = append(e.unasked, first+lane.ID(i))
 			}
-			e.ungranted(n, u)
+			e.making -= n - count
+			e.ungranted(n, u, why)
 			e.mu.Unlock()
 			return
 		}
 		for i := range count {
 			e.places[int(first)+i] = p.part(i, size)
 		}
-		e.spare += count
 		n -= count
+		e.note(noteGranted, count)
 		e.settle()
 		e.mu.Unlock()
 	}
 }
 
 // ungranted takes n places back that could not be made. mu is held.
-func (e *laneEnd) ungranted(n int, u use) {
-	e.owner.returned(n)
+func (e *laneEnd) ungranted(n int, u use, why note) {
+	e.note(why, n)
 	if u == useStream {
-		e.want += n
+		e.note(noteWanted, n)
 	}
 }
 
@@ -242,28 +228,31 @@ func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
 func (e *laneEnd) openArrived(st *lane.Stream) {
 	p := e.places[st.ID()]
 	e.places[st.ID()] = piece{}
-	e.spare--
+	e.recalls.went++
 	if err := e.state.Accept(st); err != nil {
 		e.failLocked(err)
 		return
 	}
 	e.owner.opened(e.newStream(st, p))
-	e.grantDue()
+	e.note(noteTaken, 0)
 }
 
 // released takes an id back, whose stream has ended or never was one.
 func (e *laneEnd) released(st *lane.Stream) {
 	id := st.ID()
-	if p := e.places[id]; p.chunk != nil {
-		e.places[id] = piece{}
-		e.spare--
-		e.freePiece(p)
-		e.owner.returned(1)
-	} else if s := e.streams[id]; s != nil {
-		s.uncount()
-	}
 	e.unasked = append(e.unasked, id)
-	e.grantDue()
+	p := e.places[id]
+	if p.chunk == nil {
+		if s := e.streams[id]; s != nil {
+			s.uncount()
+		}
+		e.note(noteReleased, 0)
+		return
+	}
+	e.places[id] = piece{}
+	e.recalls.went++
+	e.freePiece(p)
+	e.note(noteBack, 0)
 }
 
 // goAway takes a step of a listener that takes no more streams.
@@ -286,6 +275,7 @@ func (e *laneEnd) retire() {
 		return
 	}
 	e.away = true
+	e.note(noteLeft, 0)
 	for _, d := range e.dials {
 		d.end(errRetired)
 	}

@@ -19,14 +19,14 @@ const wcBatch = 32
 // An owner is whom a laneEnd tells what is not about one stream: the link of a dialer, or a
 // Listener. The calls come with the lane's lock held: they must not wait, nor call back.
 type owner interface {
-	opened(*stream)                // by the peer; it is to be accepted
-	granted(e *laneEnd, n int) int // how many of n places may be granted
-	returned(n int)                // places that were granted, and are none any more
-	retired(*laneEnd)              // no stream can be opened any more
-	filled(*laneEnd)               // the first stream has come
-	emptied(*laneEnd)              // the last stream has gone
-	gone(*laneEnd)                 // the lane has ended, for err
-	destroyed(*laneEnd)            // and nothing is left of it; mu is not held
+	opened(*stream) // by the peer; it is to be accepted
+	// note says what has become of places; the answer is what to do about them.
+	note(e *laneEnd, what note, n int) allotment
+	retired(*laneEnd)   // no stream can be opened any more
+	filled(*laneEnd)    // the first stream has come
+	emptied(*laneEnd)   // the last stream has gone
+	gone(*laneEnd)      // the lane has ended, for err
+	destroyed(*laneEnd) // and nothing is left of it; mu is not held
 }
 
 // laneEnd is one end of a lane.
@@ -72,15 +72,17 @@ type laneEnd struct {
 	streams []*stream           // by id
 	live    int                 // of them
 	dials   []*dial             // that wait for a place, in order
+	asked   int                 // dialer: places that were asked for and have not come
 	ports   map[uint16]struct{} // dialer: of live streams
 	port    uint16              // dialer: the last
 	only    uint16              // dialer: the one port of streams, if it is not 0
 	places  []piece             // listener: the rings of places, by id
-	spare   int                 // listener: places that are granted and not taken
+	share   *share              // listener: of the backlog
+	recalls recalls             // listener
+	making  int                 // listener: places that the keeper is about to take ids for
 	unasked []lane.ID           // listener: ids that may be granted again
 	nextID  lane.ID             // listener: the first that never was
 	maxID   lane.ID
-	want    int  // listener: dials of the peer that wait
 	heard   bool // a message has arrived
 	away    bool // no stream can be opened any more
 	keep    chores
@@ -119,6 +121,9 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		done: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.look = e.lookAgain
+	if role == lane.RoleListener {
+		e.share = &share{e: e}
+	}
 	if !p.synchronous {
 		e.staging.size = stagingSize
 	}
@@ -260,8 +265,9 @@ func (e *laneEnd) failLocked(err error) {
 	e.memory.stop()
 	e.alive.stop()
 	if e.role == lane.RoleListener {
-		e.owner.returned(e.spare + e.keep.grant)
-		e.spare, e.keep.grant = 0, 0
+		e.keep.grant, e.making = 0, 0
+		e.note(noteLeft, 0)
+		e.recalls.stop()
 		if e.timer != nil {
 			e.timer.Stop()
 		}

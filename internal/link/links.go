@@ -237,10 +237,9 @@ func (l *Links) Close() error {
 
 // What a lane tells its link.
 
-func (k *link) opened(*stream)            {}
-func (k *link) granted(*laneEnd, int) int { return 0 }
-func (k *link) returned(int)              {}
-func (k *link) destroyed(*laneEnd)        {}
+func (k *link) opened(*stream)                     {}
+func (k *link) note(*laneEnd, note, int) allotment { return allotment{} }
+func (k *link) destroyed(*laneEnd)                 {}
 
 func (k *link) retired(*laneEnd) { k.forget() }
 func (k *link) gone(*laneEnd)    { k.forget() }

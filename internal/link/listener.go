@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +33,7 @@ type Listener struct {
 	accepted []*stream     // opened, and not handed out
 	opens    uint64        // so far
 	ready    chan struct{} // holds a token while accepted is not empty
-	left     int           // of Backlog
-	hungry   []*laneEnd    // that got fewer places than they asked for
+	backlog  backlog
 	feeding  bool
 	closed   chan struct{}
 }
@@ -61,7 +59,7 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 	}
 	l := &Listener{
 		cfg: c, places: make(chan struct{}, maxBringUps), lanes: map[*laneEnd]struct{}{},
-		ready: make(chan struct{}, 1), left: c.Backlog, closed: make(chan struct{}),
+		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places), closed: make(chan struct{}),
 	}
 	id, err := cm.NewHandlerChannel(l.request).CreateID(c.CM)
 	if err != nil {
@@ -180,14 +178,18 @@ func (e *laneEnd) unheard() {
 	}
 }
 
-// add notes a lane, unless the Listener is closed.
+// add notes a lane, unless the Listener is closed or the lane has ended.
 func (l *Listener) add(e *laneEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.isClosed() {
 		return false
 	}
+	if e.share.gone {
+		return false
+	}
 	l.lanes[e] = struct{}{}
+	l.backlog.join(e.share)
 	return true
 }
 
@@ -195,7 +197,6 @@ func (l *Listener) remove(e *laneEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
-	l.hungry = slices.DeleteFunc(l.hungry, func(o *laneEnd) bool { return o == e })
 }
 
 func (l *Listener) isClosed() bool {
@@ -253,7 +254,8 @@ func (l *Listener) next() (*stream, error) {
 	l.accepted[0] = nil
 	l.accepted = l.accepted[1:]
 	l.signal()
-	l.giveBack(1)
+	l.backlog.accepted(s.e.share)
+	l.feed()
 	return s, nil
 }
 
@@ -302,6 +304,7 @@ func (e *laneEnd) leaveListener() {
 		e.failLocked(net.ErrClosed)
 	default:
 		e.away = true
+		e.note(noteLeft, 0)
 		e.state.GoAway()
 		e.settle()
 	}
@@ -321,92 +324,6 @@ func (l *Listener) opened(s *stream) {
 	l.opens++
 	l.accepted = append(l.accepted, s)
 	l.signal()
-}
-
-// granted gives places out of what the backlog has left. A lane whose dials wait comes before
-// those that only want some in store.
-func (l *Listener) granted(e *laneEnd, n int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e.want == 0 && len(l.hungry) > 0 {
-		return 0
-	}
-	got := min(n, l.left)
-	l.left -= got
-	if got < n && !slices.Contains(l.hungry, e) {
-		l.hungry = append(l.hungry, e)
-		l.feed()
-	}
-	return got
-}
-
-func (l *Listener) returned(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.giveBack(n)
-}
-
-// giveBack returns n of the backlog. mu is held.
-func (l *Listener) giveBack(n int) {
-	l.left += n
-	if len(l.hungry) > 0 {
-		l.feed()
-	}
-}
-
-// feed sees, on a goroutine of its own, that hungry lanes get what is left, and that others
-// give back what they have in store. mu is held.
-func (l *Listener) feed() {
-	if l.feeding {
-		return
-	}
-	l.feeding = true
-	go func() {
-		for l.feedOne() {
-		}
-	}()
-}
-
-func (l *Listener) feedOne() (more bool) {
-	l.mu.Lock()
-	if len(l.hungry) == 0 || l.isClosed() {
-		l.feeding = false
-		l.mu.Unlock()
-		return false
-	}
-	if l.left == 0 {
-		l.feeding = false
-		var full []*laneEnd
-		for e := range l.lanes {
-			if !slices.Contains(l.hungry, e) {
-				full = append(full, e)
-			}
-		}
-		l.mu.Unlock()
-		for _, e := range full {
-			e.recall()
-		}
-		return false
-	}
-	e := l.hungry[0]
-	l.hungry = l.hungry[1:]
-	l.mu.Unlock()
-	e.mu.Lock()
-	e.grantDue()
-	e.mu.Unlock()
-	e.chore()
-	return true
-}
-
-// recall asks for the places that the dialer has in store.
-func (e *laneEnd) recall() {
-	e.mu.Lock()
-	if e.spare > 0 && e.err == nil {
-		e.state.Recall(e.spare)
-		e.settle()
-	}
-	e.mu.Unlock()
-	e.chore()
 }
 
 func (l *Listener) filled(*laneEnd)      {}

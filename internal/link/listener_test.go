@@ -38,13 +38,15 @@ func TestCloseWhileLanesComeUp(t *testing.T) {
 
 // TestPlacesOfALaneThatEnds: those that were to be granted to it go back to the backlog.
 func TestPlacesOfALaneThatEnds(t *testing.T) {
-	b := newBed(t, Config{Backlog: 50, Places: 2})
+	b := newBed(t, Config{Backlog: 50, Places: 8})
 	client, server := b.pair()
 	say(t, client, server)
 	e := server.e
 	e.mu.Lock()
-	e.want += 20
-	e.grantDue()
+	b.l.mu.Lock()
+	e.share.window = 50 // as if it had used what it got
+	b.l.mu.Unlock()
+	e.note(noteWanted, 20)
 	due := e.keep.grant
 	e.failLocked(errGone)
 	e.mu.Unlock()
@@ -52,7 +54,7 @@ func TestPlacesOfALaneThatEnds(t *testing.T) {
 	within(t, "the end of the lane", func() { <-e.done })
 	b.l.mu.Lock()
 	defer b.l.mu.Unlock()
-	require.Equal(t, 50, b.l.left)
+	require.Equal(t, 50, b.l.backlog.left)
 }
 
 // TestAllStreamsInUse: a dial that comes when every id is in use gets the next one that is
@@ -77,9 +79,9 @@ func TestAllStreamsInUse(t *testing.T) {
 			}()
 			e := ends[1].e
 			require.Eventually(t, func() bool {
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				return e.want > 0
+				b.l.mu.Lock()
+				defer b.l.mu.Unlock()
+				return e.share.want > 0
 			}, patience, time.Millisecond, "round %d", i)
 			require.NoError(t, ends[0].Close())
 			require.NoError(t, ends[1].Close())

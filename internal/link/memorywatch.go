@@ -82,7 +82,9 @@ func (e *laneEnd) lookAtMemory() {
 	}
 	if m.refused {
 		m.refused = false
-		e.grantDue()
+		if !e.away {
+			e.note(noteRetry, 0)
+		}
 		for _, s := range e.streams {
 			if s != nil && s.st.Receiver().WantsRing() {
 				e.growDue(s)

@@ -29,7 +29,7 @@ const (
 	EventRedial
 	// EventPlaces: there are places to open streams with.
 	EventPlaces
-	// EventWant: Count dials of the peer wait for a place.
+	// EventWant: Count dials more of the peer wait for a place.
 	EventWant
 	// EventGoAway: GOAWAY came, of Stage.
 	EventGoAway

@@ -70,7 +70,7 @@ type Lane struct {
 	opens uint32 // OPENs sent or taken in
 
 	grants  queue[Record] // listener
-	want    uint16        // dialer
+	want    int           // dialer
 	recall  uint16        // listener: places to be asked back
 	asked   int           // listener: places asked back of which nothing has come
 	stored  int           // listener: places that were granted, and neither taken nor given back

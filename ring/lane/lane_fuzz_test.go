@@ -124,7 +124,7 @@ func (h *hostile) act() {
 	case 1:
 		_ = l.Grant(ID(h.s.next()%5), h.s.next()%5, Ring{RKey: 8, Size: MinRing})
 	case 2:
-		l.Want(uint16(h.s.next()))
+		l.Want(h.s.next())
 		l.Recall(h.s.next())
 	case 3:
 		l.Ping(uint64(h.s.next()))

@@ -186,6 +186,13 @@ func TestLaneWant(t *testing.T) {
 	events := carry(t, pair)
 	require.Equal(t, []EventKind{EventWant}, kindsOf(events))
 	assert.EqualValues(t, 3, events[0].Count)
+	pair[0].Want(2)
+	pair[0].Want(20_000)
+	wanted := 0
+	for _, ev := range carry(t, pair) {
+		wanted += int(ev.Count)
+	}
+	assert.Equal(t, 20_002, wanted, "each that waits is told once")
 	pair[1].Recall(5)
 	assert.Equal(t, 2, pair[1].Recalled(), "there are no more")
 	require.ErrorIs(t, pair[1].KeptPlaces(), RuleRecall)

@@ -61,8 +61,9 @@ func (l *Lane) laneRecord() (r Record, ok bool) {
 		r, l.recall = Record{Kind: KindRecall, Count: l.recall}, 0
 		return r, true
 	case l.want > 0:
-		r, l.want = Record{Kind: KindWant, Count: l.want}, 0
-		return r, true
+		n := min(l.want, int(MaxStream))
+		l.want -= n
+		return Record{Kind: KindWant, Count: uint16(n)}, true
 	}
 	return r, false
 }

@@ -67,10 +67,10 @@ func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 	return s, nil
 }
 
-// Want tells the listener that n dials wait for a place. 0 is not told.
-func (l *Lane) Want(n uint16) {
+// Want tells the listener that n dials more wait for a place.
+func (l *Lane) Want(n int) {
 	if l.cfg.Role == RoleDialer && !l.goAway.announced {
-		l.want = min(n, uint16(MaxStream))
+		l.want += max(n, 0)
 	}
 }
 

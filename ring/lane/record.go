@@ -57,7 +57,7 @@ const (
 	KindRelease
 	// KindPlaces grants count ids from stream on. The ring of the i-th is i*size behind addr.
 	KindPlaces
-	// KindWant says that count dials wait for a place. It replaces earlier ones.
+	// KindWant says that count dials more wait for a place.
 	KindWant
 	// KindRecall asks for count places back that were not taken.
 	KindRecall

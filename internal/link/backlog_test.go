@@ -1,0 +1,238 @@
+package link
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeShare is a lane as the backlog sees it, with a dialer that keeps to the rules.
+type fakeShare struct {
+	share
+	places  int // at the dialer
+	dials   int // that wait there
+	told    int // places that it has asked for
+	waiting int // streams that nobody has accepted
+	deaf    bool
+}
+
+// deliver has a lane do what the backlog says, and its dialer what the lane says.
+func (f *fakeShare) deliver(b *backlog) {
+	o := b.do(&f.share)
+	grant, recall := o.grant, o.recall
+	if f.gone || f.deaf {
+		return
+	}
+	b.granted(&f.share, grant)
+	f.places += grant
+	f.told = max(f.told-grant, 0)
+	for f.dials > 0 && f.places > 0 {
+		f.open(b)
+	}
+	for ; recall > 0 && f.places > 0; recall-- {
+		f.places--
+		f.ids++
+		b.back(&f.share)
+	}
+}
+
+// open takes a place.
+func (f *fakeShare) open(b *backlog) {
+	f.dials--
+	f.places--
+	f.waiting++
+	b.taken(&f.share)
+}
+
+// dial opens a stream, or waits for a place.
+func (f *fakeShare) dial(b *backlog) {
+	f.dials++
+	if f.places > 0 {
+		f.open(b)
+		return
+	}
+	if f.dials > f.told {
+		b.wanted(&f.share, f.dials-f.told)
+		f.told = f.dials
+	}
+}
+
+func (f *fakeShare) accept(b *backlog) {
+	f.waiting--
+	f.ids++
+	b.accepted(&f.share)
+}
+
+func fakeShares(b *backlog, n, ids int) []*fakeShare {
+	fs := make([]*fakeShare, n)
+	for i := range fs {
+		fs[i] = &fakeShare{}
+		fs[i].ids = ids
+		b.join(&fs[i].share)
+	}
+	return fs
+}
+
+// deliverAll has all lanes do what there is to do.
+func deliverAll(b *backlog, fs []*fakeShare) {
+	for b.next() != nil {
+		for _, f := range fs {
+			f.deliver(b)
+		}
+	}
+}
+
+// TestOneLaneAndTheBacklog: a small backlog can be used wholly by one lane, of a large one
+// something is left, however much it wants.
+func TestOneLaneAndTheBacklog(t *testing.T) {
+	for size, most := range map[int]int{1: 1, 2: 2, 7: 7, 16: 15, 100: 89, 4096: 3641} {
+		b := newBacklog(size, 32)
+		f := fakeShares(&b, 1, 1<<14)[0]
+		for range 1 << 14 {
+			f.dial(&b)
+		}
+		deliverAll(&b, []*fakeShare{f})
+		require.Equal(t, most, f.waiting, "of %d", size)
+		require.Equal(t, size-most, b.left)
+	}
+}
+
+// TestGreedyLanes: lanes that want all and open nothing hold nobody up, also such that do not
+// answer when they are asked for places back.
+func TestGreedyLanes(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		b := newBacklog(4096, 32)
+		fs := fakeShares(&b, 20, 1<<14)
+		for _, f := range fs[:10] {
+			b.wanted(&f.share, 1<<14)
+			f.deliver(&b)
+			f.deaf = deaf
+		}
+		for _, f := range fs[10:] {
+			for range 4 {
+				f.dial(&b)
+				deliverAll(&b, fs)
+			}
+			require.Equal(t, 4, f.waiting, "deaf: %v", deaf)
+		}
+	}
+}
+
+// TestHungryLaneGivesBack: a lane whose own dials want more is no less asked for what it has
+// in store.
+func TestHungryLaneGivesBack(t *testing.T) {
+	b := newBacklog(7, 4)
+	fs := fakeShares(&b, 2, 100)
+	b.wanted(&fs[0].share, 100) // and opens nothing
+	deliverAll(&b, fs)
+	require.Equal(t, 4, fs[0].stored)
+	require.Positive(t, fs[0].want)
+	for range 5 {
+		fs[1].dial(&b)
+		deliverAll(&b, fs)
+	}
+	require.Equal(t, 5, fs[1].waiting)
+}
+
+// TestStoresAreNotAskedBackForStores: lanes without dials that wait do not take places from
+// each other, and all can keep some.
+func TestStoresAreNotAskedBackForStores(t *testing.T) {
+	b := newBacklog(100, 32)
+	fs := fakeShares(&b, 30, 100)
+	for _, f := range fs {
+		f.dial(&b)
+		deliverAll(&b, fs)
+		f.accept(&b)
+		deliverAll(&b, fs)
+	}
+	for range 100 {
+		f := fs[rand.IntN(len(fs))]
+		f.dial(&b)
+		grant, recall := 0, 0
+		for _, o := range fs {
+			grant += o.order.grant
+			recall += o.order.recall
+		}
+		deliverAll(&b, fs)
+		f.accept(&b)
+		require.Zero(t, recall, "%d granted", grant)
+	}
+}
+
+// TestMemoryForPlaces: places for which there is no memory are not asked for again at once,
+// and not forgotten.
+func TestMemoryForPlaces(t *testing.T) {
+	b := newBacklog(10, 2)
+	f := fakeShares(&b, 1, 100)[0]
+	f.dial(&b)
+	o := b.do(&f.share)
+	require.Positive(t, o.grant)
+	require.Equal(t, 1, o.wanted)
+	b.denied(&f.share, o.grant)
+	b.wanted(&f.share, o.wanted)
+	require.Equal(t, 10, b.left)
+	b.released(&f.share)
+	require.Nil(t, b.next())
+	b.retry(&f.share)
+	deliverAll(&b, []*fakeShare{f})
+	require.Equal(t, 1, f.waiting)
+}
+
+// TestBacklogAtRandom lets lanes dial, leave and come while a server accepts now and then.
+// The books are right after each step, and at last each dial has its place.
+func TestBacklogAtRandom(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := newBacklog(1+r.IntN(40), 1+r.IntN(8))
+		fs := fakeShares(&b, 1+r.IntN(6), 1+r.IntN(30))
+		check := func() {
+			held, stored, asked := 0, 0, 0
+			for _, f := range fs {
+				require.Equal(t, f.held, f.coming+f.stored+f.waiting, "seed %d", seed)
+				require.GreaterOrEqual(t, f.stored, f.asked)
+				held += f.held
+				stored += f.stored - f.asked
+				asked += f.asked
+			}
+			require.Equal(t, b.size, b.left+held, "seed %d", seed)
+			require.GreaterOrEqual(t, b.left, 0)
+			require.Equal(t, fmt.Sprint(stored, asked), fmt.Sprint(b.stored, b.asked), "seed %d", seed)
+		}
+		for range 300 {
+			f := fs[r.IntN(len(fs))]
+			switch n := r.IntN(20); {
+			case f.gone:
+			case n < 8:
+				f.dial(&b)
+			case n < 14:
+				f.deliver(&b)
+			case n == 14 && f.dials > 0:
+				f.dials-- // one has left
+			case n == 15 && r.IntN(10) == 0:
+				b.leave(&f.share)
+				f.dials, f.places = 0, 0
+			case f.waiting > 0:
+				f.accept(&b)
+			}
+			check()
+		}
+		for some := true; some; {
+			some = false
+			deliverAll(&b, fs)
+			for _, f := range fs {
+				for f.waiting > 0 {
+					f.accept(&b)
+					some = true
+				}
+				f.deliver(&b)
+				some = some || f.order != (allotment{})
+			}
+			check()
+		}
+		for _, f := range fs {
+			require.Zero(t, f.dials, "seed %d: a dial waits for ever", seed)
+		}
+	}
+}
