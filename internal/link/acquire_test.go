@@ -79,6 +79,11 @@ func failEach(t *testing.T, ill *faulty.Driver, listens, dials Config) {
 		if failed[what]++; err == nil {
 			untouched++
 		}
+		require.Eventually(t, func() bool { // the next client is not to go by a link whose other end has ended
+			links.mu.Lock()
+			defer links.mu.Unlock()
+			return len(links.links) == 0
+		}, patience, time.Millisecond)
 		within(t, "the next client", func() { err = converse(links, l) })
 		require.NoError(t, err, "after number %d, %s", n, what)
 		nothingLeft(t, ill, alive, fmt.Sprintf("after number %d, %s, and the next client", n, what))

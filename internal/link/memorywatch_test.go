@@ -192,6 +192,11 @@ func TestGrowthOnce(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
 	e := server.e
+	require.Eventually(t, func() bool { // it has made the first places
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return !e.keep.running && !e.keep.any()
+	}, patience, time.Millisecond)
 	e.mu.Lock()
 	e.keep.running = true // so that nobody makes it
 	e.mu.Unlock()
