@@ -76,7 +76,10 @@ func (e *laneEnd) keeper() {
 
 // growDue has a larger ring offered to the peer of a stream. mu is held.
 func (e *laneEnd) growDue(s *stream) {
-	if s.closed || s.resizing || e.memory.refused || s.st.Receiver().Ring().Size >= e.cfg.MaxRing {
+	if s.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing {
+		return
+	}
+	if s.wants = true; s.resizing || e.memory.refused {
 		return
 	}
 	e.resizeDue(s)
@@ -98,7 +101,7 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u use) {
 	rx := s.st.Receiver()
 	switch now := rx.Ring().Size; {
 	case e.err != nil || s.closed || s.freed || rx.Offering():
-	case rx.WantsRing():
+	case s.wants || rx.WantsRing(): // it may have been read by now
 		if now < e.cfg.MaxRing {
 			return min(now*growthFactor, e.cfg.MaxRing), useGrowth
 		}
@@ -129,6 +132,7 @@ func (e *laneEnd) resize(s *stream) {
 		e.freePiece(p)
 		return
 	}
+	s.wants = false
 	s.pieces = append(s.pieces, p)
 	e.settle()
 }

@@ -86,7 +86,7 @@ func (e *laneEnd) lookAtMemory() {
 			e.note(noteRetry, 0)
 		}
 		for _, s := range e.streams {
-			if s != nil && s.st.Receiver().WantsRing() {
+			if s != nil && (s.wants || s.st.Receiver().WantsRing()) {
 				e.growDue(s)
 			}
 		}
@@ -127,6 +127,7 @@ func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 		return true
 	}
 	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), e.cfg.FirstRing) >= enough && !rx.Offering() && !s.resizing {
+		s.wants = false
 		e.resizeDue(s)
 	}
 	return true

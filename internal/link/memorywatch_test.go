@@ -63,6 +63,39 @@ func enlarge(t *testing.T, from, to *Stream) {
 	})
 }
 
+// TestGrowsAlthoughRead: a ring that was too small grows also when all of it is read before the
+// keeper comes to it.
+func TestGrowsAlthoughRead(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		say(t, client, server)
+		small, e := ringOf(server), server.e
+		require.Eventually(t, func() bool { // the keeper is kept from beginning
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			free := !e.keep.running
+			e.keep.running = true
+			return free
+		}, patience, time.Millisecond)
+		within(t, "filling half of a ring", func() {
+			all(func() {
+				_, err := client.Write(make([]byte, small/2))
+				require.NoError(t, err)
+			}, func() {
+				_, err := io.ReadFull(server, make([]byte, small/2))
+				require.NoError(t, err)
+			})
+		})
+		require.Equal(t, small, ringOf(server))
+		e.mu.Lock()
+		e.keep.running = false
+		e.mu.Unlock()
+		e.chore()
+		require.Eventually(t, func() bool { return ringOf(server) > small }, patience, time.Millisecond)
+	})
+}
+
 // watching reports whether the lane of s has a timer for its memory.
 func watching(s *Stream) bool {
 	s.e.mu.Lock()

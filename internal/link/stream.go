@@ -30,6 +30,7 @@ type stream struct {
 	pieces   []piece // of the rings, in the order in which the peer writes to them
 	cause    error   // why it has failed
 	resizing bool    // the keeper is to offer another ring
+	wants    bool    // a larger one, since the last was offered
 	listed   bool    // among those with a large ring
 	age      ringAge
 	copying  bool   // a Read copies out of a ring

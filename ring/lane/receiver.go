@@ -98,11 +98,14 @@ func (r *Receiver) CreditSent() uint32 {
 	return uint32(n)
 }
 
-// WantsRing reports whether a larger ring should be offered ahead of need: half of the ring
-// holds unread bytes, and no ring is under way.
+// WantsRing reports whether a larger ring should be offered ahead of need, and none is under
+// way: half of the ring holds unread bytes, or the sender has got through three quarters of
+// it before a credit told it of more. The first is a reader that does not come, the second a
+// ring that takes too little at a time.
 func (r *Receiver) WantsRing() bool {
 	l := r.last()
-	return r.received-max(r.consumed, l.start) >= uint64(l.Size/2) && l.Size < MaxRing && r.mayOffer()
+	unread, ahead := r.received-max(r.consumed, l.start), r.received-max(r.reported, l.start)
+	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
 }
 
 func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && r.n < MaxRings }

@@ -25,6 +25,23 @@ func TestReceiverRefuses(t *testing.T) {
 	require.ErrorIs(t, r.Moved(), RuleMove)
 }
 
+// A ring is too small for a reader that does not come, and for a sender that gets through
+// most of it before a credit tells it of more.
+func TestReceiverWantsRing(t *testing.T) {
+	r := NewReceiver(Ring{Size: 256})
+	require.NoError(t, r.Data(127))
+	assert.False(t, r.WantsRing())
+	require.NoError(t, r.Data(1))
+	assert.True(t, r.WantsRing(), "half of it is unread")
+	require.NoError(t, r.Consume(128))
+	assert.False(t, r.WantsRing())
+	require.NoError(t, r.Data(64))
+	require.NoError(t, r.Consume(64))
+	assert.True(t, r.WantsRing(), "three quarters were used, although all is read")
+	require.EqualValues(t, 3, r.CreditSent())
+	assert.False(t, r.WantsRing())
+}
+
 // The bytes of rings that were left come out before those of the next, and each ring is
 // given back when it is empty.
 func TestReceiverChain(t *testing.T) {
