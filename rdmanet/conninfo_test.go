@@ -51,6 +51,9 @@ func waitForNone(t *testing.T) {
 
 // arrived is how much there is to read, without waiting.
 func (c *Conn) arrived() int {
+	if overLinks {
+		return c.info().Unread
+	}
 	c.recv.mu.Lock()
 	defer c.recv.mu.Unlock()
 	c.recv.progress()

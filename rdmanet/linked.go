@@ -19,12 +19,15 @@ import (
 // A linked carries a Conn by a stream of a link: one QP for many connections.
 type linked struct {
 	s         *link.Stream
+	left      atomic.Int32                   // of the stream and the calls, what has not ended
 	failed    atomic.Bool                    // the cause was counted
+	copied    atomic.Uint64                  // bytes
+	placed    atomic.Uint64                  // bytes that were not
 	device    atomic.Pointer[deviceCounters] // that counts it
 	deadlines sync.Mutex                     // of two concurrent calls one is the last for both directions
 	peeked    atomic.Bool                    // the application has what await returned
 
-	reserved []byte // of the application, between reserve and commit
+	reserved []byte // of reserve, kept for the next
 	length   int    // how many of them it asked for
 	held     atomic.Bool
 }
@@ -40,7 +43,8 @@ func newLinkedConn(s *link.Stream, network string, accepted bool) *Conn {
 		laddr: s.LocalAddr().(*net.TCPAddr), raddr: s.RemoteAddr().(*net.TCPAddr),
 	}
 	c.linger.Store(-1)
-	s.OnFinish(c.gone)
+	l.left.Store(2)
+	s.OnFinish(func() { l.leave(c) })
 	live.add(c, accepted)
 	l.device.Store(c.entry.device.Load())
 	return c
@@ -48,9 +52,11 @@ func newLinkedConn(s *link.Stream, network string, accepted bool) *Conn {
 
 // cause counts the first failure of the stream.
 func (l *linked) cause(err error) error {
-	var failure *link.Error
-	if err != nil && errors.As(err, &failure) && !l.failed.Swap(true) {
-		l.device.Load().errnos.count(failure.Errno)
+	if err != nil {
+		var failure *link.Error // on the heap
+		if errors.As(err, &failure) && !l.failed.Swap(true) {
+			l.device.Load().errnos.count(failure.Errno)
+		}
 	}
 	return err
 }
@@ -61,6 +67,7 @@ func (l *linked) read(p []byte) (int, error) {
 	}
 	l.releasePeek()
 	n, err := l.s.Read(p)
+	l.copied.Add(uint64(n))
 	return n, l.cause(err)
 }
 
@@ -69,8 +76,14 @@ func (l *linked) await(limit int) ([]byte, error) {
 	return b, l.cause(err)
 }
 
-func (l *linked) consumed(n int, placed bool) { l.s.Take(n) }
-func (l *linked) unlend()                     { l.s.Return() }
+func (l *linked) consumed(n int, placed bool) {
+	if placed {
+		l.placed.Add(uint64(n))
+	}
+	l.s.Take(n)
+}
+
+func (l *linked) unlend() { l.s.Return() }
 
 func (l *linked) holdPeek() { l.peeked.Store(true) }
 
@@ -92,6 +105,11 @@ func (l *linked) dropPins(c *Conn) {
 
 func (l *linked) write(p []byte) (int, error) {
 	n, err := l.s.Write(p)
+	if l.s.Synchronous() {
+		l.placed.Add(uint64(n))
+	} else {
+		l.copied.Add(uint64(n))
+	}
 	return n, l.cause(err)
 }
 
@@ -100,10 +118,10 @@ func (l *linked) reserve(n int) ([]byte, error) {
 	if _, err := l.write(nil); err != nil {
 		return nil, err
 	}
-	if !l.held.Load() || l.reserved == nil {
+	if l.reserved == nil {
 		l.reserved = make([]byte, MaxReserve)
-		l.held.Store(true)
 	}
+	l.held.Store(true)
 	l.length = n
 	return l.reserved[:n:n], nil
 }
@@ -120,7 +138,6 @@ func (l *linked) commit(n int) (err error) {
 	if n > 0 {
 		_, err = l.write(l.reserved[:n])
 	}
-	l.reserved = nil
 	l.held.Store(false)
 	return err
 }
@@ -186,15 +203,26 @@ func (l *linked) shut(reset bool) {
 	}
 }
 
-// finish: the stream tells gone by itself (OnFinish). What does not arrive in time is given up.
-func (l *linked) finish(linger time.Duration, c *Conn) {}
+// finish: what was written is with the device, and the lane sees to it whatever linger says.
+func (l *linked) finish(_ time.Duration, c *Conn) { l.leave(c) }
+
+// leave is called when the stream is finished, and when no call is inside c any more.
+func (l *linked) leave(c *Conn) {
+	if l.left.Add(-1) == 0 {
+		c.gone()
+	}
+}
 
 func (l *linked) deviceName() string { return l.s.Device() }
 func (l *linked) hasChecksum() bool  { return false }
 
 func (l *linked) stats() ConnStats {
 	s := l.s.Status()
-	return ConnStats{BytesRead: s.Read, BytesWritten: s.Written, ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer}
+	return ConnStats{
+		BytesRead: s.Read, BytesWritten: s.Written, MessagesSent: s.Sent, MessagesReceived: s.Received,
+		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
+		BytesCopied: l.copied.Load(), BytesPlaced: l.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
+	}
 }
 
 func (l *linked) describe(i *ConnInfo) {

@@ -144,6 +144,7 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	}
 	switch ev.Kind {
 	case lane.EventReadable:
+		s.counts.received++
 		s.reader.found(e)
 		if s.st.Receiver().WantsRing() {
 			e.growDue(s)

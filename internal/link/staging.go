@@ -42,9 +42,11 @@ func (s *staging) take(n int) *staged {
 	if at+n > s.size {
 		return nil
 	}
-	e := &staged{}
+	var e *staged
 	if k := len(s.spare); k > 0 {
 		e, s.spare = s.spare[k-1], s.spare[:k-1]
+	} else {
+		e = new(staged)
 	}
 	*e = staged{off: at, len: n}
 	s.head = at + n

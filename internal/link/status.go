@@ -52,6 +52,9 @@ func (h *Stream) OnFinish(f func()) {
 	h.finished = f
 }
 
+// Synchronous reports whether Write is done with its bytes when it returns, without a copy.
+func (h *Stream) Synchronous() bool { return h.e.p.synchronous }
+
 // Device returns the name of the device that carries the stream.
 func (h *Stream) Device() string { return h.e.p.ctx.Device().Name() }
 
@@ -60,6 +63,11 @@ type Status struct {
 	Read, Written           uint64 // bytes that the program took and gave
 	Unread, Writable        int    // bytes that wait to be read, and that the peer has room for
 	ReadBuffer, WriteBuffer int    // sizes of the rings of either end
+
+	Sent, Received uint64        // messages with data
+	Stalls         uint64        // of Writes that have waited for room or do
+	StallTime      time.Duration // so far
+	Spins, Parks   uint64        // waits that polling ended, and sleeps
 
 	Shut   bool // CloseWrite was called
 	Ended  bool // the peer has said its last byte
@@ -78,6 +86,16 @@ func (h *Stream) Status() Status {
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
 		Shut: s.shut, Ended: s.st.Ended(), Closed: s.closed,
+	}
+	n := &s.counts
+	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime
+	if !n.stalled.IsZero() {
+		st.Stalls++
+		st.StallTime += time.Since(n.stalled)
+	}
+	for _, w := range []*waiter{&s.reader, &s.writer} {
+		st.Spins += w.spins.Load()
+		st.Parks += w.parks.Load()
 	}
 	if err := s.readErr(); !s.closed && err != io.EOF {
 		st.Err = err
@@ -109,7 +127,7 @@ func (s *stream) awaitRoom() error {
 		if err != nil || ready {
 			return err
 		}
-		if err := s.e.wait(&s.writer, s.mayWrite); err != nil {
+		if err := s.stall(); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -135,10 +136,13 @@ func TestStatus(t *testing.T) {
 	require.NoError(t, err)
 	s := server.Status()
 	require.EqualValues(t, 30, s.Read)
+	require.EqualValues(t, 1, s.Received)
 	require.Equal(t, 70, s.Unread)
 	require.Equal(t, DefaultFirstRing, s.ReadBuffer)
 	c := client.Status()
 	require.EqualValues(t, 100, c.Written)
+	require.EqualValues(t, 1, c.Sent)
+	require.Zero(t, c.Stalls)
 	require.Equal(t, DefaultFirstRing, c.WriteBuffer)
 	require.NoError(t, c.Err)
 	require.NotEmpty(t, client.Device())
@@ -170,4 +174,70 @@ func TestOtherProtocol(t *testing.T) {
 	_, err = established(b.ctx(), events)
 	require.ErrorIs(t, err, cm.ErrVersion)
 	require.ErrorContains(t, err, "do not share QPs")
+}
+
+// TestStatusOfWaits: a Write that waits for room counts as it waits, and sleeps are counted.
+func TestStatusOfWaits(t *testing.T) {
+	b := newBed(t, Config{FirstRing: 1 << 10, MaxRing: 1 << 10})
+	client, server := b.pair()
+	written := make(chan error, 1)
+	go func() {
+		_, err := client.Write(make([]byte, 64<<10))
+		written <- err
+	}()
+	require.Eventually(t, func() bool {
+		s := client.Status()
+		return s.Stalls > 0 && s.StallTime > 10*time.Millisecond && s.Parks > 0
+	}, patience, time.Millisecond)
+	_, err := io.ReadFull(server, make([]byte, 64<<10))
+	require.NoError(t, err)
+	require.NoError(t, <-written)
+	s := client.Status()
+	require.Positive(t, s.Stalls)
+	require.GreaterOrEqual(t, s.StallTime, 10*time.Millisecond)
+	require.GreaterOrEqual(t, s.Sent, uint64(64))
+}
+
+// TestCloseLooks: what has come when a stream is closed is unread, though no call has taken
+// it in yet.
+func TestCloseLooks(t *testing.T) {
+	b := newBed(t, Config{})
+	for range 50 {
+		client, server := b.pair()
+		_, err := client.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = server.Read(make([]byte, 1)) // the device knows the ring from now on
+		require.NoError(t, err)
+		_, err = client.Write([]byte("unread"))
+		require.NoError(t, err)
+		require.NoError(t, server.Close())
+		_, err = client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+}
+
+// TestBusyPoll: a call polls for as long as it was told to, and never sleeps if that is long.
+func TestBusyPoll(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	for _, d := range []time.Duration{-1, time.Hour} {
+		client.SetBusyPoll(d)
+		before := client.Status()
+		read := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			read <- err
+		}()
+		if d < 0 { // it sleeps at once
+			require.Eventually(t, func() bool { return client.Status().Parks > before.Parks }, patience, time.Millisecond)
+		} else {
+			time.Sleep(20 * time.Millisecond)
+		}
+		_, err := server.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, <-read)
+		if d > 0 && runtime.GOMAXPROCS(0) > 1 {
+			require.Equal(t, before.Parks, client.Status().Parks)
+		}
+	}
 }

@@ -43,6 +43,15 @@ type stream struct {
 	freed    bool   // the rings were given back
 	counted  bool   // among the lane's live streams
 	finished func() // see OnFinish
+	counts   counts
+}
+
+// counts are what a stream has counted, in both directions.
+type counts struct {
+	sent, received uint64 // messages with data
+	stalls         uint64
+	stallTime      time.Duration
+	stalled        time.Time // since when a Write waits; zero if none does
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
@@ -186,6 +195,10 @@ func (s *stream) Close() error { return s.close(false) }
 func (s *stream) Reset() error { return s.close(true) }
 
 func (s *stream) close(abort bool) error {
+	if s.e.begin() {
+		s.e.attend() // what has come is unread, though no call has taken it in
+		s.e.tasks.Done()
+	}
 	return s.change(func() error {
 		if s.closed {
 			return net.ErrClosed

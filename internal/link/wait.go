@@ -21,7 +21,9 @@ type waiter struct {
 	e         *laneEnd
 	number    lane.Waiter // while a call waits; the lane's lock guards it
 	pays      spinBudget
-	busyPoll  atomic.Int64 // of SetBusyPoll
+	busyPoll  atomic.Int64  // of SetBusyPoll
+	spins     atomic.Uint64 // waits that ended while polling
+	parks     atomic.Uint64 // and sleeps
 }
 
 // epoch is what deadlines count from.
@@ -136,9 +138,11 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {
 			if soon = e.spin(w); soon {
+				w.spins.Add(1)
 				break
 			}
 		}
+		w.parks.Add(1)
 		began := time.Now()
 		if poll {
 			e.sleepInChannel(w)

@@ -26,13 +26,18 @@ func (s *stream) Write(p []byte) (n int, err error) {
 		if err != nil || n == len(p) {
 			return n, err
 		}
-		s.stalls(true)
-		err = s.e.wait(&s.writer, s.mayWrite)
-		s.stalls(false)
-		if err != nil {
+		if err := s.stall(); err != nil {
 			return n, err
 		}
 	}
+}
+
+// stall waits until there may be room.
+func (s *stream) stall() error {
+	s.stalls(true)
+	err := s.e.wait(&s.writer, s.mayWrite)
+	s.stalls(false)
+	return err
 }
 
 // mayWrite reports whether a Write need not wait. mu is held.
@@ -91,6 +96,7 @@ func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 		t.staged = verbs.SGE{Addr: e.p.localMR.Addr() + uint64(from.off+from.len-len(p)), Length: span.Len, LKey: e.p.localMR.LKey()}
 	}
 	e.post(&t)
+	s.counts.sent++
 	return int(span.Len), nil
 }
 

@@ -1,0 +1,27 @@
+package rdmanet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// arrivedByLink is arrived where c and its peer, which is in this process, go by a link.
+func arrivedByLink(t *testing.T, c *Conn) {
+	t.Helper()
+	here := c.info()
+	for _, i := range Conns() {
+		if i.Local == here.Remote && i.Remote == here.Local {
+			require.Eventually(t, func() bool {
+				for _, i := range Conns() {
+					if i.Local == here.Remote && i.Remote == here.Local {
+						return i.BytesRead+uint64(i.Unread) == c.Stats().BytesWritten
+					}
+				}
+				return true
+			}, patience, time.Millisecond)
+			return
+		}
+	}
+}
