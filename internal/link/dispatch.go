@@ -112,6 +112,7 @@ func (e *laneEnd) firstWord() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
+	e.owner.heard(e)
 	e.keep.notify = true
 	e.work.Store(true)
 }

@@ -21,6 +21,8 @@ var (
 	errRemoved = errors.New("link: the device was removed")
 	// errNoAnswer is the end of a link whose peer cannot be reached any more.
 	errNoAnswer = fmt.Errorf("%w: it does not answer", verbs.ErrPeerGone)
+	// errGaveWay is a dialer that has connected and says nothing, while others wait.
+	errGaveWay = errors.New("link: the dialer was silent while others waited")
 	// errSilent is a dialer that has connected and says nothing.
 	errSilent = fmt.Errorf("link: the dialer has not spoken within %v", handshakeTimeout)
 )

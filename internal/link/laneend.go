@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -23,6 +24,7 @@ type owner interface {
 	// note says what has become of places; the answer is what to do about them.
 	note(e *laneEnd, what note, n int) allotment
 	retired(*laneEnd)   // no stream can be opened any more
+	heard(*laneEnd)     // the first message has arrived, at a listener
 	filled(*laneEnd)    // the first stream has come
 	emptied(*laneEnd)   // the last stream has gone
 	gone(*laneEnd)      // the lane has ended, for err
@@ -77,6 +79,7 @@ type laneEnd struct {
 	port    uint16              // dialer: the last
 	only    uint16              // dialer: the one port of streams, if it is not 0
 	places  []piece             // listener: the rings of places, by id
+	coming  *arrival            // listener: until the first word
 	share   *share              // listener: of the backlog
 	recalls recalls             // listener
 	making  int                 // listener: places that the keeper is about to take ids for
@@ -101,10 +104,10 @@ type laneEnd struct {
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
 	rested   chan struct{}     // holds a token when nobody has the baton
 
-	tasks sync.WaitGroup // calls and goroutines that use the verbs objects
-	done  chan struct{}  // closed when nothing is left
-	up    chan struct{}  // dialer: closed when the first place has come, or none will
-	timer *time.Timer    // listener: of the first word
+	tasks sync.WaitGroup  // calls and goroutines that use the verbs objects
+	done  chan struct{}   // closed when nothing is left
+	up    chan struct{}   // dialer: closed when the first place has come, or none will
+	timer *runtimer.Timer // listener: of the first word
 }
 
 // newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is

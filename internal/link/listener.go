@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -17,16 +17,13 @@ const (
 	// cmBacklog is how many requests for lanes may be unanswered; further ones wait at their
 	// dialers.
 	cmBacklog = 128
-	// maxBringUps is how many lanes come up at once: each holds what a lane has before its
-	// dialer has said more than its first word.
-	maxBringUps = 16
 )
 
 // A Listener accepts the streams that others open. Its methods may be called concurrently.
 type Listener struct {
-	cfg    Config
-	id     *cm.ID
-	places chan struct{} // bring-ups under way
+	cfg Config
+	id  *cm.ID
+	ups bringUps
 
 	mu       sync.Mutex
 	lanes    map[*laneEnd]struct{}
@@ -58,7 +55,7 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{
-		cfg: c, places: make(chan struct{}, maxBringUps), lanes: map[*laneEnd]struct{}{},
+		cfg: c, lanes: map[*laneEnd]struct{}{},
 		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places), closed: make(chan struct{}),
 	}
 	id, err := cm.NewHandlerChannel(l.request).CreateID(c.CM)
@@ -102,59 +99,67 @@ func (l *Listener) request(ev *cm.Event) {
 		return
 	}
 	ev.ID.Go(func() {
-		select {
-		case l.places <- struct{}{}:
-			l.bringUp(ev.ID, h, ev.Param.PrivateData)
-			<-l.places
-		case <-l.closed:
+		if !l.ups.begin(l.closed) {
 			_ = ev.ID.Close()
+			return
+		}
+		u := &arrival{patience: networkTicks}
+		if !l.bringUp(ev.ID, h, ev.Param.PrivateData, u) {
+			l.ups.end(u)
 		}
 	})
 }
 
-// bringUp answers a request.
-func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte) {
+// bringUp answers a request, and reports whether there is a lane, which then ends u.
+func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
 	peer, err := parseHello(first)
 	if err != nil { // a stranger: nothing is spent on it
 		slog.Debug("link: request", "from", id.RemoteAddr(), "err", err)
 		refuse(id, err)
 		_ = id.Close()
-		return
+		return false
 	}
 	e, err := newLaneEnd(&l.cfg, lane.RoleListener, id, l)
 	if err != nil {
 		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 		_ = id.Close()
-		return
+		return false
+	}
+	e.coming = u
+	u.evict = func() { e.fail(errGaveWay) }
+	if e.p.solicited { // on this host
+		u.patience = silentTicks
 	}
 	mine := e.p.hello(min(l.cfg.Streams, peer.streams), peer.epoch)
 	if err := mine.meet(&peer); err != nil {
 		refuse(id, err)
 		e.discard()
-		return
+		return false
 	}
 	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
 		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 		e.discard()
-		return
+		return false
 	}
 	// From here on the lane may be ended by others, but not destroyed under Accept.
 	if !e.begin() {
-		return
+		return false
 	}
 	defer e.tasks.Done()
 	if !l.add(e) {
 		e.fail(net.ErrClosed)
-		return
+		return true
 	}
 	e.mu.Lock()
-	e.timer = time.AfterFunc(handshakeTimeout, func() { e.unheard() })
+	e.timer = runtimer.After(handshakeTimeout, e.unheard)
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {
 		e.fail(err)
-		return
+		return true
 	}
 	h.handOver(e)
+	l.ups.answered(u)
+	return true
 }
 
 // refuse tells a dialer why there is no lane for it.
@@ -328,8 +333,9 @@ func (l *Listener) opened(s *stream) {
 
 func (l *Listener) filled(*laneEnd)      {}
 func (l *Listener) retired(*laneEnd)     {}
+func (l *Listener) heard(e *laneEnd)     { l.ups.end(e.coming) }
 func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
-func (l *Listener) destroyed(e *laneEnd) {}
+func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
 func (l *Listener) emptied(e *laneEnd) {
 	// The dialer ends a lane that it has no use for. One that goes away ends by itself when
 	// the dialer has said its last word of it.
