@@ -132,6 +132,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		return
 	case lane.EventPong:
 		return
+	case lane.EventAborted:
+		e.failLocked(accused(ev.Err))
+		return
 	case lane.EventOpened:
 		e.openArrived(ev.Stream)
 		return

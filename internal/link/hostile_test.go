@@ -46,8 +46,8 @@ func forged(e *laneEnd, r lane.Record, f func(b []byte)) target {
 	}
 }
 
-// TestHostileLane: a dialer lies about its lane. The link ends at the listener with the error
-// that names the lie, at the liar without it, and a link beside it does not notice.
+// TestHostileLane: a dialer lies about its lane. The link ends at both ends with an error that
+// names the lie, and a link beside it does not notice.
 func TestHostileLane(t *testing.T) {
 	imm := func(i uint32) func(*Stream) target { return func(*Stream) target { return target{imm: i} } }
 	bell := func(d lane.Doorbell) func(*Stream) target { return imm(d.Imm()) }
@@ -83,6 +83,8 @@ func TestHostileLane(t *testing.T) {
 		{"Place", lane.RulePlace, rec(lane.Record{Kind: lane.KindOpen, Stream: own, Ring: lane.Ring{Addr: 1 << 20, Size: 1024}, Opens: 9, Port: 1}, nil)},
 		{"Release", lane.RuleRelease, rec(lane.Record{Kind: lane.KindRelease, Stream: own}, nil)},
 		{"GoAway", lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
+		{"AbortOfNothing", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},
+		{"AbortOfAStream", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = byte(lane.RuleOverflow) })},
 		{"Pong", lane.RulePing, rec(lane.Record{Kind: lane.KindPong, Total: 7}, nil)},
 	}
 	eachFlavour(t, func(t *testing.T, cfg Config) {
@@ -110,6 +112,11 @@ func TestHostileLane(t *testing.T) {
 					require.ErrorIs(t, err, l.rule)
 					_, err = client.Read(make([]byte, 1))
 					require.ErrorIs(t, err, syscall.ECONNRESET)
+					require.ErrorIs(t, err, l.rule, "the liar is not told")
+					require.NotErrorIs(t, err, ring.ErrProtocol, "the peer has not lied")
+					_, err = client.Write(make([]byte, 1))
+					require.ErrorIs(t, err, l.rule)
+					require.ErrorContains(t, err, l.rule.Error())
 					<-server.e.done
 					<-client.e.done
 				})
@@ -117,6 +124,27 @@ func TestHostileLane(t *testing.T) {
 				say(t, beside, bystander)
 			})
 		}
+	})
+}
+
+// TestHostileAbort: a dialer says that the listener has lied, which it has not. That ends the
+// liar's own link, as a reset, and the next dial makes another.
+func TestHostileAbort(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		say(t, client, server)
+		forge(t, client.e, forged(client.e, lane.Record{Kind: lane.KindAbort, Code: lane.Code(lane.RuleDepth)}, nil))
+		within(t, "a link that was ended", func() {
+			_, err := server.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.ErrorIs(t, err, lane.RuleDepth)
+			_, err = client.Read(make([]byte, 1))
+			require.Error(t, err)
+			<-server.e.done
+		})
+		again, far := b.pair()
+		say(t, again, far)
 	})
 }
 

@@ -93,6 +93,7 @@ type laneEnd struct {
 	alive   keepAlive
 
 	messagesIn uint64
+	lastWord   uint64 // sendQueue.posted behind it; 0: none was said
 
 	final bool // listener: and the dialer knows which were
 	err   error
@@ -247,6 +248,7 @@ func (e *laneEnd) failLocked(err error) {
 	if e.err != nil {
 		return
 	}
+	e.sayLastWord(err)
 	e.err = err
 	e.failed.Store(true)
 	for _, s := range e.streams {
@@ -292,6 +294,7 @@ func (e *laneEnd) retiredErr() error {
 
 // teardown destroys everything but what streams may still read.
 func (e *laneEnd) teardown() {
+	e.awaitLastWord()
 	// The peer learns it by this, and all that is posted is flushed. A peer out of reach would
 	// take it for a reset, where one direction still works, and a goodbye over a link that is down
 	// takes soft-RoCE's connection manager down.

@@ -39,18 +39,26 @@ func (e *laneEnd) pump() {
 			e.stuck = false
 			return
 		}
-		// A WRITE of nothing still needs an address that the key covers.
-		w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited}
-		if m.Record.Kind != 0 {
-			if err := m.Record.Put(e.record[:]); err != nil {
-				e.failLocked(err)
-				return
-			}
-			w.addr += uint64(m.Place) * lane.RecordLen
-			w.inline = e.record[:]
+		if err := e.say(&m, false); err != nil {
+			e.failLocked(err)
+			return
 		}
-		e.post(&w)
 	}
+}
+
+// say posts a message that is no data. The error is that of a record that cannot be.
+func (e *laneEnd) say(m *lane.Message, signaled bool) error {
+	// A WRITE of nothing still needs an address that the key covers.
+	w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited, signaled: signaled}
+	if m.Record.Kind != 0 {
+		if err := m.Record.Put(e.record[:]); err != nil {
+			return err
+		}
+		w.addr += uint64(m.Place) * lane.RecordLen
+		w.inline = e.record[:]
+	}
+	e.post(&w)
+	return nil
 }
 
 // room reports whether n requests may be posted.
@@ -102,6 +110,7 @@ type target struct {
 	rkey      uint32
 	imm       uint32
 	solicited bool
+	signaled  bool
 	inline    []byte
 	staged    verbs.SGE // if there is nothing inline
 }
@@ -134,7 +143,7 @@ func (e *laneEnd) post(t *target) {
 	if t.solicited {
 		wrs[len(wrs)-1].Flags |= verbs.SendSolicited
 	}
-	err := e.sq.post(wrs, t.staged.Length > 0)
+	err := e.sq.post(wrs, t.signaled || t.staged.Length > 0)
 	wr.Inline = nil // keep nothing of the application's
 	if err != nil {
 		e.sendFailed(err)

@@ -149,7 +149,7 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 	page := lanesPage(t).String()
 	kinds := []lane.Kind{
 		lane.KindOpen, lane.KindAccepted, lane.KindRefused, lane.KindRing, lane.KindMoved, lane.KindFIN, lane.KindClose, lane.KindReset,
-		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindPing, lane.KindPong,
+		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindPing, lane.KindPong, lane.KindAbort,
 	}
 	for i, k := range kinds {
 		require.EqualValues(t, i+1, k)
@@ -160,4 +160,9 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 		require.Contains(t, page, fmt.Sprintf("\n| %d | %s |", i+1, name), "the table of codes")
 	}
 	require.EqualValues(t, 7, lane.CodeChecksum)
+	rule := lane.Rule(1)
+	for ; rule.Scope() == lane.ScopeLink; rule++ {
+		require.Contains(t, page, fmt.Sprintf("\n| %d | %v |", rule, rule), "the table of rules")
+	}
+	require.Equal(t, lane.RuleOverflow, rule, "rules of streams are not in the table")
 }

@@ -126,6 +126,9 @@ func (l *Lane) recordArrived(b []byte) error {
 		return l.goAwayArrived(&r)
 	case KindPing, KindPong:
 		return l.pingArrived(&r)
+	case KindAbort:
+		l.tell(Event{Kind: EventAborted, Err: Rule(r.Code)})
+		return nil
 	}
 	return l.streamRecord(&r)
 }
@@ -195,7 +198,11 @@ func (l *Lane) moved(s *Stream) {
 	if s.ignored {
 		return
 	}
-	if err := s.rx.Moved(); err != nil {
+	err := violation(RuleMove, s.id, 0, 0)
+	if s.todo&todoRing == 0 { // else the offer was not sent
+		err = s.rx.Moved()
+	}
+	if err != nil {
 		if !s.drops {
 			l.broke(s, err)
 		}

@@ -10,7 +10,7 @@ import (
 // errors.Is(err, lane.RuleOverflow) asks for one.
 type Rule uint8
 
-// The rules. Those about immediates and records come from their codecs, the others from
+// The rules, whose numbers are on the wire. Those about immediates and records come from their codecs, the others from
 // the machine that believed the peer otherwise.
 const (
 	// RuleType: the immediate is of no known type.
@@ -137,9 +137,12 @@ const (
 	ScopeStream
 )
 
+// lastLinkRule is the highest rule about the lane.
+const lastLinkRule = RuleOverflow - 1
+
 // Scope returns what a peer that breaks r loses.
 func (r Rule) Scope() Scope {
-	if r >= RuleOverflow {
+	if r > lastLinkRule {
 		return ScopeStream
 	}
 	return ScopeLink

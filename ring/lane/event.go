@@ -35,6 +35,8 @@ const (
 	EventGoAway
 	// EventPong: the peer has answered Ping.
 	EventPong
+	// EventAborted: the peer ends the lane, since this end broke a rule, which is Err.
+	EventAborted
 )
 
 // An Event tells whoever drives a Lane what has become of it.

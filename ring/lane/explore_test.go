@@ -22,7 +22,16 @@ func (m *model) actions() (out []action) {
 	add := func(name string, e, life int, do func(m *model) error) {
 		out = append(out, action{name, e, life, do})
 	}
+	if m.aborted > 0 { // all that still matters is what the other end hears
+		if e := 2 - m.aborted; len(m.wire[e]) > 0 && !m.sleep[e] && !m.told {
+			add("arrive", e, 0, func(m *model) error { return m.arrive(e) })
+		}
+		return out
+	}
 	for e := range 2 {
+		if m.p.aborts {
+			add("abort", e, 0, func(m *model) error { return m.abort(e) })
+		}
 		if len(m.wire[e]) > 0 && !m.sleep[e] {
 			add("arrive", e, 0, func(m *model) error { return m.arrive(e) })
 		}
@@ -49,6 +58,20 @@ func (m *model) actions() (out []action) {
 		add("recall", 1, 0, func(m *model) error { m.recalled = true; m.lanes[1].Recall(1); return nil })
 	}
 	return out
+}
+
+// abort ends the lane at end e.
+func (m *model) abort(e int) error {
+	m.aborted = e + 1
+	slots := m.lanes[e].slots
+	may := slots.Free() > 0 && slots.hasPlace()
+	m.lanes[e].Abort(RulePing)
+	said, err := m.next(e)
+	if err == nil && said != may {
+		return failf("the last word may be said: %v, and is: %v", may, said)
+	}
+	m.told = m.told || !said
+	return err
 }
 
 // due reports whether end e would send something.
@@ -150,6 +173,12 @@ func (m *model) endApp(e, life int) error {
 
 // check looks at a model in which nothing can happen any more.
 func (m *model) check() error {
+	if m.aborted > 0 {
+		if !m.told {
+			return failf("the end that lied is not told")
+		}
+		return nil
+	}
 	if len(m.wire[0])+len(m.wire[1]) > 0 {
 		return failf("an end sleeps over what has arrived")
 	}
@@ -333,7 +362,7 @@ func (m *model) hash() uint64 {
 			}
 		}
 		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.stored), uint64(l.goAway.last))
-		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, m.sleep[i])
+		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, l.abort.said, m.sleep[i])
 		h.add(uint64(len(m.wire[i])))
 		for _, p := range m.wire[i] {
 			h.add(uint64(p.Imm), uint64(p.Record.Kind), uint64(p.Record.Stream), uint64(p.Record.Opens), uint64(p.span.Off), uint64(p.span.Ring.RKey), uint64(p.life))
@@ -350,6 +379,7 @@ func (m *model) hash() uint64 {
 		h.bits(m.rings[i].gone)
 	}
 	h.add(uint64(m.opens), uint64(m.life), uint64(m.redials), uint64(m.wentAway))
-	h.bits(m.wants, m.recalled, m.refused)
+	h.add(uint64(m.aborted))
+	h.bits(m.wants, m.recalled, m.refused, m.told)
 	return uint64(h)
 }

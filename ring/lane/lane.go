@@ -76,6 +76,7 @@ type Lane struct {
 	stored  int           // listener: places that were granted, and neither taken nor given back
 	goAway  goAway
 	ping    ping
+	abort   abort
 	control queue[Record] // of the lane itself, a few
 }
 
@@ -102,6 +103,9 @@ type Message struct {
 // Next returns the next message that is no data, if one is due and may be sent now. It is
 // to be posted, since this end counts it as sent.
 func (l *Lane) Next() (Message, bool) {
+	if l.abort.rule != 0 {
+		return l.nextAbort()
+	}
 	if l.slots.Due() {
 		if !l.slots.CanReturn() {
 			return Message{}, false
@@ -246,7 +250,7 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, m Message, ok bool, er
 	if s.finished() || s.ignored {
 		return p, m, false, ErrStream
 	}
-	if !s.sends() {
+	if !s.sends() || l.abort.rule != 0 {
 		s.waits = true
 		return p, m, false, nil
 	}

@@ -40,12 +40,30 @@ func newHostile(t testing.TB, s *script) *hostile {
 	return &hostile{t: t, l: l, s: s, broken: map[Rule]bool{}}
 }
 
-// record makes a record that is right but for what the script says.
-func (h *hostile) record() []byte {
-	r := Record{Kind: Kind(h.s.next()%int(numKinds-1) + 1), Epoch: 7, Number: h.l.got}
+// open is a stream that the peer may speak of, 0 if there is none.
+func (h *hostile) open() ID {
+	first := h.s.next()
+	for i := range 4 {
+		if s := h.l.table[(first+i)%4+1]; s != nil && s.opened && !s.endGot {
+			return s.id
+		}
+	}
+	return 0
+}
+
+// record makes a record that is right but for what the script says, and of that kind if it is
+// not 0.
+func (h *hostile) record(kind Kind) []byte {
+	r := Record{Kind: kind, Epoch: 7, Number: h.l.got}
+	if kind == 0 {
+		r.Kind = Kind(h.s.next()%int(numKinds-1) + 1)
+	}
 	has := kinds[r.Kind].has
 	if has&hasStream != 0 {
 		r.Stream = ID(h.s.next()%5 + 1)
+		if id := h.open(); id != 0 && kind != 0 {
+			r.Stream = id
+		}
 	}
 	if has&hasCount != 0 {
 		r.Count = uint16(h.s.next()%5 + 1)
@@ -87,11 +105,15 @@ func (h *hostile) record() []byte {
 // lie is what the peer says next.
 func (h *hostile) lie() error {
 	h.held++
-	switch n := h.s.next() % 8; n {
+	n := h.s.next() % 8
+	switch n {
 	case 0: // anything
 		return h.l.Arrive(uint32(h.s.next())<<24|uint32(h.s.next())<<16|uint32(h.s.next())<<8|uint32(h.s.next()), nil)
 	case 1, 2:
 		d := Doorbell{Type: TypeData, Stream: ID(h.s.next()%5 + 1), N: uint32(h.s.next() + 1)}
+		if id := h.open(); id != 0 {
+			d.Stream = id
+		}
 		if s := h.l.table[d.Stream%5]; n == 2 && s != nil && s.rx.n > 0 { // all that fits
 			d.N = uint32(s.rx.last().Size) - uint32(s.rx.Buffered()%MinRing)
 		}
@@ -101,7 +123,11 @@ func (h *hostile) lie() error {
 	case 4:
 		return h.l.Arrive(Doorbell{Type: TypeSlots, N: uint32(h.s.next()%16 + 1)}.Imm(), nil)
 	}
-	return h.l.Arrive(Doorbell{Type: TypeControl}.Imm(), h.record())
+	kind := Kind(0)
+	if n == 7 {
+		kind = [...]Kind{KindRing, KindRing, KindMoved, KindFIN}[h.s.next()%4]
+	}
+	return h.l.Arrive(Doorbell{Type: TypeControl}.Imm(), h.record(kind))
 }
 
 // stream is one that the application has.
@@ -127,7 +153,10 @@ func (h *hostile) act() {
 		l.Want(h.s.next())
 		l.Recall(h.s.next())
 	case 3:
-		l.Ping(uint64(h.s.next()))
+		token := h.s.next()
+		if l.Ping(uint64(token)); token == 255 {
+			l.Abort(Rule(h.s.next()))
+		}
 	case 4:
 		if h.s.next() > 250 {
 			l.GoAway()
@@ -153,7 +182,9 @@ func (h *hostile) act() {
 			require.Equal(h.t, Doorbell{TypeData, s.id, p.Len}, d)
 		}
 	case 10, 11:
-		_ = l.Consume(s, h.s.next())
+		if n := h.s.next(); l.Consume(s, n) != nil {
+			_ = l.Consume(s, min(n, int(s.rx.Buffered())))
+		}
 		for {
 			if _, ok := s.rx.Reclaim(); !ok {
 				break
@@ -295,7 +326,7 @@ func randomScript(seed uint64, n int) []byte {
 // TestHostilePeer says anything at length, and sees that every rule is broken by some of it
 // and named.
 func TestHostilePeer(t *testing.T) {
-	count := uint64(1000)
+	count := uint64(1500)
 	if deep() {
 		count = 200_000
 	}

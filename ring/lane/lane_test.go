@@ -145,6 +145,29 @@ func TestLaneLife(t *testing.T) {
 	assert.Equal(t, []EventKind{EventPlaces}, kindsOf(carry(t, pair)))
 }
 
+// A move to a ring that this end is about to offer, and has not, breaks the stream and not the
+// offer.
+func TestLaneMoveBeforeOffer(t *testing.T) {
+	pair := newPair(t, 1)
+	_, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
+	require.NoError(t, err)
+	carry(t, pair)
+	l := pair[1]
+	require.NoError(t, l.Offer(l.table[1], Ring{RKey: 3, Size: 256}))
+	b := make([]byte, RecordLen)
+	require.NoError(t, Record{Kind: KindMoved, Stream: 1, Epoch: 7, Number: l.got}.Put(b))
+	require.NoError(t, l.Arrive(Doorbell{Type: TypeControl}.Imm(), b))
+	e, ok := l.Event()
+	require.True(t, ok)
+	require.Equal(t, EventBroken, e.Kind)
+	require.ErrorIs(t, e.Err, RuleMove)
+	for m, ok := l.Next(); ok; m, ok = l.Next() {
+		if m.Record.Kind != 0 {
+			require.NoError(t, m.Record.Put(b))
+		}
+	}
+}
+
 func TestLaneReset(t *testing.T) {
 	pair := newPair(t, 1)
 	s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)

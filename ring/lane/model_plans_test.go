@@ -34,6 +34,8 @@ var plans = []struct {
 	{plan: plan{name: "recall, one", places: 1, opens: 1, rings: [2]uint32{256, 256}, wire: 2, recall: true}},
 	{deep: true, plan: plan{name: "recall", places: 1, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 2, recall: true}},
 	{plan: plan{name: "recall and GOAWAY", places: 2, opens: 1, rings: [2]uint32{256, 256}, wire: 2, recall: true, goAway: true, hurry: true}},
+	{plan: plan{name: "a lie", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{64, 64}, chunk: 64, wire: 2, sleeps: true, aborts: true}},
+	{plan: plan{name: "a lie and slots", places: 1, opens: 1, rings: [2]uint32{256, 4096}, write: [2]int{9, 0}, chunk: 1, wire: 12, finish: [2]how{withFIN, withFIN}, sleeps: true, aborts: true}},
 	{plan: plan{name: "resets, moves and sleep", places: 1, opens: 1, rings: [2]uint32{256, 256}, write: [2]int{64, 64}, chunk: 64, wire: 2, impatient: true, finish: [2]how{withReset, withFIN}, offers: [2][]uint32{nil, {512}}, sleeps: true}},
 	{deep: true, plan: plan{name: "two streams", places: 2, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{64, 0}, chunk: 64, wire: 2}},
 	{deep: true, plan: plan{name: "a neighbour nobody reads", places: 2, opens: 2, rings: [2]uint32{256, 256}, write: [2]int{384, 0}, chunk: 192, wire: 2, silent: 1}},

@@ -29,6 +29,7 @@ type plan struct {
 	sleeps     bool // ends sleep, and only solicited messages wake them
 	pumpsLater bool // what is due need not be sent at once
 	wire       int  // messages under way in each direction
+	aborts     bool // an end says at any time that the other has lied
 	recall     bool // the listener asks for a place back
 	unread     int  // 1 + the end that reads nothing
 	silent     int  // streams that the listener's peer does not read, by number from 1
@@ -88,6 +89,8 @@ type model struct {
 	redials  int
 	wentAway int
 	recalled bool
+	aborted  int  // 1 + the end that has ended the lane
+	told     bool // and the other has heard why
 	refused  bool
 	posted   int
 
@@ -384,6 +387,10 @@ func (m *model) events(e int) error {
 			}
 		case EventPlaces:
 			m.wants = false
+		case EventAborted:
+			if m.told = true; !errors.Is(ev.Err, RulePing) {
+				return failf("another rule is told: %v", ev.Err)
+			}
 		}
 		if a != nil && a.ready && a.s.Ended() && a.s.rx.Buffered() == 0 {
 			a.eof, a.ready = true, false

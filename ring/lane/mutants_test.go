@@ -169,6 +169,13 @@ var breaches = []breach{
 				})
 			}
 		}},
+	{name: "the last word of a lane is lost", plan: "a lie", want: "the end that lied is not told",
+		packet: func(m *model, e int, p *packet) bool { return p.Record.Kind == KindAbort }},
+	{name: "the last word of a lane wakes nobody", plan: "a lie", want: "the end that lied is not told",
+		packet: func(m *model, e int, p *packet) bool {
+			p.Solicited = p.Solicited && p.Record.Kind != KindAbort
+			return false
+		}},
 	{name: "an end is not answered", plan: "reuse", want: "a stream is left closing",
 		after: func(m *model, e int, at spot) {
 			if e == 1 {

@@ -67,6 +67,9 @@ const (
 	KindPing
 	// KindPong answers.
 	KindPong
+	// KindAbort says that the lane ends, since the peer broke the rule whose number is the
+	// code. Nothing follows.
+	KindAbort
 
 	numKinds
 )
@@ -103,6 +106,7 @@ var kinds = [numKinds]struct {
 	KindGoAway:   {"GOAWAY", hasOpens | hasStage},
 	KindPing:     {"PING", hasTotal},
 	KindPong:     {"PONG", hasTotal},
+	KindAbort:    {"ABORT", hasCode},
 }
 
 // String returns the kind's name.
@@ -173,7 +177,7 @@ type Record struct {
 	Epoch  uint32 // of the lane
 	Number uint32 // records sent before on this lane, modulo 2^32
 
-	Code  Code
+	Code  Code // of ABORT a Rule
 	Count uint16
 	Ring  Ring
 	Total uint64 // bytes of the stream; the token of PING and PONG
@@ -275,8 +279,11 @@ func (r *Record) checkFields(has uint16) error {
 		count = uint64(r.Count)
 	}
 	codes := numCodes - 1
-	if r.Kind == KindRefused {
+	switch r.Kind {
+	case KindRefused:
 		codes = lastRefusal
+	case KindAbort:
+		codes = Code(lastLinkRule)
 	}
 	switch {
 	case has&hasCount != 0 && r.Count == 0, has&hasCount != 0 && uint64(r.Stream)+uint64(r.Count) > uint64(MaxStream)+1:

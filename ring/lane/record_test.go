@@ -93,6 +93,11 @@ var wireRecords = []struct {
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		2a 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
+	{"abort", Record{Kind: KindAbort, Epoch: 7, Number: 300, Code: Code(RuleEpoch)}, `
+		01 10 00 00  07 00 00 00  2c 01 00 00  0d 00 00 00
+		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
+		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
+		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
 }
 
 // unhex returns the bytes of a hex dump.
@@ -129,9 +134,9 @@ func TestParseRecordRefuses(t *testing.T) {
 	}{
 		{KindOpen, 0, []byte{0}, ProtocolError{RuleVersion, 0, 0, 1}},
 		{KindOpen, 0, []byte{2}, ProtocolError{RuleVersion, 0, 2, 1}},
-		{KindOpen, 1, []byte{0}, ProtocolError{RuleKind, 0, 0, 15}},
-		{KindOpen, 1, []byte{16}, ProtocolError{RuleKind, 0, 16, 15}},
-		{KindOpen, 1, []byte{255}, ProtocolError{RuleKind, 0, 255, 15}},
+		{KindOpen, 1, []byte{0}, ProtocolError{RuleKind, 0, 0, 16}},
+		{KindOpen, 1, []byte{17}, ProtocolError{RuleKind, 0, 17, 16}},
+		{KindOpen, 1, []byte{255}, ProtocolError{RuleKind, 0, 255, 16}},
 		{KindOpen, 2, []byte{0, 0}, ProtocolError{RuleStream, 0, 0, 16383}},
 		{KindOpen, 2, []byte{0, 0x40}, ProtocolError{RuleStream, 0, 16384, 16383}},
 		{KindPing, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
@@ -162,6 +167,10 @@ func TestParseRecordRefuses(t *testing.T) {
 		{KindRefused, 12, []byte{5, 0}, ProtocolError{RuleCode, 5, 5, 4}},
 		{KindReset, 12, []byte{0, 0}, ProtocolError{RuleCode, 5, 0, 7}},
 		{KindReset, 12, []byte{8, 0}, ProtocolError{RuleCode, 5, 8, 7}},
+		{KindAbort, 12, []byte{0, 0}, ProtocolError{RuleCode, 0, 0, 25}},
+		{KindAbort, 12, []byte{26, 0}, ProtocolError{RuleCode, 0, 26, 25}},
+		{KindAbort, 12, []byte{13, 1}, ProtocolError{RuleCode, 0, 269, 25}},
+		{KindAbort, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
 		{KindOpen, 48, []byte{0, 0}, ProtocolError{RulePort, 5, 0, math.MaxUint16}},
 		{KindGoAway, 50, []byte{0}, ProtocolError{RuleStage, 0, 0, 3}},
 		{KindGoAway, 50, []byte{4}, ProtocolError{RuleStage, 0, 4, 3}},
@@ -190,7 +199,8 @@ func TestKindString(t *testing.T) {
 	assert.Equal(t, "OPEN", KindOpen.String())
 	assert.Equal(t, "PONG", KindPong.String())
 	assert.Equal(t, "Kind(0)", Kind(0).String())
-	assert.Equal(t, "Kind(16)", numKinds.String())
+	assert.Equal(t, "ABORT", KindAbort.String())
+	assert.Equal(t, "Kind(17)", numKinds.String())
 }
 
 func FuzzParseRecord(f *testing.F) {

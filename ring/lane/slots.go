@@ -105,7 +105,9 @@ func (s *Slots) CanCredit() bool { return s.free > SlotsReserve && !s.Due() }
 
 // CanRecord reports whether a record may be sent. Its place is free when the message has
 // been returned that used it before.
-func (s *Slots) CanRecord() bool { return s.CanCredit() && s.pending < s.places }
+func (s *Slots) CanRecord() bool { return s.CanCredit() && s.hasPlace() }
+
+func (s *Slots) hasPlace() bool { return s.pending < s.places }
 
 // CanData reports whether a data message of stream id may be sent.
 func (s *Slots) CanData(id ID) bool {
