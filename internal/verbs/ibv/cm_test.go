@@ -319,17 +319,27 @@ func TestCMReuseAddr(t *testing.T) {
 
 func TestCMAddresses(t *testing.T) {
 	require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).BindAddr(netip.MustParseAddrPort("127.0.0.1:0")), syscall.EADDRNOTAVAIL)
-	l := newTestID(t, verbs.CMOptions{})
-	require.NoError(t, l.BindAddr(netip.MustParseAddrPort("0.0.0.0:0")))
-	require.NoError(t, l.Listen(1))
-	require.Nil(t, l.Verbs(), "a wildcard is on no device")
-	c := newTestID(t, verbs.CMOptions{})
-	c.resolve(netip.AddrPortFrom(deviceAddr(t), l.LocalAddr().Port()))
-	c.qp()
-	require.NoError(t, c.Connect(nil, 5*time.Second))
-	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
-	assert.Equal(t, c.RemoteAddr(), s.LocalAddr())
-	assert.NotNil(t, s.Verbs())
+	for _, wildcard := range []string{"0.0.0.0:0", "[::]:0"} {
+		l := newTestID(t, verbs.CMOptions{})
+		require.NoError(t, l.BindAddr(netip.MustParseAddrPort(wildcard)))
+		require.NoError(t, l.Listen(1))
+		require.Nil(t, l.Verbs(), "a wildcard is on no device")
+		c := newTestID(t, verbs.CMOptions{})
+		c.resolve(netip.AddrPortFrom(deviceAddr(t), l.LocalAddr().Port()))
+		c.qp()
+		require.NoError(t, c.Connect(nil, 5*time.Second))
+		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		assert.Equal(t, c.RemoteAddr(), s.LocalAddr(), wildcard)
+		assert.NotNil(t, s.Verbs())
+
+		// The port is taken in both families, or in the one.
+		other := newTestID(t, verbs.CMOptions{})
+		err := other.BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), l.LocalAddr().Port()))
+		require.ErrorIs(t, err, syscall.EADDRINUSE, wildcard)
+		other = newTestID(t, verbs.CMOptions{})
+		err = other.BindAddr(netip.AddrPortFrom(netip.IPv6Unspecified(), l.LocalAddr().Port()))
+		require.ErrorIs(t, err, syscall.EADDRINUSE, wildcard)
+	}
 }
 
 func TestRouteErrors(t *testing.T) {

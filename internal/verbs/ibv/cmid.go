@@ -76,6 +76,7 @@ type cmID struct {
 	left       *cmEvent // the DISCONNECTED that came meanwhile
 
 	abandoned chan struct{} // closed when nobody waits for ResolveRoute, or iWARP's Connect, any more
+	ipv4      uintptr       // of a wildcard of both families: see bindIPv4
 	overTCP   chan struct{} // closed when iWARP's rdma_connect has returned; nil before Connect
 	asking    bool          // it counts as unanswered
 
@@ -279,7 +280,8 @@ func (id *cmID) Close() error {
 	}
 	id.state = cmClosed
 	handle, listener, q := id.handle, id.listener, id.qp
-	id.handle, id.listener, id.qp = 0, nil, nil
+	ipv4 := id.ipv4
+	id.handle, id.listener, id.qp, id.ipv4 = 0, nil, nil, 0
 	held := id.listen.close()
 	id.stopTimer()
 	id.abandon()
@@ -293,6 +295,9 @@ func (id *cmID) Close() error {
 		_ = id.call("rdma_disconnect", id.ch.lib.disconnect, handle) // the peer may be gone
 	}
 	err := id.unuse()
+	if ipv4 != 0 {
+		err = errors.Join(err, id.ch.destroyID(ipv4))
+	}
 	if listener != nil {
 		listener.answered()
 	}

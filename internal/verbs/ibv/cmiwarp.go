@@ -5,7 +5,10 @@ package ibv
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"syscall"
+	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -112,6 +115,48 @@ func (id *cmID) awaitTCP() {
 	if over != nil {
 		<-over
 	}
+}
+
+// mayListenOnIWARP reports whether a wildcard has the id listen on a device of iWARP.
+func (id *cmID) mayListenOnIWARP() bool {
+	all, err := listDevices()
+	return err == nil && slices.ContainsFunc(all, func(d *device) bool {
+		return d.transport == verbs.TransportIWARP && (id.device == "" || id.device == d.name)
+	})
+}
+
+// bindIPv4 gives the id, which is bound to the IPv6 wildcard, the same port of the IPv4
+// wildcard, by a second struct. One socket of TCP could have both, and gives IPv4 clients
+// addresses of IPv6 (::ffff:a.b.c.d), which the kernel's connection manager finds on no device:
+// it refuses them. Whose struct an event is of nobody sees, since both have the id's key. mu is
+// held.
+func (id *cmID) bindIPv4() error {
+	var c sockaddr
+	addr := netip.AddrPortFrom(netip.IPv4Unspecified(), id.local.Port())
+	if err := c.put(addr); err != nil {
+		return err
+	}
+	var second uintptr
+	if err := id.call("rdma_create_id", id.ch.lib.createID, id.ch.handle, uintptr(unsafe.Pointer(&second)), id.key, rdmaPSTCP); err != nil {
+		return err
+	}
+	first := id.handle
+	id.handle = second
+	opts := id.opts
+	opts.AFOnly = true
+	err := id.setOptions(opts)
+	if err == nil {
+		err = id.call("rdma_bind_addr", id.ch.lib.bindAddr, second, uintptr(unsafe.Pointer(&c)))
+	}
+	id.handle = first
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		err = syscall.EADDRINUSE // as in BindAddr
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%v: %w", addr, err), id.ch.destroyID(second))
+	}
+	id.ipv4 = second
+	return nil
 }
 
 // iwarpReason is the reason that an errno stands for: MPA's reject, of which the private

@@ -40,6 +40,12 @@ func (id *cmID) Listen(backlog int) error {
 		id.state = cmBound
 		return err
 	}
+	if id.ipv4 != 0 {
+		if err := id.call("rdma_listen", id.ch.lib.listen, id.ipv4, uintptr(max(backlog, maxHeld))); err != nil {
+			id.state = cmFailed // librdmacm has no way to stop listening
+			return err
+		}
+	}
 	return id.refresh()
 }
 

@@ -30,7 +30,8 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 	}
 	// AFOnly means something for the IPv6 wildcard alone, but for the kernel an address
 	// without it is in the way of the other family's wildcard.
-	if addr.Addr() != netip.IPv6Unspecified() {
+	apart := addr.Addr() == netip.IPv6Unspecified() && !id.opts.AFOnly && id.mayListenOnIWARP()
+	if addr.Addr() != netip.IPv6Unspecified() || apart {
 		if err := id.setOptions(verbs.CMOptions{AFOnly: true}); err != nil {
 			return err
 		}
@@ -47,6 +48,9 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 	err := id.refresh()
 	if err == nil {
 		err = id.checkTCPPorts()
+	}
+	if err == nil && apart {
+		err = id.bindIPv4()
 	}
 	if err != nil {
 		id.state = cmFailed // librdmacm has no way to unbind
