@@ -12,6 +12,9 @@ import (
 
 // TestHostileRing has peers whose ring is not where they say.
 func TestHostileRing(t *testing.T) {
+	if onIWARP(t) {
+		t.Skip("on iWARP this end reads the ring that the handshake names before anybody has the connection, which ends there")
+	}
 	places := map[string]func(h *cm.Handshake){
 		"another address":     func(h *cm.Handshake) { h.Addr += 1 << 40 },
 		"address 0":           func(h *cm.Handshake) { h.Addr = 0 },
