@@ -76,6 +76,12 @@ func failEach(t *testing.T, ill *faulty.Driver, listens, dials Config) {
 			require.NoError(t, err)
 			break
 		}
+		if listens.CM.Device == ill.Name() {
+			switch what { // before the dialer is answered
+			case faulty.QueryDevice, faulty.AllocPD, faulty.Channel, faulty.CreateCQ, faulty.CreateQP:
+				require.NoError(t, err, "number %d, %s: the dialer has to wait", n, what)
+			}
+		}
 		if failed[what]++; err == nil {
 			untouched++
 		}

@@ -28,8 +28,8 @@ const (
 	useGrowth
 )
 
-// shortage is for how long a refusal has large rings taken back.
-const shortage = 2 * time.Second
+// shortTime is for how long a refusal has large rings taken back.
+const shortTime = 2 * time.Second
 
 // NewBudget returns a Budget of limit bytes.
 func NewBudget(limit int64) *Budget {
@@ -89,5 +89,5 @@ func (b *Budget) short() bool {
 		return false
 	}
 	at := b.refused.Load()
-	return b.used.Load() >= b.bound(useGrowth) || at != nil && time.Since(*at) < shortage
+	return b.used.Load() >= b.bound(useGrowth) || at != nil && time.Since(*at) < shortTime
 }

@@ -80,7 +80,7 @@ func TestBudgetShort(t *testing.T) {
 		require.False(t, b.short())
 		require.Error(t, b.take(2000, useGrowth))
 		require.True(t, b.short())
-		time.Sleep(shortage + time.Millisecond)
+		time.Sleep(shortTime + time.Millisecond)
 		require.False(t, b.short())
 		require.NoError(t, b.take(900, useStream))
 		require.True(t, b.short())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -64,6 +65,12 @@ type Config struct {
 	// OnEvent, if it is not nil, is told what the connection manager says of a listening id
 	// besides requests. It must not wait.
 	OnEvent func(*cm.Event)
+
+	// Shortages has the dialers wait for whom a listener lacks descriptors or memory; nil
+	// stands for a queue of its own. OnShortage, if it is not nil, is told each time, and is to
+	// tell the queue. It must not wait.
+	Shortages  *shortage.Queue
+	OnShortage func(error)
 
 	// KeepAlive has a peer that is silent asked for a sign of life while there are streams, and
 	// given up, with all streams, Idle and Count times Interval after it was heard last. It has

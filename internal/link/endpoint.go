@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -270,5 +271,6 @@ func (p *endpoint) destroy(between ...func() error) error {
 	if p.pd != nil {
 		errs = append(errs, p.pd.Close())
 	}
+	shortage.Freed()
 	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
-	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
 
 const (
@@ -24,6 +23,8 @@ type Listener struct {
 	cfg Config
 	id  *cm.ID
 	ups bringUps
+
+	shortages *shortage.Queue
 
 	mu       sync.Mutex
 	lanes    map[*laneEnd]struct{}
@@ -63,6 +64,9 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 		return nil, err
 	}
 	l.id = id
+	if l.shortages = c.Shortages; l.shortages == nil {
+		l.shortages = shortage.NewQueue(id.Hold)
+	}
 	if err = id.BindAddr(addr); err == nil {
 		if ctx := id.Verbs(); ctx != nil { // it is nil where several devices listen
 			_, err = carries(ctx)
@@ -119,9 +123,9 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		_ = id.Close()
 		return false
 	}
-	e, err := newLaneEnd(&l.cfg, lane.RoleListener, id, l)
+	e, err := l.prepare(id, h)
 	if err != nil {
-		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+		l.noLane(id, err)
 		_ = id.Close()
 		return false
 	}
@@ -137,7 +141,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		return false
 	}
 	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
-		slog.Warn("link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+		l.noLane(id, err)
 		e.discard()
 		return false
 	}
@@ -154,24 +158,13 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	e.timer = runtimer.After(handshakeTimeout, e.unheard)
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {
+		l.noLane(id, err)
 		e.fail(err)
 		return true
 	}
 	h.handOver(e)
 	l.ups.answered(u)
 	return true
-}
-
-// refuse tells a dialer why there is no lane for it.
-func refuse(id *cm.ID, why error) {
-	code := cm.RefusedMalformed
-	if errors.Is(why, cm.ErrVersion) {
-		code = cm.RefusedVersion
-	}
-	refusal := cm.NewRefusal(code, why.Error())
-	if private, err := refusal.MarshalBinary(); err == nil {
-		_ = id.Reject(private) // it may have left
-	}
 }
 
 // unheard ends a lane whose dialer has said nothing in time.

@@ -1,0 +1,96 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// errDialerLeft is a dialer that left before there was a lane for it.
+var errDialerLeft = errors.New("link: the dialer left before it was answered")
+
+// prepare is newLaneEnd for a dialer, who waits as long as there is nothing to make it of.
+func (l *Listener) prepare(id *cm.ID, h *eventHandler) (e *laneEnd, err error) {
+	err = l.shortages.Serve(id.HoldsDescriptor, func() (err error) {
+		e, err = newLaneEnd(&l.cfg, lane.RoleListener, id, l)
+		return err
+	}, l.lacking, func(turn <-chan struct{}) error { return l.waitTurn(turn, id, h) })
+	return e, err
+}
+
+// waitTurn waits until a dialer is to be tried again. It fails with errDialerLeft,
+// shortage.ErrGivenBack or net.ErrClosed.
+func (l *Listener) waitTurn(turn <-chan struct{}, id *cm.ID, h *eventHandler) error {
+	left := make(chan struct{})
+	defer id.OnLeave(func() { close(left) })()
+	select {
+	case _, mine := <-turn:
+		switch {
+		case !mine:
+			return shortage.ErrGivenBack
+		case !id.Waits():
+			return errDialerLeft
+		}
+		return nil
+	case <-left:
+		return errDialerLeft
+	case ev := <-h.setup:
+		return fmt.Errorf("%w: %v", errDialerLeft, ev)
+	case <-l.closed:
+		return net.ErrClosed
+	}
+}
+
+// lacking makes known that a dialer has to wait for its lane.
+func (l *Listener) lacking(err error) {
+	if l.cfg.OnShortage != nil {
+		l.cfg.OnShortage(err)
+		return
+	}
+	level := slog.LevelDebug
+	if l.shortages.Tell(err) {
+		level = slog.LevelWarn
+	}
+	slog.Log(context.Background(), level, "link: no resources for a lane, dialers wait", "listener", l.Addr(), "err", err)
+}
+
+// noLane refuses a dialer for whom no lane could be made.
+func (l *Listener) noLane(id *cm.ID, err error) {
+	level := slog.LevelDebug
+	if !errors.Is(err, errDialerLeft) {
+		if refusal(err) == cm.RefusedFailure {
+			level = slog.LevelWarn
+		}
+		refuse(id, err)
+	}
+	slog.Log(context.Background(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+}
+
+// refusal is the code by which a dialer learns why there is no lane for it.
+func refusal(why error) cm.RefusalCode {
+	switch {
+	case errors.Is(why, cm.ErrVersion):
+		return cm.RefusedVersion
+	case errors.Is(why, errHello):
+		return cm.RefusedMalformed
+	case errors.Is(why, net.ErrClosed):
+		return cm.RefusedShutdown
+	case errors.Is(why, shortage.ErrGivenBack), shortage.Is(why):
+		return cm.RefusedResources // it may be asked again
+	}
+	return cm.RefusedFailure
+}
+
+// refuse tells a dialer why there is no lane for it.
+func refuse(id *cm.ID, why error) {
+	r := cm.NewRefusal(refusal(why), why.Error())
+	if private, err := r.MarshalBinary(); err == nil {
+		_ = id.Reject(private) // it may have left
+	}
+}
