@@ -45,7 +45,8 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 	if len(wcs) == 0 {
 		return
 	}
-	e.messagesIn += uint64(len(wcs))
+	e.counts.batches++
+	e.counts.messagesIn += uint64(len(wcs))
 	for i := range wcs {
 		if err := e.message(&wcs[i]); err != nil {
 			e.settle() // what was said before it
@@ -76,6 +77,9 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 		e.firstWord()
 	}
 	if d, err := lane.ParseDoorbell(imm); err != nil || d.Type != lane.TypeControl {
+		if err == nil && d.Type == lane.TypeData {
+			e.counts.bytesIn += uint64(d.N)
+		}
 		return e.state.Arrive(imm, nil) // which names what is wrong with it
 	}
 	// The peer can write there, so it is copied before it is looked at.

@@ -152,7 +152,7 @@ func (e *laneEnd) stalling(waits bool) {
 
 // signsOfLife counts them. mu is held.
 func (e *laneEnd) signsOfLife() uint64 {
-	n := e.messagesIn
+	n := e.counts.messagesIn
 	if e.p.answers && !e.cfg.pings {
 		n += e.sq.completed
 	}

@@ -132,6 +132,7 @@ func (e *laneEnd) resize(s *stream) {
 		e.freePiece(p)
 		return
 	}
+	e.counts.resizes++
 	s.wants = false
 	s.pieces = append(s.pieces, p)
 	e.settle()

@@ -92,8 +92,8 @@ type laneEnd struct {
 	memory  memoryWatch
 	alive   keepAlive
 
-	messagesIn uint64
-	lastWord   uint64 // sendQueue.posted behind it; 0: none was said
+	counts   laneCounts
+	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
 	final bool // listener: and the dialer knows which were
 	err   error
@@ -178,6 +178,9 @@ func (e *laneEnd) attend() bool {
 	if n == 0 {
 		n = lane.Goroutine
 		poll = e.baton.Event()
+	}
+	if poll {
+		e.counts.wakeups++
 	}
 	e.mu.Unlock()
 	if poll {

@@ -30,6 +30,7 @@ type Links struct {
 	mu     sync.Mutex
 	links  map[Target]*link
 	idle   []*link // the longest idle first
+	lanes  map[*laneEnd]struct{}
 	closed bool
 }
 
@@ -62,6 +63,7 @@ func NewLinks(c Config) (*Links, error) {
 		if err != nil {
 			return nil, err
 		}
+		l.note(e)
 		return e, nil
 	}
 	return l, nil
@@ -243,7 +245,13 @@ func (k *link) heard(*laneEnd)                     {}
 func (k *link) destroyed(*laneEnd)                 {}
 
 func (k *link) retired(*laneEnd) { k.forget() }
-func (k *link) gone(*laneEnd)    { k.forget() }
+
+func (k *link) gone(e *laneEnd) {
+	k.l.mu.Lock()
+	delete(k.l.lanes, e)
+	k.l.mu.Unlock()
+	k.forget()
+}
 
 func (k *link) forget() {
 	k.l.mu.Lock()

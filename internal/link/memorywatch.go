@@ -48,6 +48,7 @@ func (e *laneEnd) watch(s *stream) {
 // memoryRefused has what there was no memory for asked for again. mu is held.
 func (e *laneEnd) memoryRefused() {
 	e.memory.refused = true
+	e.counts.refusals++
 	e.watchMemory()
 }
 

@@ -118,6 +118,7 @@ type target struct {
 // post posts a message: a WRITE with its doorbell as the immediate or, where there is none, in
 // a SEND behind it. The caller has made sure of the room.
 func (e *laneEnd) post(t *target) {
+	e.counts.messagesOut++
 	wr := &e.wrs[0]
 	wr.Flags, wr.Inline, wr.SGList = 0, nil, nil
 	switch {

@@ -112,6 +112,16 @@ func (s *slab) register(size int, u use) (_ *chunk, err error) {
 	return c, nil
 }
 
+// registered is the bytes that are.
+func (s *slab) registered() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.chunks {
+		n += int64(len(c.bytes))
+	}
+	return n
+}
+
 // free gives a piece back, of which the peer writes to nothing any more. A chunk that is empty
 // then waits for trim, and free reports so. One of those for many rings stays for the next,
 // unless memory is short.

@@ -64,6 +64,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 		old.uncount()
 	}
 	e.streams[st.ID()] = s
+	e.counts.opened++
 	if e.live++; e.live == 1 {
 		e.owner.filled(e)
 		e.lookAfter()

@@ -95,6 +95,7 @@ func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 	} else {
 		t.staged = verbs.SGE{Addr: e.p.localMR.Addr() + uint64(from.off+from.len-len(p)), Length: span.Len, LKey: e.p.localMR.LKey()}
 	}
+	e.counts.bytesOut += uint64(span.Len)
 	e.post(&t)
 	s.counts.sent++
 	return int(span.Len), nil

@@ -335,6 +335,9 @@ func (l *Lane) release(s *Stream) {
 // Reposted records that n receives were posted again, whose messages were given to Arrive.
 func (l *Lane) Reposted(n int) error { return l.slots.Reposted(n) }
 
+// Slots returns how many of the peer's receives are not used up, and how many it has.
+func (l *Lane) Slots() (free, all int) { return l.slots.Free(), l.slots.depth }
+
 // Streams returns how many ids are in use, those granted included.
 func (l *Lane) Streams() (n int) {
 	for _, s := range l.table {

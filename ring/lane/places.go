@@ -74,6 +74,14 @@ func (l *Lane) Want(n int) {
 	}
 }
 
+// Places returns how many places are granted that no stream has taken, as far as this end knows.
+func (l *Lane) Places() int {
+	if l.cfg.Role == RoleDialer {
+		return l.places.len()
+	}
+	return l.stored
+}
+
 // Recall asks the dialer for n places more back, or for all that it has. Those come by
 // EventReleased; some may have been taken meanwhile.
 func (l *Lane) Recall(n int) {

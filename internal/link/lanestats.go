@@ -1,0 +1,104 @@
+package link
+
+import (
+	"net/netip"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// LaneStats is what can be seen of a lane.
+type LaneStats struct {
+	Device        string
+	Local, Remote netip.AddrPort
+	Dialer        bool // this end opens streams
+
+	Streams int    // that are open at either end
+	Opened  uint64 // so far
+	Places  int    // that the listener has granted and nobody has taken yet
+	Waiting int    // dials of this end that wait for a place
+
+	BytesSent, BytesReceived       uint64
+	MessagesSent, MessagesReceived uint64 // all: data, credits, slots and records
+	FreeSlots, Slots               int    // receives that the peer has left, and has in all
+
+	Batches    uint64 // times that polling has found something
+	Wakeups    uint64 // of the lane's goroutine, by the device or by the connection manager
+	KeepAlives uint64 // signs of life that were asked for
+	Memory     int64  // bytes registered for rings
+	Resizes    uint64 // rings that were offered
+	Refusals   uint64 // of memory
+}
+
+// laneCounts are counters of a lane. The lane's lock guards them.
+type laneCounts struct {
+	opened                  uint64
+	bytesIn, bytesOut       uint64
+	messagesIn, messagesOut uint64
+	batches, wakeups        uint64
+	resizes, refusals       uint64
+}
+
+// LaneStats may be asked for at any time, also of a stream that is closed: it is that of its lane.
+func (h *Stream) LaneStats() LaneStats { return h.e.stats() }
+
+func (e *laneEnd) stats() LaneStats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := &e.counts
+	s := LaneStats{
+		Device: e.p.ctx.Device().Name(), Local: e.id.LocalAddr(), Remote: e.id.RemoteAddr(),
+		Dialer:  e.role == lane.RoleDialer,
+		Streams: e.live, Opened: n.opened,
+		Waiting:   len(e.dials),
+		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
+		MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
+		Batches: n.batches, Wakeups: n.wakeups, KeepAlives: e.alive.asked,
+		Memory: e.slab.registered(), Resizes: n.resizes, Refusals: n.refusals,
+	}
+	s.Places = e.state.Places()
+	s.FreeSlots, s.Slots = e.state.Slots()
+	return s
+}
+
+// Lanes returns the statistics of all lanes that stand, in no order.
+func (l *Links) Lanes() []LaneStats {
+	l.mu.Lock()
+	lanes := make([]*laneEnd, 0, len(l.lanes))
+	for e := range l.lanes {
+		lanes = append(lanes, e)
+	}
+	l.mu.Unlock()
+	return statsOf(lanes)
+}
+
+// Lanes is that of a dialer's links for a Listener.
+func (l *Listener) Lanes() []LaneStats {
+	l.mu.Lock()
+	lanes := make([]*laneEnd, 0, len(l.lanes))
+	for e := range l.lanes {
+		lanes = append(lanes, e)
+	}
+	l.mu.Unlock()
+	return statsOf(lanes)
+}
+
+// statsOf is called without the owner's lock, which comes behind those of lanes.
+func statsOf(lanes []*laneEnd) []LaneStats {
+	out := make([]LaneStats, len(lanes))
+	for i, e := range lanes {
+		out[i] = e.stats()
+	}
+	return out
+}
+
+// note has a lane that was brought up among those that Lanes tells of, until it is gone.
+func (l *Links) note(e *laneEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !e.failed.Load() { // else its end may have been told already
+		if l.lanes == nil {
+			l.lanes = map[*laneEnd]struct{}{}
+		}
+		l.lanes[e] = struct{}{}
+	}
+}
