@@ -193,6 +193,14 @@ func (l *Listener) standing() uint64 {
 	return l.established.Load()
 }
 
+// requests is how many have asked for a connection: over links each asks for its own.
+func (l *Listener) requests(cs cm.ListenStats) uint64 {
+	if l.links != nil {
+		return l.standing()
+	}
+	return cs.Requests
+}
+
 // closeRDMA ends the id that listens.
 func (l *Listener) closeRDMA() error {
 	if l.links != nil {
@@ -280,7 +288,7 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return ListenerStats{
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.standing(),
 		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
-		Pending: l.pending(), Requests: cs.Requests,
+		Pending: l.pending(), Requests: l.requests(cs),
 		Shortages: l.shortages.Count(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
 }

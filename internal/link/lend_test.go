@@ -34,8 +34,6 @@ func TestLend(t *testing.T) {
 		got, err = server.Lend(0)
 		require.NoError(t, err)
 		require.Equal(t, "56789", string(got))
-		finished := make(chan struct{})
-		server.OnFinish(func() { close(finished) })
 		require.NoError(t, server.Close())
 		_, err = client.Read(p)
 		require.ErrorContains(t, err, "EOF", "the peer is not told that anything is unread")
@@ -49,17 +47,14 @@ func TestLend(t *testing.T) {
 			_, _ = c.Close(), s.Close()
 		}
 		require.Equal(t, "56789", string(got))
-		select {
-		case <-finished:
-			t.Fatal("the ring was given back while it was lent")
-		default:
+		freed := func() bool {
+			server.e.mu.Lock()
+			defer server.e.mu.Unlock()
+			return server.freed
 		}
+		require.False(t, freed(), "the ring was given back while it was lent")
 		server.Return()
-		select {
-		case <-finished:
-		case <-time.After(patience):
-			t.Fatal("the ring was not given back")
-		}
+		require.Eventually(t, freed, patience, time.Millisecond)
 		_, err = server.Lend(0)
 		require.ErrorIs(t, err, net.ErrClosed)
 	})

@@ -91,16 +91,20 @@ func (s *stream) uncount() {
 
 // free gives the rings back if nobody writes to them or reads from them any more. mu is held.
 func (s *stream) free() {
-	if s.freed || !s.closed || s.copying || s.lent || !s.st.Quiet() && !s.e.torn {
+	if !s.closed || !s.st.Quiet() && !s.e.torn {
+		return
+	}
+	if s.finished != nil {
+		go s.finished() // it may ask for the lock
+		s.finished = nil
+	}
+	if s.freed || s.copying || s.lent {
 		return
 	}
 	s.freed = true
 	s.freeRings()
 	_ = s.e.slab.release()
 	s.uncount()
-	if s.finished != nil {
-		go s.finished() // it may ask for the lock
-	}
 }
 
 // freeRings gives all rings back. Nothing of the peer comes any more. mu is held.
