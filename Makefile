@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm storm-kernel model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm storm-kernel model test-std test-links test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -24,6 +24,15 @@ test-long:
 # Tests of the standard library over rdmanet; internal/stdtest/tests.txt says which.
 test-std:
 	go run ./internal/stdtest
+
+# What passes where connections go by links: see "Connections by links" in docs/ARCHITECTURE.md.
+test-links: export RDMANET_LINKS := 1
+test-links:
+	go test -count=1 ./rdmanet
+	go run ./internal/stdtest
+	cd internal/programs && go test -count=1 ./...
+	go run ./examples/echo
+	go run ./examples/http
 
 # Real verbs, in virtual machines with the kernel's soft-RoCE. It says what to install.
 test-softroce:

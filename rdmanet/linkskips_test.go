@@ -1,0 +1,89 @@
+package rdmanet
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// linkSkips are the tests that do not run where connections go by links, by the reason.
+// docs/ARCHITECTURE.md, "Connections by links", lists what is missing for them.
+var linkSkips = []struct{ reason, tests string }{
+	{"they look at, or play, the inside of a connection with a QP of its own", `
+		TestAcceptedBeginsWithAPark TestArm TestBlocksWithoutMemory TestChangeOverDoesNotWait TestConns
+		TestDeadlinesOfBothDirections TestDisconnectsWhereHeard TestDrainBehindCredit TestDrainCannotBeArmed
+		TestDrainDisconnect TestDrainPeerCloses TestDrainReset TestFailureAfterArrival
+		TestFaultyNotifications TestFaultyOverrun TestFaultyPosts TestFaultyReceives TestFaultySends TestFaultyShortPost
+		TestFaultyRemoval TestGather TestGatherEnds TestGatherFullRing TestGatherMost TestGatherNoTail
+		TestGatherPeerCloses TestGatherRefused TestGatherStream TestGatherStuck TestGatherTick TestGrowthHalfRead
+		TestGrowthRegisters TestGrowthWithoutKeys TestIdleSharedMemory TestImmediateWhereNone TestLogOfConn
+		TestLogWithLocksHeld TestLostWakeupFull TestLostWakeupPingPong TestPathOptionsReachTheQPs TestPeerTakesMemoryAway
+		TestReadOwesCredit TestReadStats TestRefusedReceives TestRefusedRequests TestRescue TestSetBusyPoll
+		TestStressAbrupt TestTwoProcessLostWakeup TestUnwrittenData TestWaitOnRemovedDevice TestWaitWhileClosing
+		TestWakeups TestWriteHearsFailure TestReadStatsCountsFailures`},
+	{"they speak version 1 of the protocol", `
+		TestConfirmation TestConfirmationRefused TestDialAwaitsAcknowledgement TestFirstDataConfirms TestFirstWordInVain
+		TestFirstWordIsAwaited TestFirstWordIsSaid TestHostileAsleep TestHostileBystanders TestHostileByteAMinute
+		TestHostileBytesChange TestHostileDialerHandshake TestHostileEndless TestHostileFlood TestHostileKey
+		TestHostileListenerAnswers TestHostileListenerHandshake TestHostileNoCredit TestHostileNoReceives
+		TestHostileNoSlots TestHostileRKey TestHostileReplay TestHostileRing TestHostileToleratedWire TestHostileVanish
+		TestHostileWire TestListenerAcknowledges TestNeverAcknowledged TestNoFirstData TestNoFirstWord
+		TestSaidUnconfirmed TestSharedMemoryFuzz TestWithdrawnAnswerIsDialledAgain`},
+	{"they count requests that wait at the listener, which over links wait at their dialers", `
+		TestBacklogFull TestBacklogFullLeave TestHalfOpenGiveWay TestHalfOpenStay TestHalfOpenTenThousand
+		TestTwoProcessKillListener TestWaitingClientsLeave`},
+	{"links have no checksums", `
+		TestChecksumAfterTheEnd TestChecksumCloseAfter TestChecksumCounted TestChecksumDifferential TestChecksumEachBit
+		TestChecksumFlippedBit TestChecksumKindUnknown TestChecksumListed TestChecksumNegotiation TestChecksumNetConn
+		TestChecksumNoAllocation TestChecksumOfNothing TestChecksumOff TestChecksumOnTCP TestChecksumPadding
+		TestChecksumReadsTogether TestChecksumStream TestChecksumWaitsForRoom TestChecksumWire TestChecksumWithoutASlot
+		TestCloseTaken`},
+	{"the memory of links is not charged to SetMemoryLimit, nor does a listener of links tell of a shortage", `
+		TestCollectedConnUnmaps TestEveryAcquisitionFails TestMemoryLimit TestMemoryLimitStopsGrowth TestNoMemory
+		TestPeekOutlivesClose TestReserveOutlivesClose TestShortageAcceptError TestShortageCrowd TestShortageHTTPServer
+		TestShortageOfEach TestShortageOnDevice`},
+	{"a stream begins with a smaller ring, so a Write may take more messages", `ExampleConn_Stats`},
+	{"links lack it in another way", `
+		TestCopyIsZeroCopy TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy
+		TestKeepAlive TestKeepAliveHearsFailures TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain
+		TestPersist TestReserveAndCommit TestTrace TestTwoProcessKillUnnoticed TestTwoProcessStop
+		TestTwoProcessStopAndClose TestWriteCopies`},
+}
+
+// linkSkipPattern is what go test is to skip.
+func linkSkipPattern() string {
+	var names []string
+	for _, s := range linkSkips {
+		names = append(names, strings.Fields(s.tests)...)
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}
+
+// skipByLinks leaves out what does not apply where connections go by links. Flags are parsed.
+func skipByLinks() error {
+	if f := flag.Lookup("test.skip"); overLinks && f.Value.String() == "" {
+		return flag.Set("test.skip", linkSkipPattern())
+	}
+	return nil
+}
+
+// TestLinkSkips: a test is skipped for one reason, and its name is spelled as it is.
+func TestLinkSkips(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range linkSkips {
+		for _, name := range strings.Fields(s.tests) {
+			require.False(t, seen[name], "%s is listed twice", name)
+			seen[name] = true
+		}
+	}
+	out, err := exec.Command(os.Args[0], "-test.list", ".").Output()
+	require.NoError(t, err)
+	listed := strings.Fields(string(out))
+	for name := range seen {
+		require.Contains(t, listed, name, "no test has this name")
+	}
+}
