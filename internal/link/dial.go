@@ -16,7 +16,7 @@ import (
 // A dial waits for a place.
 type dial struct {
 	ring   piece
-	port   uint16
+	port   uint16 // that the caller has bound, or 0
 	stream *stream
 	err    error
 	done   chan struct{} // closed when it has a stream or an error
@@ -49,11 +49,11 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 	case e.away:
 		d.end(errRetired)
 	default:
-		if d.port = e.freePort(); d.port == 0 {
+		if e.only != 0 && e.busy {
 			d.end(&AddressError{fmt.Errorf("link: the port is in use to the same listener: %w", syscall.EADDRINUSE)})
 			break
 		}
-		e.ports[d.port] = struct{}{}
+		e.busy, d.port = e.only != 0, e.only
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
 			e.wantPlaces(len(e.dials))
@@ -69,7 +69,9 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 	}
 	if d.err != nil {
 		e.mu.Lock()
-		delete(e.ports, d.port)
+		if d.port != 0 {
+			e.busy = false
+		}
 		e.freePiece(d.ring)
 		e.mu.Unlock()
 		e.chore()
@@ -120,32 +122,6 @@ func (e *laneEnd) fill() {
 		}
 		d.end(err)
 	}
-}
-
-const (
-	firstPort = 32768
-	numPorts  = 28232 // up to 60,999, as Linux has them
-)
-
-// freePort returns a port that no stream of the lane has, 0 if there is none.
-func (e *laneEnd) freePort() uint16 {
-	if e.ports == nil {
-		e.ports = map[uint16]struct{}{}
-		e.port = uint16(rand.IntN(numPorts))
-	}
-	if e.only != 0 {
-		if _, used := e.ports[e.only]; used {
-			return 0
-		}
-		return e.only
-	}
-	for range numPorts {
-		e.port = (e.port + 1) % numPorts
-		if _, used := e.ports[firstPort+e.port]; !used {
-			return firstPort + e.port
-		}
-	}
-	return 0
 }
 
 // bringUp makes a lane to dst, and returns when it can carry streams.

@@ -159,6 +159,23 @@ func (e *laneEnd) grant(n int, u use) {
 			return
 		}
 		e.making -= count
+		port, got := e.ports.alloc(count)
+		for count > got { // ports are one behind the other as well
+			count /= 2
+			e.making += count
+			for i := range count {
+				e.unasked = append(e.unasked, first+lane.ID(count+i))
+			}
+		}
+		e.ports.free(port+uint16(count), got-count)
+		if count == 0 {
+			e.unasked = append(e.unasked, first)
+			e.making -= n - 1
+			e.memoryRefused() // which asks again
+			e.ungranted(n, u, noteDenied)
+			e.mu.Unlock()
+			return
+		}
 		e.mu.Unlock()
 		p, err := e.slab.alloc(uint32(count)*size, u)
 		why := noteFailed
@@ -171,7 +188,7 @@ func (e *laneEnd) grant(n int, u use) {
 		} else if e.err == nil {
 			r := p.ring()
 			r.Size = size
-			err = e.state.Grant(first, count, r)
+			err = e.state.Grant(first, count, r, port)
 		}
 		if err != nil || e.err != nil { // going away, or out of memory
 			if p.chunk != nil {
@@ -180,6 +197,7 @@ func (e *laneEnd) grant(n int, u use) {
 			for i := range count {
 				e.unasked = append(e.unasked, first+lane.ID(i))
 			}
+			e.ports.free(port, count)
 			e.making -= n - count
 			e.ungranted(n, u, why)
 			e.mu.Unlock()
@@ -187,6 +205,7 @@ func (e *laneEnd) grant(n int, u use) {
 		}
 		for i := range count {
 			e.places[int(first)+i] = p.part(i, size)
+			e.ports.place[int(first)+i] = port + uint16(i)
 		}
 		n -= count
 		e.note(noteGranted, count)
@@ -231,6 +250,12 @@ func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
 
 // openArrived makes a stream of a place.
 func (e *laneEnd) openArrived(st *lane.Stream) {
+	if !e.ports.opened(int(st.ID()), st.Port()) {
+		if err := e.state.Refuse(st, lane.CodePort); err != nil {
+			e.failLocked(err)
+		}
+		return // the place comes back by its release
+	}
 	p := e.places[st.ID()]
 	e.places[st.ID()] = piece{}
 	e.recalls.went++
@@ -255,6 +280,7 @@ func (e *laneEnd) released(st *lane.Stream) {
 		return
 	}
 	e.places[id] = piece{}
+	e.ports.back(int(id))
 	e.recalls.went++
 	e.freePiece(p)
 	e.note(noteBack, 0)

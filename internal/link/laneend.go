@@ -68,23 +68,23 @@ type laneEnd struct {
 	sge     [1]verbs.SGE
 	record  [lane.RecordLen]byte
 	bell    [bellLen]byte
-	got     uint32              // records
-	stuck   bool                // a message waits for the send queue
-	blocked []*stream           // likewise, their data
-	streams []*stream           // by id
-	live    int                 // of them
-	dials   []*dial             // that wait for a place, in order
-	asked   int                 // dialer: places that were asked for and have not come
-	ports   map[uint16]struct{} // dialer: of live streams
-	port    uint16              // dialer: the last
-	only    uint16              // dialer: the one port of streams, if it is not 0
-	places  []piece             // listener: the rings of places, by id
-	coming  *arrival            // listener: until the first word
-	share   *share              // listener: of the backlog
-	recalls recalls             // listener
-	making  int                 // listener: places that the keeper is about to take ids for
-	unasked []lane.ID           // listener: ids that may be granted again
-	nextID  lane.ID             // listener: the first that never was
+	got     uint32    // records
+	stuck   bool      // a message waits for the send queue
+	blocked []*stream // likewise, their data
+	streams []*stream // by id
+	live    int       // of them
+	dials   []*dial   // that wait for a place, in order
+	asked   int       // dialer: places that were asked for and have not come
+	only    uint16    // dialer: the one port of streams, if it is not 0
+	busy    bool      // dialer: a stream has it
+	ports   lanePorts // listener
+	places  []piece   // listener: the rings of places, by id
+	coming  *arrival  // listener: until the first word
+	share   *share    // listener: of the backlog
+	recalls recalls   // listener
+	making  int       // listener: places that the keeper is about to take ids for
+	unasked []lane.ID // listener: ids that may be granted again
+	nextID  lane.ID   // listener: the first that never was
 	maxID   lane.ID
 	heard   bool // a message has arrived
 	away    bool // no stream can be opened any more
@@ -148,6 +148,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	e.streams = make([]*stream, streams+1)
 	if e.role == lane.RoleListener {
 		e.places = make([]piece, streams+1)
+		e.ports.place = make([]uint16, streams+1)
 	}
 	e.tasks.Add(1)
 	go e.serve()
@@ -276,6 +277,7 @@ func (e *laneEnd) failLocked(err error) {
 		e.keep.grant, e.making = 0, 0
 		e.note(noteLeft, 0)
 		e.recalls.stop()
+		e.ports.end()
 		if e.timer != nil {
 			e.timer.Stop()
 		}

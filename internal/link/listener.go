@@ -25,6 +25,7 @@ type Listener struct {
 	ups bringUps
 
 	shortages *shortage.Queue
+	clients   ports // of the streams, by the client's address
 
 	mu       sync.Mutex
 	lanes    map[*laneEnd]struct{}
@@ -134,6 +135,8 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	if e.p.solicited { // on this host
 		u.patience = silentTicks
 	}
+	from := id.RemoteAddr()
+	e.ports.all, e.ports.host = &l.clients, from.Addr().Unmap()
 	mine := e.p.hello(min(l.cfg.Streams, peer.streams), peer.epoch)
 	if err := mine.meet(&peer); err != nil {
 		refuse(id, err)
@@ -155,6 +158,9 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		return true
 	}
 	e.mu.Lock()
+	if e.err == nil && l.clients.take(e.ports.host, from.Port()) {
+		e.ports.bound = from.Port()
+	}
 	e.timer = runtimer.After(handshakeTimeout, e.unheard)
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {

@@ -94,7 +94,7 @@ func TestDocumentedConversation(t *testing.T) {
 
 	dialer.Want(1)
 	says(dialer, listener, "WANT", 0)
-	require.NoError(t, listener.Grant(1, 2, lane.Ring{Addr: 0x7e9c30000000, RKey: 0x3f4e5d07, Size: 1024}))
+	require.NoError(t, listener.Grant(1, 2, lane.Ring{Addr: 0x7e9c30000000, RKey: 0x3f4e5d07, Size: 1024}, 40000))
 	says(listener, dialer, "PLACES", 0)
 	s, err := dialer.Open(lane.Ring{Addr: 0x7f2a20000000, RKey: 0x1a2b3c02, Size: 1024}, 40000)
 	require.NoError(t, err)

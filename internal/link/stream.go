@@ -42,6 +42,7 @@ type stream struct {
 	closed   bool   // Close was
 	freed    bool   // the rings were given back
 	counted  bool   // among the lane's live streams
+	portless bool   // its port was given back
 	finished func() // see OnFinish
 	counts   counts
 }
@@ -83,10 +84,27 @@ func (s *stream) uncount() {
 	if e.streams[s.st.ID()] == s {
 		e.streams[s.st.ID()] = nil
 	}
-	delete(e.ports, s.port)
+	s.freePort()
 	if e.live--; e.live == 0 && e.err == nil {
 		e.owner.emptied(e)
 	}
+}
+
+// freePort gives the port back when the lane has no more to say of the stream and, at a
+// listener, the application has closed it. mu is held.
+func (s *stream) freePort() {
+	e := s.e
+	switch {
+	case s.counted || s.portless:
+		return
+	case e.role == lane.RoleDialer:
+		e.busy = e.busy && s.port != e.only
+	case s.closed:
+		e.ports.ended(s.port, e.err != nil)
+	default:
+		return
+	}
+	s.portless = true
 }
 
 // free gives the rings back if nobody writes to them or reads from them any more. mu is held.
@@ -216,6 +234,7 @@ func (s *stream) close(abort bool) error {
 			s.e.state.Close(s.st)
 		}
 		s.free()
+		s.freePort()
 		return nil
 	})
 }

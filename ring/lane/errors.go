@@ -33,7 +33,7 @@ const (
 	RuleCode
 	// RuleCount: a record counts nothing, or ids beyond the highest.
 	RuleCount
-	// RulePort: an OPEN proposes port 0.
+	// RulePort: a place or an OPEN has port 0, or one above the highest.
 	RulePort
 	// RuleStage: a GOAWAY is of no known stage.
 	RuleStage
@@ -93,7 +93,7 @@ var ruleTexts = [numRules]string{
 	RuleRing:         "ring that cannot be",
 	RuleCode:         "unknown code",
 	RuleCount:        "count out of range",
-	RulePort:         "port zero",
+	RulePort:         "no such port",
 	RuleStage:        "unknown stage of GOAWAY",
 	RuleEpoch:        "record of an epoch to come",
 	RuleNumber:       "record out of order",

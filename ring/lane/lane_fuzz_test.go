@@ -148,7 +148,7 @@ func (h *hostile) act() {
 			h.mine = append(h.mine, s)
 		}
 	case 1:
-		_ = l.Grant(ID(h.s.next()%5), h.s.next()%5, Ring{RKey: 8, Size: MinRing})
+		_ = l.Grant(ID(h.s.next()%5), h.s.next()%5, Ring{RKey: 8, Size: MinRing}, 40000)
 	case 2:
 		l.Want(h.s.next())
 		l.Recall(h.s.next())

@@ -16,7 +16,7 @@ func newPair(t testing.TB, places int) (pair [2]*Lane) {
 		require.NoError(t, err)
 	}
 	if places > 0 {
-		require.NoError(t, pair[1].Grant(1, places, Ring{RKey: 1, Size: 4096}))
+		require.NoError(t, pair[1].Grant(1, places, Ring{RKey: 1, Size: 4096}, 40000))
 	}
 	carry(t, pair)
 	return pair
@@ -84,20 +84,22 @@ func TestLaneMisuse(t *testing.T) {
 		first ID
 		count int
 		r     Ring
-	}{{0, 1, good}, {1, 0, good}, {1, 101, good}, {100, 2, good}, {101, 1, good}, {1, 1, Ring{Size: 100}}} {
-		require.ErrorIs(t, l.Grant(tt.first, tt.count, tt.r), ring.ErrConfig, "%+v", tt)
+		port  uint16
+	}{{0, 1, good, 9}, {1, 0, good, 9}, {1, 101, good, 9}, {100, 2, good, 9}, {101, 1, good, 9}, {1, 1, Ring{Size: 100}, 9}, {1, 1, good, 0}, {1, 2, good, 65535}} {
+		require.ErrorIs(t, l.Grant(tt.first, tt.count, tt.r, tt.port), ring.ErrConfig, "%+v", tt)
 	}
-	require.ErrorIs(t, d.Grant(1, 1, good), ring.ErrConfig)
-	require.NoError(t, l.Grant(5, 2, good))
-	require.ErrorIs(t, l.Grant(6, 1, good), ring.ErrConfig, "the id is in use")
+	require.ErrorIs(t, d.Grant(1, 1, good, 40000), ring.ErrConfig)
+	require.NoError(t, l.Grant(5, 2, good, 40000))
+	require.ErrorIs(t, l.Grant(6, 1, good, 40000), ring.ErrConfig, "the id is in use")
 	carry(t, pair)
-	_, err = d.Open(good, 0)
+	_, err = l.Open(good, 1)
 	require.ErrorIs(t, err, ring.ErrConfig)
 	_, err = d.Open(Ring{}, 1)
 	require.ErrorIs(t, err, ring.ErrConfig)
-	s, err := d.Open(good, 1)
+	s, err := d.Open(good, 0)
 	require.NoError(t, err)
 	assert.Equal(t, ID(5), s.ID())
+	assert.EqualValues(t, 40000, s.Port(), "that of the place")
 	assert.Equal(t, StateOpening, s.State())
 	require.ErrorIs(t, d.Offer(s, good), ErrStream, "OPEN was not sent")
 	carry(t, pair)
@@ -110,7 +112,7 @@ func TestLaneMisuse(t *testing.T) {
 	_, _, _, err = d.Data(s, 1, true)
 	require.ErrorIs(t, err, ErrStream)
 	l.GoAway()
-	require.ErrorIs(t, l.Grant(7, 1, good), ErrGoingAway)
+	require.ErrorIs(t, l.Grant(7, 1, good, 40000), ErrGoingAway)
 	carry(t, pair)
 	_, err = d.Open(good, 1)
 	require.ErrorIs(t, err, ErrGoingAway)
@@ -141,7 +143,7 @@ func TestLaneLife(t *testing.T) {
 	assert.True(t, s.Quiet() && peer.Quiet() && peer.Ended() && !peer.Reset())
 	assert.Zero(t, l.Streams())
 	require.NoError(t, l.Consume(peer, 5), "what arrived can be read when the id is gone")
-	require.NoError(t, l.Grant(1, 1, Ring{RKey: 3, Size: 256}))
+	require.NoError(t, l.Grant(1, 1, Ring{RKey: 3, Size: 256}, 40000))
 	assert.Equal(t, []EventKind{EventPlaces}, kindsOf(carry(t, pair)))
 }
 

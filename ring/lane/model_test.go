@@ -139,7 +139,7 @@ func (m *model) ring(size uint32) Ring {
 	return Ring{Addr: uint64(len(m.rings)) << 32, RKey: uint32(len(m.rings) - 1), Size: size}
 }
 
-func (m *model) grant(id ID) error { return m.lanes[1].Grant(id, 1, m.ring(m.p.rings[1])) }
+func (m *model) grant(id ID) error { return m.lanes[1].Grant(id, 1, m.ring(m.p.rings[1]), 40000) }
 
 func (m *model) do(e int, at spot, f func() error) error {
 	if b := m.breach; b != nil && b.before != nil {

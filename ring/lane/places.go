@@ -1,14 +1,17 @@
 package lane
 
+import "math"
+
 // Grant makes count ids from first on places, with rings that lie one behind the other from
-// r on. It is for the listener. The error matches ring.ErrConfig if an id is out of range or
+// r on, and ports from port on. It is for the listener. The error matches ring.ErrConfig if an id is out of range or
 // in use, or is ErrGoingAway.
-func (l *Lane) Grant(first ID, count int, r Ring) error {
+func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 	if l.goAway.announced {
 		return ErrGoingAway
 	}
-	if l.cfg.Role != RoleListener || first == 0 || count <= 0 || count > int(l.cfg.Streams)-int(first)+1 || !r.valid(uint64(count)) {
-		return misuse("cannot grant %d places from %d on with %+v", count, first, r)
+	if l.cfg.Role != RoleListener || first == 0 || count <= 0 || count > int(l.cfg.Streams)-int(first)+1 || !r.valid(uint64(count)) ||
+		port == 0 || int(port)+count-1 > math.MaxUint16 {
+		return misuse("cannot grant %d places from %d on with %+v and port %d", count, first, r, port)
 	}
 	for id := first; int(id) < int(first)+count; id++ {
 		if l.table[id] != nil {
@@ -22,7 +25,7 @@ func (l *Lane) Grant(first ID, count int, r Ring) error {
 		l.table[id] = &Stream{id: id, rx: NewReceiver(own)}
 	}
 	l.stored += count
-	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r})
+	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r, Port: port})
 	return nil
 }
 
@@ -42,7 +45,7 @@ func (l *Lane) placesArrived(r *Record) error {
 	for i := range ID(r.Count) {
 		to := r.Ring
 		to.Addr += uint64(i) * uint64(to.Size)
-		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true}
+		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true, own: r.Port + uint16(i)}
 		l.table[s.id] = s
 		l.places.push(s)
 	}
@@ -50,11 +53,11 @@ func (l *Lane) placesArrived(r *Record) error {
 	return nil
 }
 
-// Open takes a place for a new stream, whose ring at this end is r, and proposes a port. It
-// is for the dialer. The error is ErrNoPlace, ErrGoingAway, or matches ring.ErrConfig.
+// Open takes a place for a new stream, whose ring at this end is r. Its port is that of the
+// place if port is 0, else port, which the listener may refuse. It is for the dialer. The error is ErrNoPlace, ErrGoingAway, or matches ring.ErrConfig.
 func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 	switch {
-	case l.cfg.Role != RoleDialer || port == 0 || !r.valid(1):
+	case l.cfg.Role != RoleDialer || !r.valid(1):
 		return nil, misuse("cannot open a stream from port %d with %+v", port, r)
 	case l.goAway.announced:
 		return nil, ErrGoingAway
@@ -63,6 +66,9 @@ func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 	}
 	s := l.places.pop()
 	s.rx, s.port = NewReceiver(r), port
+	if port == 0 {
+		s.port = s.own
+	}
 	l.queue(s, todoOpen)
 	return s, nil
 }

@@ -36,7 +36,8 @@ type Kind uint8
 
 // The kinds of record. Those without a stream are about the lane.
 const (
-	// KindOpen takes a place: the dialer's ring, its port, and which of its opens this is.
+	// KindOpen takes a place: the dialer's ring, its port, which is that of the place or one that
+	// the dialer has bound, and which of its opens this is.
 	KindOpen Kind = iota + 1
 	// KindAccepted says that the stream stands.
 	KindAccepted
@@ -55,7 +56,8 @@ const (
 	KindReset
 	// KindRelease gives an id back to the listener, which may grant it again.
 	KindRelease
-	// KindPlaces grants count ids from stream on. The ring of the i-th is i*size behind addr.
+	// KindPlaces grants count ids from stream on. The ring of the i-th is i*size behind addr, and
+	// its port port+i.
 	KindPlaces
 	// KindWant says that count dials more wait for a place.
 	KindWant
@@ -100,7 +102,7 @@ var kinds = [numKinds]struct {
 	KindClose:    {"CLOSE", hasStream | hasTotal | hasSum},
 	KindReset:    {"RESET", hasStream | hasCode},
 	KindRelease:  {"RELEASE", hasStream},
-	KindPlaces:   {"PLACES", hasStream | hasCount | hasRing},
+	KindPlaces:   {"PLACES", hasStream | hasCount | hasRing | hasPort},
 	KindWant:     {"WANT", hasCount},
 	KindRecall:   {"RECALL", hasCount},
 	KindGoAway:   {"GOAWAY", hasOpens | hasStage},
@@ -122,7 +124,7 @@ type Code uint16
 
 // The codes. A refusal has one of the first four, a reset any.
 const (
-	// CodePort: a live stream of the listener has that port. Dial again with another.
+	// CodePort: a live stream of the listener has the port that the dialer has bound.
 	CodePort Code = iota + 1
 	// CodeGoingAway: the listener takes no more opens. Dial again elsewhere.
 	CodeGoingAway
@@ -292,8 +294,8 @@ func (r *Record) checkFields(has uint16) error {
 		return violation(RuleRing, r.Stream, uint64(r.Ring.Size), MaxRing)
 	case has&hasCode != 0 && (r.Code == 0 || r.Code > codes):
 		return violation(RuleCode, r.Stream, uint64(r.Code), uint64(codes))
-	case has&hasPort != 0 && r.Port == 0:
-		return violation(RulePort, r.Stream, 0, math.MaxUint16)
+	case has&hasPort != 0 && (r.Port == 0 || uint64(r.Port)+count-1 > math.MaxUint16):
+		return violation(RulePort, r.Stream, uint64(r.Port), math.MaxUint16)
 	case has&hasStage != 0 && (r.Stage == 0 || r.Stage >= numStages):
 		return violation(RuleStage, 0, uint64(r.Stage), uint64(numStages-1))
 	}

@@ -63,11 +63,11 @@ var wireRecords = []struct {
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
-	{"places", Record{Kind: KindPlaces, Stream: 1, Count: 128, Ring: Ring{0x10000, 3, 512}}, `
+	{"places", Record{Kind: KindPlaces, Stream: 1, Count: 128, Ring: Ring{0x10000, 3, 512}, Port: 40001}, `
 		01 0a 01 00  00 00 00 00  00 00 00 00  00 00 80 00
 		00 00 01 00  00 00 00 00  03 00 00 00  00 02 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
+		41 9c 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
 	{"want", Record{Kind: KindWant, Count: 3}, `
 		01 0b 00 00  00 00 00 00  00 00 00 00  00 00 03 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
@@ -172,6 +172,8 @@ func TestParseRecordRefuses(t *testing.T) {
 		{KindAbort, 12, []byte{13, 1}, ProtocolError{RuleCode, 0, 269, 25}},
 		{KindAbort, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
 		{KindOpen, 48, []byte{0, 0}, ProtocolError{RulePort, 5, 0, math.MaxUint16}},
+		{KindPlaces, 48, []byte{0, 0}, ProtocolError{RulePort, 1, 0, math.MaxUint16}},
+		{KindPlaces, 48, []byte{0x81, 0xff}, ProtocolError{RulePort, 1, 0xff81, math.MaxUint16}},
 		{KindGoAway, 50, []byte{0}, ProtocolError{RuleStage, 0, 0, 3}},
 		{KindGoAway, 50, []byte{4}, ProtocolError{RuleStage, 0, 4, 3}},
 	} {

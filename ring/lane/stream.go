@@ -10,7 +10,7 @@ const (
 	// StatePlace: the id was granted, and no stream has it.
 	StatePlace State = iota
 	// StateOpening: OPEN was not answered. The dialer may send what fits the ring of the
-	// place, and keeps it: a refusal for the port is answered by dialling again.
+	// place.
 	StateOpening
 	// StateOpen: both directions are.
 	StateOpen
@@ -50,6 +50,7 @@ type Stream struct {
 	id     ID
 	number uint32 // of its OPEN among the opens of the lane
 	port   uint16
+	own    uint16 // the port that came with the place
 	tx     Sender
 	rx     Receiver
 
@@ -76,7 +77,7 @@ type Stream struct {
 // ID returns the id. It is the stream's own until EventReleased, or RELEASE is sent.
 func (s *Stream) ID() ID { return s.id }
 
-// Port returns the port that the dialer proposed.
+// Port returns the port of the stream: that of its place, or one that the dialer has bound.
 func (s *Stream) Port() uint16 { return s.port }
 
 // Receiver returns the rings of this end. Their bytes may be read when the stream has long

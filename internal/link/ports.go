@@ -1,0 +1,152 @@
+package link
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+)
+
+const (
+	firstPort = 32768
+	numPorts  = 28232 // up to 60,999, as Linux has them
+)
+
+// ports has the ports of the clients of a listener: each place and each live stream has one
+// that no other of the same client address has, whichever process of it has dialled. They are
+// the listener's to give, as it alone sees all who come from there.
+type ports struct {
+	mu    sync.Mutex
+	hosts map[netip.Addr]*hostPorts
+}
+
+type hostPorts struct {
+	used map[uint16]struct{}
+	next uint16 // from firstPort on: one that was used lately is not used soon again
+}
+
+// of returns those of a host. mu is held.
+func (p *ports) of(host netip.Addr) *hostPorts {
+	h := p.hosts[host]
+	if h == nil {
+		if p.hosts == nil {
+			p.hosts = map[netip.Addr]*hostPorts{}
+		}
+		h = &hostPorts{used: map[uint16]struct{}{}, next: uint16(rand.IntN(numPorts))}
+		p.hosts[host] = h
+	}
+	return h
+}
+
+// alloc takes at most n ports that follow one another, none if all are in use.
+func (p *ports) alloc(host netip.Addr, n int) (first uint16, count int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.of(host)
+	for range numPorts {
+		if _, used := h.used[firstPort+h.next]; !used {
+			break
+		}
+		h.next = (h.next + 1) % numPorts
+	}
+	first = firstPort + h.next
+	for count < n && h.next < numPorts {
+		if _, used := h.used[firstPort+h.next]; used {
+			break
+		}
+		h.used[firstPort+h.next] = struct{}{}
+		h.next++
+		count++
+	}
+	h.next %= numPorts
+	return first, count
+}
+
+// take takes a port, and reports whether it was free.
+func (p *ports) take(host netip.Addr, port uint16) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.of(host)
+	if _, used := h.used[port]; used {
+		return false
+	}
+	h.used[port] = struct{}{}
+	return true
+}
+
+// free gives n ports back.
+func (p *ports) free(host netip.Addr, first uint16, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.of(host)
+	for i := range n {
+		delete(h.used, first+uint16(i))
+	}
+	if len(h.used) == 0 {
+		delete(p.hosts, host)
+	}
+}
+
+// lanePorts are those of a listener's lane. The lane's lock guards them.
+type lanePorts struct {
+	all   *ports
+	host  netip.Addr
+	place []uint16 // of places that were not taken, by id
+	bound uint16   // of the lane itself, which one stream may have; 0: another had it
+	busy  bool     // one has
+}
+
+// alloc takes ports for places.
+func (l *lanePorts) alloc(n int) (first uint16, count int) { return l.all.alloc(l.host, n) }
+
+func (l *lanePorts) free(first uint16, n int) {
+	if n > 0 {
+		l.all.free(l.host, first, n)
+	}
+}
+
+// back gives the port of a place back, if it has one still.
+func (l *lanePorts) back(id int) {
+	if port := l.place[id]; port != 0 {
+		l.place[id] = 0
+		l.free(port, 1)
+	}
+}
+
+// opened returns whether a stream may have a port, and gives that of its place back if it is
+// another. mu is held.
+func (l *lanePorts) opened(id int, port uint16) bool {
+	own := l.place[id]
+	l.place[id] = 0
+	if port == own {
+		return true
+	}
+	l.all.free(l.host, own, 1)
+	if port != l.bound || l.busy {
+		return false
+	}
+	l.busy = true
+	return true
+}
+
+// ended gives back the port of a stream.
+func (l *lanePorts) ended(port uint16, laneEnded bool) {
+	if port == l.bound {
+		l.busy = false
+		if !laneEnded {
+			return
+		}
+		l.bound = 0
+	}
+	l.all.free(l.host, port, 1)
+}
+
+// end gives back what no stream has.
+func (l *lanePorts) end() {
+	for id := range l.place {
+		l.back(id)
+	}
+	if l.bound != 0 && !l.busy {
+		l.all.free(l.host, l.bound, 1)
+		l.bound = 0
+	}
+}

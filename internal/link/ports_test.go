@@ -1,0 +1,121 @@
+package link
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPorts: no port is given twice before it comes back, those of other hosts do not matter,
+// and all are found.
+func TestPorts(t *testing.T) {
+	var p ports
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	require.True(t, p.take(a, firstPort+7))
+	require.False(t, p.take(a, firstPort+7))
+	require.True(t, p.take(b, firstPort+7))
+	seen := map[uint16]bool{firstPort + 7: true}
+	for n := 1; ; n = n%100 + 1 {
+		first, count := p.alloc(a, n)
+		if count == 0 {
+			break
+		}
+		require.LessOrEqual(t, count, n)
+		for i := range count {
+			port := first + uint16(i)
+			require.False(t, seen[port], "%d is given twice", port)
+			require.GreaterOrEqual(t, int(port), firstPort)
+			require.Less(t, int(port), firstPort+numPorts)
+			seen[port] = true
+		}
+	}
+	require.Len(t, seen, numPorts)
+	_, count := p.alloc(b, 10)
+	require.Positive(t, count)
+	p.free(a, firstPort+100, 3)
+	first, count := p.alloc(a, 10)
+	require.Equal(t, []int{firstPort + 100, 3}, []int{int(first), count})
+	p.free(a, firstPort, numPorts)
+	require.Len(t, p.hosts, 1)
+}
+
+// TestClientsAreToldApart: streams of several dialers of one host have addresses of their own
+// at the listener, which are those that the dialers see, and all ports come back.
+func TestClientsAreToldApart(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		dialers := []*Links{b.links, b.anotherLinks(), b.anotherLinks()}
+		seen := map[string]bool{}
+		var ends []*Stream
+		for i := range 60 {
+			client, err := dialers[i%len(dialers)].Dial(b.ctx(), Target{Dst: b.l.Addr()})
+			require.NoError(t, err)
+			server := b.accept()
+			addr := server.RemoteAddr().String()
+			require.Equal(t, client.LocalAddr().String(), addr)
+			require.False(t, seen[addr], "%s has two clients", addr)
+			if seen[addr] = true; i%5 == 0 { // a live stream keeps its port, whoever has closed it
+				require.NoError(t, client.Close())
+			} else {
+				ends = append(ends, client)
+			}
+			if ends = append(ends, server); i%5 == 1 { // the listener's end first
+				k := len(ends)
+				ends[k-1], ends[k-2] = ends[k-2], ends[k-1]
+			}
+		}
+		for _, s := range ends {
+			require.NoError(t, s.Close())
+		}
+		for _, links := range dialers {
+			require.NoError(t, links.Close())
+		}
+		require.Eventually(t, func() bool {
+			b.l.clients.mu.Lock()
+			defer b.l.clients.mu.Unlock()
+			return len(b.l.clients.hosts) == 0
+		}, patience, time.Millisecond, "ports are left")
+	})
+}
+
+// TestBoundPort: a dialer that has bound a port has it at the listener as well, unless a live
+// stream of its host has it there.
+func TestBoundPort(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		first, second := b.pair()
+		port := func() uint16 { // that is free
+			l, err := Listen(b.links.cfg, testAddr())
+			require.NoError(t, err)
+			defer l.Close()
+			return l.Addr().Port()
+		}
+		for _, taken := range []bool{false, true} {
+			from := netip.AddrPortFrom(b.l.Addr().Addr(), port())
+			host := second.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+			if taken {
+				require.True(t, b.l.clients.take(host, from.Port()))
+			}
+			s, err := b.links.Dial(b.ctx(), Target{Src: from, Dst: b.l.Addr()})
+			require.NoError(t, err)
+			defer s.Close()
+			require.Equal(t, from.String(), s.LocalAddr().String())
+			if !taken {
+				other := b.accept()
+				defer other.Close()
+				require.Equal(t, from.String(), other.RemoteAddr().String())
+				say(t, s, other)
+				continue
+			}
+			within(t, "a stream whose port another has", func() {
+				_, err := s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+			})
+		}
+		say(t, first, second)
+	})
+}
