@@ -123,6 +123,9 @@ func testCM(t *testing.T, s *suite) {
 	s.run(t, "ClosedAsAnswered", func(e *env) {
 		// A server that ends between its answer and the client's confirmation leaves no client
 		// with a connection to nobody.
+		if e.cfg.has(DeviatesClosedAnswer) {
+			e.t.Skip("the device loses requests after that")
+		}
 		for i := range 30 {
 			c, srv, a, b := e.answered(i)
 			require.NoError(e.t, b.QP.Close())

@@ -101,6 +101,10 @@ const (
 	// DeviatesSolicited: a solicited completion does not wake who armed for these, and of two
 	// ways to arm the last one counts (siw).
 	DeviatesSolicited
+	// DeviatesClosedAnswer: where listeners are closed while clients take their answers, the
+	// request of the next client is lost now and then (siw, whose count of a listening
+	// endpoint's references then underflows: a WARNING of siw_cep_put).
+	DeviatesClosedAnswer
 )
 
 // beside says why a subject has nothing to say of a device with a Deviation.
