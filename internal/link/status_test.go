@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -202,7 +203,9 @@ func TestStatusOfWaits(t *testing.T) {
 // it in yet.
 func TestCloseLooks(t *testing.T) {
 	b := newBed(t, Config{})
-	for range 50 {
+	const rounds = 50
+	resets := 0
+	for range rounds {
 		client, server := b.pair()
 		_, err := client.Write([]byte("x"))
 		require.NoError(t, err)
@@ -212,8 +215,13 @@ func TestCloseLooks(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, server.Close())
 		_, err = client.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
+		if errors.Is(err, syscall.ECONNRESET) {
+			resets++
+		} else {
+			require.ErrorIs(t, err, io.EOF) // the lane's goroutine was just taking it in
+		}
 	}
+	require.Greater(t, resets, rounds/5)
 }
 
 // TestBusyPoll: a call polls for as long as it was told to, and never sleeps if that is long.
