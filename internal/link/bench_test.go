@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,13 +46,23 @@ func init() { link.Roles["serve"] = serveBench }
 
 // serveBench is the other process: it serves all ways until its standard input ends.
 func serveBench() int {
-	dir := os.Getenv("RDMANET_LINK_DIR")
-	l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
+	addrs, _, err := serveWays(os.Getenv("RDMANET_LINK_DIR"))
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	addrs := []string{l.Addr().String()}
+	fmt.Println(strings.Join(addrs, " "))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// serveWays listens by all ways and serves them.
+func serveWays(dir string) (addrs []string, all []io.Closer, err error) {
+	l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		return nil, nil, err
+	}
+	addrs, all = append(addrs, l.Addr().String()), append(all, l)
 	go serveAll(linkListener{l})
 	for _, f := range []func() (net.Listener, error){
 		func() (net.Listener, error) { return rdmanet.Listen("rdma", "127.0.0.1:0") },
@@ -59,15 +71,12 @@ func serveBench() int {
 	} {
 		l, err := f()
 		if err != nil {
-			fmt.Println(err)
-			return 1
+			return nil, all, err
 		}
-		addrs = append(addrs, l.Addr().String())
+		addrs, all = append(addrs, l.Addr().String()), append(all, l)
 		go serveAll(netListener{l})
 	}
-	fmt.Println(strings.Join(addrs, " "))
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	return 0
+	return addrs, all, nil
 }
 
 func serveAll(l acceptor) {
@@ -84,7 +93,7 @@ func serveAll(l acceptor) {
 }
 
 // serveOne takes jobs: 8 bytes of a count, and that many bytes. If the highest bit is set they
-// are echoed, else answered by one byte.
+// are echoed when all have come, else answered by one byte.
 func serveOne(c net.Conn) {
 	buf := make([]byte, 64<<10)
 	var head [8]byte
@@ -93,46 +102,60 @@ func serveOne(c net.Conn) {
 			return
 		}
 		n := binary.LittleEndian.Uint64(head[:])
-		echo := n>>63 != 0
-		for n &= 1<<63 - 1; n > 0; {
+		if n>>63 != 0 {
+			p := buf[:n&(1<<63-1)]
+			if _, err := io.ReadFull(c, p); err != nil {
+				return
+			}
+			if _, err := c.Write(p); err != nil {
+				return
+			}
+			continue
+		}
+		for n > 0 {
 			k, err := c.Read(buf[:min(n, uint64(len(buf)))])
 			if err != nil {
 				return
 			}
 			n -= uint64(k)
-			if echo {
-				if _, err := c.Write(buf[:k]); err != nil {
-					return
-				}
-			}
 		}
-		if !echo {
-			if _, err := c.Write(head[:1]); err != nil {
-				return
-			}
+		if _, err := c.Write(head[:1]); err != nil {
+			return
 		}
 	}
 }
 
-// ways starts the other process.
-func ways(b *testing.B) []way {
+// ways starts the listeners, in another process if apart says so.
+func ways(b *testing.B, apart bool) []way {
 	dir := b.TempDir()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), link.RoleVar+"=serve", "RDMANET_LINK_DIR="+dir)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(b, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(b, err)
-	require.NoError(b, cmd.Start())
-	b.Cleanup(func() {
-		in.Close()
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(b, err)
-	addrs := strings.Fields(line)
-	require.Len(b, addrs, 4, "%s", line)
+	var addrs []string
+	if apart {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), link.RoleVar+"=serve", "RDMANET_LINK_DIR="+dir)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		require.NoError(b, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(b, err)
+		require.NoError(b, cmd.Start())
+		b.Cleanup(func() {
+			in.Close()
+			_ = cmd.Wait()
+		})
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(b, err)
+		addrs = strings.Fields(line)
+	} else {
+		all, closers, err := serveWays(dir)
+		require.NoError(b, err)
+		b.Cleanup(func() {
+			for _, c := range closers {
+				c.Close()
+			}
+		})
+		addrs = all
+	}
+	require.Len(b, addrs, 4)
 	links, err := link.NewLinks(link.Config{})
 	require.NoError(b, err)
 	b.Cleanup(func() { links.Close() })
@@ -205,74 +228,171 @@ func dials(w way, goroutines, n int) error {
 	return nil
 }
 
-// onConn does something on a connection that stays, until b ends.
-func onConn(b *testing.B, f func(c net.Conn) error) func(w way) error {
-	conns := map[string]net.Conn{}
-	b.Cleanup(func() {
-		for _, c := range conns {
-			c.Close()
+// wall measures f by the clock on the wall.
+func wall(f func() error) (time.Duration, error) {
+	began := time.Now()
+	err := f()
+	return time.Since(began), err
+}
+
+// A race is one kind of work. start prepares it for one benchmark, and returns what does a
+// slice of it by a way, and says how long that took.
+type race struct {
+	name  string
+	start func(b *testing.B) func(w way) (time.Duration, error)
+}
+
+// dialed is a race of dials.
+func dialed(name string, goroutines, n int) race {
+	return race{name, func(*testing.B) func(way) (time.Duration, error) {
+		return func(w way) (time.Duration, error) {
+			return wall(func() error { return dials(w, goroutines, n) })
 		}
-	})
-	return func(w way) (err error) {
-		c := conns[w.name]
-		if c == nil {
-			if c, err = w.dial(); err != nil {
-				return err
+	}}
+}
+
+// stayed is a race on a connection that stays.
+func stayed(name string, f func(c net.Conn) (time.Duration, error)) race {
+	return race{name, func(b *testing.B) func(w way) (time.Duration, error) {
+		conns := map[string]net.Conn{}
+		return func(w way) (time.Duration, error) {
+			c, err := kept(b, conns, w, w.name)
+			if err != nil {
+				return 0, err
 			}
-			conns[w.name] = c
+			return f(c)
 		}
-		return f(c)
+	}}
+}
+
+// kept returns the connection of a name, and dials it if there is none.
+func kept(b *testing.B, conns map[string]net.Conn, w way, name string) (net.Conn, error) {
+	if c := conns[name]; c != nil {
+		return c, nil
 	}
+	c, err := w.dial()
+	if err == nil {
+		conns[name] = c
+		b.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+// echoed is a race of round trips, one at once after the other.
+func echoed(size, n int) race {
+	return stayed(fmt.Sprintf("echo/%d", size), func(c net.Conn) (time.Duration, error) {
+		return wall(func() error { return roundTrips(c, size, n) })
+	})
+}
+
+// asleep is a race of round trips with a pause before each, in which both ends fall asleep.
+func asleep(size, n int) race {
+	const pause = 2 * time.Millisecond
+	return stayed(fmt.Sprintf("asleep/%d", size), func(c net.Conn) (total time.Duration, err error) {
+		for range n {
+			time.Sleep(pause)
+			d, err := wall(func() error { return roundTrips(c, size, 1) })
+			if err != nil {
+				return 0, err
+			}
+			total += d
+		}
+		return total, nil
+	})
+}
+
+// streamed is a race of total bytes in Writes of size bytes.
+func streamed(size, total int) race {
+	return stayed(fmt.Sprintf("stream/%d", size), func(c net.Conn) (time.Duration, error) {
+		return wall(func() error { return pour(c, size, total) })
+	})
+}
+
+// beside is a race of round trips while another connection by the same way, which is on the
+// same lane, is busy with a stream. What counts is the round trip that one in a hundred
+// exceeds.
+func beside(size, n int) race {
+	return race{fmt.Sprintf("beside/%d", size), func(b *testing.B) func(w way) (time.Duration, error) {
+		conns := map[string]net.Conn{}
+		return func(w way) (time.Duration, error) {
+			c, err := kept(b, conns, w, w.name)
+			if err != nil {
+				return 0, err
+			}
+			busy, err := kept(b, conns, w, w.name+" busy")
+			if err != nil {
+				return 0, err
+			}
+			var stop atomic.Bool
+			poured := make(chan error)
+			go func() {
+				var err error
+				for err == nil && !stop.Load() {
+					err = pour(busy, 64<<10, 1<<20)
+				}
+				poured <- err
+			}()
+			took := make([]time.Duration, n)
+			for i := range took {
+				if took[i], err = wall(func() error { return roundTrips(c, size, 1) }); err != nil {
+					break
+				}
+			}
+			stop.Store(true)
+			if err := errors.Join(err, <-poured); err != nil {
+				return 0, err
+			}
+			slices.Sort(took)
+			return took[n*99/100], nil
+		}
+	}}
 }
 
 // BenchmarkLinks compares streams of a link with what connections are today, TCP and Unix
-// sockets, between two processes. An iteration is a round of all of them, in turns. What it
-// reports are the medians of how many times as fast a link is in the same round:
+// sockets, in one process and between two. An iteration is a round of short slices of all of
+// them, in turns, since other work on the machine comes and goes. What it reports are the
+// medians of how many times as fast a link is in the same round:
 //
-//	go test -run '^$' -bench Links -benchtime 7x ./internal/link
+//	go test -run '^$' -bench Links -benchtime 31x ./internal/link
 func BenchmarkLinks(b *testing.B) {
-	for _, bench := range []struct {
-		name string
-		do   func(b *testing.B) func(w way) error
-	}{
-		{"dial/1", func(*testing.B) func(way) error { return func(w way) error { return dials(w, 1, 200) } }},
-		{"dial/50", func(*testing.B) func(way) error { return func(w way) error { return dials(w, 50, 20) } }},
-		{"echo/64", func(b *testing.B) func(way) error {
-			return onConn(b, func(c net.Conn) error { return roundTrips(c, 64, 3000) })
-		}},
-		{"echo/4096", func(b *testing.B) func(way) error {
-			return onConn(b, func(c net.Conn) error { return roundTrips(c, 4096, 2000) })
-		}},
-		{"echo/65536", func(b *testing.B) func(way) error {
-			return onConn(b, func(c net.Conn) error { return roundTrips(c, 65536, 300) })
-		}},
-		{"stream/4096", func(b *testing.B) func(way) error {
-			return onConn(b, func(c net.Conn) error { return pour(c, 4096, 32<<20) })
-		}},
-		{"stream/65536", func(b *testing.B) func(way) error {
-			return onConn(b, func(c net.Conn) error { return pour(c, 65536, 128<<20) })
-		}},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			ways := ways(b)
-			do := bench.do(b)
-			ratios := map[string][]float64{}
-			for round := range b.N {
-				took := map[string]time.Duration{}
-				for i := range ways {
-					w := ways[(i+round)%len(ways)]
-					began := time.Now()
-					require.NoError(b, do(w), w.name)
-					took[w.name] = time.Since(began)
-				}
-				for _, w := range ways[1:] {
-					ratios[w.name] = append(ratios[w.name], float64(took[w.name])/float64(took["link"]))
-				}
-			}
-			for name, r := range ratios {
-				slices.Sort(r)
-				b.ReportMetric(r[len(r)/2], "x-"+name)
-			}
-		})
+	for _, processes := range []string{"two", "one"} {
+		for _, r := range []race{
+			dialed("dial/1", 1, 50),
+			dialed("dial/50", 50, 4),
+			echoed(64, 500),
+			asleep(64, 5),
+			echoed(4096, 400),
+			echoed(60<<10, 50),
+			streamed(64, 512<<10),
+			streamed(1<<10, 8<<20),
+			streamed(64<<10, 32<<20),
+			streamed(1<<20, 32<<20),
+			beside(64, 200),
+		} {
+			b.Run(processes+"/"+r.name, func(b *testing.B) {
+				compare(b, ways(b, processes == "two"), r.start(b))
+			})
+		}
+	}
+}
+
+// compare reports how many times as fast the first way is as each other.
+func compare(b *testing.B, ways []way, do func(way) (time.Duration, error)) {
+	ratios := map[string][]float64{}
+	for round := range b.N {
+		took := map[string]time.Duration{}
+		for i := range ways {
+			w := ways[(i+round)%len(ways)]
+			d, err := do(w)
+			require.NoError(b, err, w.name)
+			took[w.name] = d
+		}
+		for _, w := range ways[1:] {
+			ratios[w.name] = append(ratios[w.name], float64(took[w.name])/float64(took[ways[0].name]))
+		}
+	}
+	for name, r := range ratios {
+		slices.Sort(r)
+		b.ReportMetric(r[len(r)/2], "x-"+name)
 	}
 }
