@@ -379,6 +379,10 @@ func BenchmarkLinks(b *testing.B) {
 // compare reports how many times as fast the first way is as each other.
 func compare(b *testing.B, ways []way, do func(way) (time.Duration, error)) {
 	ratios := map[string][]float64{}
+	var alone []time.Duration
+	if only := os.Getenv("RDMANET_LINK_ONLY"); only != "" { // to profile it
+		ways = slices.DeleteFunc(ways, func(w way) bool { return w.name != only })
+	}
 	for round := range b.N {
 		took := map[string]time.Duration{}
 		for i := range ways {
@@ -387,12 +391,87 @@ func compare(b *testing.B, ways []way, do func(way) (time.Duration, error)) {
 			require.NoError(b, err, w.name)
 			took[w.name] = d
 		}
+		alone = append(alone, took[ways[0].name])
 		for _, w := range ways[1:] {
 			ratios[w.name] = append(ratios[w.name], float64(took[w.name])/float64(took[ways[0].name]))
 		}
 	}
+	slices.Sort(alone)
+	b.ReportMetric(float64(alone[len(alone)/2]), "slice-ns")
 	for name, r := range ratios {
 		slices.Sort(r)
 		b.ReportMetric(r[len(r)/2], "x-"+name)
+	}
+}
+
+// BenchmarkPath is what Write and Read cost where nobody has to wait: one goroutine writes at
+// one end and reads at the other, to and fro. An iteration is a round of slices of all ways,
+// as of BenchmarkLinks.
+func BenchmarkPath(b *testing.B) {
+	for _, size := range []int{64, 1 << 10, 16 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			dir := b.TempDir()
+			l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
+			require.NoError(b, err)
+			defer l.Close()
+			links, err := link.NewLinks(link.Config{})
+			require.NoError(b, err)
+			defer links.Close()
+			ends := map[string][2]net.Conn{}
+			ways := []way{{name: "link"}}
+			c, err := links.Dial(context.Background(), link.Target{Dst: l.Addr()})
+			require.NoError(b, err)
+			a, err := l.Accept(context.Background())
+			require.NoError(b, err)
+			ends["link"] = [2]net.Conn{c, a}
+			for _, network := range []string{"rdma", "tcp", "unix"} {
+				listen, dial := net.Listen, net.Dial
+				addr := "127.0.0.1:0"
+				switch network {
+				case "rdma":
+					listen = rdmanet.Listen
+					dial = rdmanet.Dial
+				case "unix":
+					addr = filepath.Join(dir, "socket")
+				}
+				l, err := listen(network, addr)
+				require.NoError(b, err)
+				defer l.Close()
+				accepted := make(chan net.Conn, 1)
+				go func() {
+					c, _ := l.Accept()
+					accepted <- c
+				}()
+				c, err := dial(network, l.Addr().String())
+				require.NoError(b, err)
+				a := <-accepted
+				require.NotNil(b, a)
+				ends[network] = [2]net.Conn{c, a}
+				ways = append(ways, way{name: network})
+			}
+			defer func() {
+				for _, e := range ends {
+					e[0].Close()
+					e[1].Close()
+				}
+			}()
+			buf := make([]byte, size)
+			compare(b, ways, func(w way) (time.Duration, error) {
+				e := ends[w.name]
+				return wall(func() error {
+					for range 500 {
+						for i := range e {
+							if _, err := e[i].Write(buf); err != nil {
+								return err
+							}
+							if _, err := io.ReadFull(e[1-i], buf); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				})
+			})
+		})
 	}
 }

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -11,33 +12,95 @@ import (
 // poll takes in what has completed, for all, and reports whether there may be more. Only who
 // has the baton calls it, without mu.
 func (e *laneEnd) poll() (more bool) {
+	some, more := e.pollLocked()
+	if some {
+		e.mu.Unlock()
+		e.chore()
+	}
+	return more
+}
+
+// pollLocked is poll that returns with mu held if some is true: if there was anything.
+func (e *laneEnd) pollLocked() (some, more bool) {
 	if e.failed.Load() {
-		return false
+		return false, false
 	}
 	ending := e.ending.Load()
 	n, err := e.p.recvCQ.Poll(e.wcs[:])
 	if n == 0 && err == nil && ending == nil && !e.blocks.Load() {
-		return false
+		return false, false
 	}
 	e.mu.Lock()
+	some = e.takeIn(n, err)
+	if ending != nil && err == nil && n < len(e.wcs) {
+		e.failLocked(*ending)
+		some = true
+	}
+	if !some {
+		e.mu.Unlock()
+	}
+	return some, n == len(e.wcs)
+}
+
+// glance polls once for a call that holds mu, if the baton waits for one: most calls find what
+// they look for by that, and need nothing else of the baton.
+// It reports whether there may be more.
+func (e *laneEnd) glance() (more bool) {
+	if e.seat.number == 0 || e.err != nil || e.ending.Load() != nil {
+		return false
+	}
+	e.seat.taken = true
+	n, err := e.p.recvCQ.Poll(e.wcs[:])
+	if n > 0 || err != nil || e.blocks.Load() {
+		e.takeIn(n, err)
+	}
+	return n == len(e.wcs)
+}
+
+// lookOnce takes in what has come, unless a call polls that will. Who has the baton only to
+// leave it may have polled for the last time, and is waited for.
+func (e *laneEnd) lookOnce() {
+	for range 1000 { // while others keep the queue full it is not left
+		e.mu.Lock()
+		away := e.seat.number != 0
+		for i := 0; e.glance() && i < maxBatches; i++ {
+		}
+		e.mu.Unlock()
+		if away || e.attend(false) || e.callPolls() || e.failed.Load() {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// callPolls reports whether a call has the baton that waits for something.
+func (e *laneEnd) callPolls() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.baton.Holder()
+	return n != 0 && n != lane.Goroutine && e.calls[n-1] != nil
+}
+
+// takeIn takes in the first n of wcs, or why polling has failed, and what requests have
+// completed if somebody waits for that. It reports whether there was anything. mu is held.
+func (e *laneEnd) takeIn(n int, err error) (some bool) {
 	switch {
 	case e.err != nil:
+		return true
 	case err != nil:
 		e.failLocked(err)
-	default:
-		e.arrived(e.wcs[:n])
-		if e.blocks.Load() {
-			e.reap()
-		}
+		return true
+	}
+	some = n > 0
+	e.arrived(e.wcs[:n])
+	if e.blocks.Load() {
+		some = e.reap() || some
 		e.settle()
 		e.blocks.Store(e.stuck || len(e.blocked) > 0)
-		if ending != nil && n < len(e.wcs) {
-			e.failLocked(*ending)
-		}
+	} else {
+		e.settle()
 	}
-	e.mu.Unlock()
-	e.chore()
-	return n == len(e.wcs)
+	return some
 }
 
 // arrived takes in completed receives and posts them again.
@@ -54,12 +117,16 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 			return
 		}
 	}
-	if err := e.p.repost(wcs); err != nil {
+	reposted, err := e.p.repost(wcs, e.hurry)
+	e.hurry = false
+	if err != nil {
 		e.sendFailed(err)
 		return
 	}
-	if err := e.state.Reposted(len(wcs)); err != nil {
-		e.failLocked(err)
+	if reposted > 0 {
+		if err := e.state.Reposted(reposted); err != nil {
+			e.failLocked(err)
+		}
 	}
 }
 
@@ -76,12 +143,20 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 		e.heard = true
 		e.firstWord()
 	}
-	if d, err := lane.ParseDoorbell(imm); err != nil || d.Type != lane.TypeControl {
-		if err == nil && d.Type == lane.TypeData {
-			e.counts.bytesIn += uint64(d.N)
+	d, err := lane.ParseDoorbell(imm)
+	if err != nil || d.Type != lane.TypeControl {
+		err = e.state.Arrive(imm, nil) // which names what is wrong with it
+		if err != nil || d.Type != lane.TypeData {
+			return err
 		}
-		return e.state.Arrive(imm, nil) // which names what is wrong with it
+		e.counts.bytesIn += uint64(d.N)
+		if s := e.streams[d.Stream]; s != nil { // an id that is no stream's was refused
+			s.counts.received++
+		}
+		return nil
 	}
+	// What records took up is given back as soon as can be: the peer has few places for them.
+	e.hurry = true
 	// The peer can write there, so it is copied before it is looked at.
 	var record [lane.RecordLen]byte
 	at := int(e.got&uint32(e.recordPlaces()-1)) * lane.RecordLen
@@ -121,6 +196,18 @@ func (e *laneEnd) firstWord() {
 	e.work.Store(true)
 }
 
+// readable says that something has arrived for a stream.
+func (e *laneEnd) readable(st *lane.Stream) {
+	s := e.streams[st.ID()]
+	if s == nil || s.st != st {
+		return // nobody is interested in it any more
+	}
+	s.reader.found(e)
+	if s.wantsRing() {
+		e.growDue(s)
+	}
+}
+
 // happened passes an event of the machine on.
 func (e *laneEnd) happened(ev *lane.Event) {
 	switch ev.Kind {
@@ -133,6 +220,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		return
 	case lane.EventGoAway:
 		e.goAway(ev.Stage)
+		return
+	case lane.EventReadable:
+		e.readable(ev.Stream)
 		return
 	case lane.EventPong:
 		return
@@ -151,13 +241,6 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		return // nobody is interested in it any more
 	}
 	switch ev.Kind {
-	case lane.EventReadable:
-		s.counts.received++
-		s.reader.found(e)
-		if s.st.Receiver().WantsRing() {
-			e.growDue(s)
-		}
-		return
 	case lane.EventWritable:
 		s.writable = true
 		s.writer.found(e)

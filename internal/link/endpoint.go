@@ -55,7 +55,9 @@ type endpoint struct {
 
 	blank []verbs.RecvWR // receives without memory
 	bells []verbs.RecvWR // bells[i] receives doorbell i, which is its WRID; without writeImm
-	batch []verbs.RecvWR
+	batch []verbs.RecvWR // of bells, those that are to be posted again
+	due   int            // receives that are to be posted again
+	lot   int            // how many together
 }
 
 // carries returns what the device can do, or an error if that is not what a lane needs.
@@ -179,10 +181,10 @@ func (p *endpoint) operations() verbs.SendOps {
 
 // postAll posts the first receives.
 func (p *endpoint) postAll() error {
-	p.blank = make([]verbs.RecvWR, wcBatch)
+	p.blank = make([]verbs.RecvWR, 2*wcBatch)
 	if !p.writeImm {
 		p.bells = make([]verbs.RecvWR, p.receives)
-		p.batch = make([]verbs.RecvWR, 0, wcBatch)
+		p.batch = make([]verbs.RecvWR, 0, 2*wcBatch)
 		sges := make([]verbs.SGE, p.receives)
 		for i := range p.bells {
 			sges[i] = verbs.SGE{Addr: p.localMR.Addr() + uint64(p.bellOff(i)), Length: bellLen, LKey: p.localMR.LKey()}
@@ -206,17 +208,24 @@ func (p *endpoint) bellOff(i int) int {
 	return len(p.local.Bytes()[:p.localMR.Len()]) - (p.receives-i)*bellLen
 }
 
-// repost posts the receives of completions again.
-func (p *endpoint) repost(wcs []verbs.WC) error {
-	wrs := p.blank[:len(wcs)]
-	if !p.writeImm {
-		wrs = p.batch[:0]
+// repost posts the receives of completions again, several together unless hurry is true: as
+// many as lane.Slots allows are kept for the next time. It returns how many were posted.
+func (p *endpoint) repost(wcs []verbs.WC, hurry bool) (int, error) {
+	if p.due += len(wcs); !p.writeImm {
 		for i := range wcs {
-			wrs = append(wrs, p.bells[wcs[i].WRID])
+			p.batch = append(p.batch, p.bells[wcs[i].WRID])
 		}
 	}
-	_, err := p.qp.PostRecv(wrs)
-	return err
+	if !hurry && p.due < p.lot {
+		return 0, nil
+	}
+	wrs := p.blank[:p.due]
+	if !p.writeImm {
+		wrs = p.batch
+	}
+	n, err := p.qp.PostRecv(wrs)
+	p.due, p.batch = 0, p.batch[:0]
+	return n, err
 }
 
 // doorbell returns the immediate that a receive has brought.

@@ -38,9 +38,9 @@ type owner interface {
 // mu guards the state machine, the baton, the send queue, and what streams have of those.
 // Under it nothing is allocated from the device, registered or resolved: that is for the
 // keeper (keeper.go). A post is made under it, since messages are posted in the order in which
-// the machine has counted them. Completions are polled without it, by whoever has the baton.
-// Of several locks a stream's reading or writing comes first, then mu, then those of the
-// owner and of the slab.
+// the machine has counted them. Completions are polled without it, by whoever has the baton,
+// but for one look of a call that holds it in any case (glance). Of several locks mu comes
+// first, then those of the owner and of the slab.
 type laneEnd struct {
 	cfg   *Config
 	role  lane.Role
@@ -62,6 +62,7 @@ type laneEnd struct {
 	calls   []*waiter // that wait, by their number less 1
 	unused  []lane.Waiter
 	seat    seat
+	writes  uint // calls, that poll now and then
 	sq      sendQueue
 	staging staging
 	wrs     [2]verbs.SendWR
@@ -69,6 +70,7 @@ type laneEnd struct {
 	record  [lane.RecordLen]byte
 	bell    [bellLen]byte
 	got     uint32    // records
+	hurry   bool      // one was among what has just arrived
 	stuck   bool      // a message waits for the send queue
 	blocked []*stream // likewise, their data
 	streams []*stream // by id
@@ -139,6 +141,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	e.peer, e.maxID = peer, streams
 	mine := e.p.hello(streams, epoch)
 	records, own, theirs := mine.agreed(&peer)
+	e.p.lot = min(wcBatch, own/8) // of at most a quarter: see lane.Slots
 	e.state, err = lane.New(lane.Config{
 		Role: e.role, Epoch: epoch, Streams: streams, Receives: own, PeerReceives: theirs, Places: records,
 	})
@@ -159,7 +162,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 // leaves that to the calls that do.
 func (e *laneEnd) serve() {
 	defer e.tasks.Done()
-	look := func() bool { return !e.attend() || e.failed.Load() }
+	look := func() bool { return !e.attend(false) || e.failed.Load() }
 	for {
 		if err := e.p.channel.WaitRead(look); err != nil {
 			e.fail(err)
@@ -171,10 +174,15 @@ func (e *laneEnd) serve() {
 	}
 }
 
-// attend sees that somebody polls: the caller, if nobody does, which it reports.
-func (e *laneEnd) attend() bool {
+// attend sees that somebody polls: the caller, if nobody does, which it reports. A call that
+// is expected back will poll, unless now says that it is not to be waited for: the queue was
+// armed before, and to arm it again would wake this end with every message of a conversation.
+func (e *laneEnd) attend(now bool) bool {
 	e.mu.Lock()
-	n := e.leaveSeat()
+	n := lane.Waiter(0)
+	if now {
+		n = e.leaveSeat()
+	}
 	poll := n != 0
 	if n == 0 {
 		n = lane.Goroutine
@@ -184,12 +192,16 @@ func (e *laneEnd) attend() bool {
 		e.counts.wakeups++
 	}
 	e.mu.Unlock()
-	if poll {
-		for e.poll() {
-		}
-		e.leave(n)
+	if !poll {
+		return false
 	}
-	return poll
+	for range maxBatches {
+		if !e.poll() {
+			break
+		}
+	}
+	e.leave(n)
+	return true
 }
 
 // begin reports whether the lane stands; then its verbs objects stay until finish.
@@ -236,7 +248,7 @@ func (e *laneEnd) last() {
 // see has whoever polls, perhaps a call that sleeps in the channel, look once more at what no
 // completion tells, and arm the queues anew.
 func (e *laneEnd) see() {
-	if !e.attend() {
+	if !e.attend(true) {
 		e.stir()
 	}
 }

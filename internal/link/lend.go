@@ -22,11 +22,21 @@ func (h *Stream) Take(n int) { h.stream.giveBack(n) }
 func (h *Stream) Return() { h.stream.giveBack(0) }
 
 func (s *stream) lend(limit int) ([]byte, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	e := s.e
+	e.mu.Lock()
+	s.reading.begin(&e.mu)
+	b, err := s.awaitPeek(limit)
+	s.reading.end()
+	e.mu.Unlock()
+	e.chore()
+	return b, err
+}
+
+// awaitPeek is lend for who holds mu and has the turn.
+func (s *stream) awaitPeek(limit int) ([]byte, error) {
 	if s.reader.expired() {
 		if s.gone.Load() {
-			return nil, s.closedErr()
+			return nil, s.readErr()
 		}
 		return nil, os.ErrDeadlineExceeded
 	}
@@ -41,10 +51,8 @@ func (s *stream) lend(limit int) ([]byte, error) {
 	}
 }
 
-// peek is lend without waiting.
+// peek is awaitPeek without waiting.
 func (s *stream) peek(limit int) ([]byte, error) {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
 	rx := s.st.Receiver()
 	switch {
 	case s.closed:

@@ -12,12 +12,19 @@ import (
 // called after each change of the machine, with mu held.
 func (e *laneEnd) settle() {
 	for {
-		e.pump()
-		ev, ok := e.state.Event()
-		if !ok {
+		if e.state.Due() {
+			e.pump()
+		} else {
+			e.stuck = false
+		}
+		if !e.state.Happened() {
 			return
 		}
-		for ; ok; ev, ok = e.state.Event() {
+		for st := e.state.Readable(); st != nil; st = e.state.Readable() {
+			e.readable(st)
+		}
+		for e.state.Happened() {
+			ev, _ := e.state.Event()
 			e.happened(&ev)
 		}
 	}
@@ -70,19 +77,22 @@ func (e *laneEnd) room(n int) bool {
 	return e.sq.room() >= n
 }
 
-// reap takes in completed requests, and wakes who waits for that.
-func (e *laneEnd) reap() {
+// reap takes in completed requests, and wakes who waits for that. It reports whether there
+// were any.
+func (e *laneEnd) reap() bool {
 	if e.err != nil {
-		return
+		return false
 	}
 	some, err := e.sq.reap()
 	if err != nil {
 		e.sendFailed(err)
-		return
+		return true
 	}
 	if e.staging.freed(e.sq.completed) || some {
 		e.unblock()
+		return true
 	}
+	return false
 }
 
 // unblock has those look again who wait for the send queue.

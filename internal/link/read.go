@@ -4,38 +4,50 @@ import "os"
 
 // copyUnderLock is the most that Read copies while it holds the lane's lock: about as long as
 // letting go of it and taking it again costs.
-const copyUnderLock = 1 << 10
+const copyUnderLock = 4 << 10
 
 // Read reads at least one byte into p, waiting for it if need be, and takes all that fits of
 // what has arrived. It returns io.EOF after the peer's orderly end and all its bytes. What
 // arrived before the stream failed is returned before the failure is.
 func (s *stream) Read(p []byte) (int, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	e := s.e
+	e.mu.Lock()
+	s.reading.begin(&e.mu)
+	n, err := s.read(p)
+	s.reading.end()
+	e.mu.Unlock()
+	e.chore()
+	return n, err
+}
+
+func (s *stream) read(p []byte) (int, error) {
+	e := s.e
 	if s.reader.expired() {
 		if s.gone.Load() {
-			return 0, s.closedErr()
+			return 0, s.readErr()
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
 	for {
+		if s.st.Receiver().Buffered() < uint64(len(p)) {
+			e.glance()
+		}
 		n, err := s.take(p)
-		if n > 0 || err != nil || len(p) == 0 {
-			return n, err
+		if n == 0 && err == nil && len(p) > 0 {
+			if err = e.wait(&s.reader, s.readable); err == nil {
+				continue
+			}
 		}
-		if err := s.e.wait(&s.reader, s.readable); err != nil {
-			return 0, err
-		}
+		return n, err
 	}
 }
 
 // readable reports whether a Read need not wait. mu is held.
 func (s *stream) readable() bool { return s.st.Receiver().Buffered() > 0 || s.readErr() != nil }
 
-// take copies what has arrived.
+// take copies what has arrived. mu is held when it is called and when it returns.
 func (s *stream) take(p []byte) (n int, err error) {
 	e := s.e
-	e.mu.Lock()
 	rx := s.st.Receiver()
 	for n < len(p) && !s.closed && rx.Buffered() > 0 {
 		span := rx.Readable()
@@ -65,24 +77,18 @@ func (s *stream) take(p []byte) (n int, err error) {
 	} else if e.err == nil {
 		e.settle()
 	}
-	e.mu.Unlock()
-	e.chore()
 	return n, err
 }
 
 // pieceOf returns which of the pieces is the ring at addr: the first as a rule.
 func (s *stream) pieceOf(addr uint64) int {
+	if len(s.pieces) == 1 {
+		return 0
+	}
 	for i, p := range s.pieces {
 		if p.ring().Addr == addr {
 			return i
 		}
 	}
 	return 0
-}
-
-// closedErr is readErr for calls that do not hold the lock.
-func (s *stream) closedErr() error {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	return s.readErr()
 }

@@ -7,16 +7,17 @@ import (
 )
 
 // seat is the baton of a call that has gone and is expected back. A call that has found
-// something by polling, or after a brief sleep, will mostly be followed by another at once, as
-// in a conversation: it would poll as well, and its peer would have to wake this end for
-// nothing, since an armed queue cannot be disarmed. So that call leaves the queue unarmed and the baton to the next one, for absence
+// something will mostly be followed by another at once, as in a conversation: it would poll as
+// well, and its peer would have to wake this end for nothing, since an armed queue cannot be
+// disarmed. So that call leaves the queue unarmed and the baton to the next one, for absence
 // at most: then a timer arms the queue and leaves the lane to its goroutine.
 //
 // Nobody waits meanwhile: a call that does takes the baton. What is late by that much is what
-// the peer says to an end that is in no call, and only after a call that was answered that soon. The lane's lock guards it.
+// the peer says to an end that is in no call, and only after a call that was answered. The
+// lane's lock guards it.
 type seat struct {
 	number  lane.Waiter // who has the baton and is away; 0: nobody
-	taken   bool        // somebody has come back since the timer was set
+	taken   bool        // somebody has polled since the timer was set
 	ticking bool
 	timer   *time.Timer
 }

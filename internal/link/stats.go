@@ -2,12 +2,9 @@ package link
 
 import "time"
 
-// stalls is told when a Write begins to wait for room, and when it has waited.
+// stalls is told when a Write begins to wait for room, and when it has waited. mu is held.
 func (s *stream) stalls(waits bool) {
-	e := s.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stalling(waits)
+	s.e.stalling(waits)
 	n := &s.counts
 	if waits {
 		n.stalled = time.Now()

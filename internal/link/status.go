@@ -111,20 +111,27 @@ func (h *Stream) AwaitRoom() error {
 }
 
 func (s *stream) awaitRoom() error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	e := s.e
+	e.mu.Lock()
+	s.writing.begin(&e.mu)
+	err := s.awaitWritable()
+	s.writing.end()
+	e.mu.Unlock()
+	e.chore()
+	return err
+}
+
+// awaitWritable is awaitRoom for who holds mu and has the turn.
+func (s *stream) awaitWritable() error {
 	for {
 		if s.writer.expired() && !s.gone.Load() {
 			return os.ErrDeadlineExceeded
 		}
-		s.e.mu.Lock()
 		err := s.writeErr()
 		if err == nil && s.writable && s.st.Free() == 0 {
 			_, err = s.message(nil, nil, 1) // which has the machine tell of room
 		}
-		ready := s.writable
-		s.e.mu.Unlock()
-		if err != nil || ready {
+		if err != nil || s.writable {
 			return err
 		}
 		if err := s.stall(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,18 +19,20 @@ type stream struct {
 	st   *lane.Stream
 	port uint16
 
-	gone    atomic.Bool // closed, for calls without the lock
-	reading sync.Mutex  // one Read at a time
-	writing sync.Mutex  // one Write at a time
-	reader  waiter
-	writer  waiter
+	gone   atomic.Bool // closed, for calls without the lock
+	reader waiter
+	writer waiter
 
 	// The lane's lock guards what follows.
+	reading  turn    // one Read at a time
+	writing  turn    // one Write at a time
 	pieces   []piece // of the rings, in the order in which the peer writes to them
 	cause    error   // why it has failed
 	resizing bool    // the keeper is to offer another ring
 	wants    bool    // a larger one, since the last was offered
-	listed   bool    // among those with a large ring
+	mark     uint64  // bytes received when it was last looked at whether it is busy
+	marked   time.Time
+	listed   bool // among those with a large ring
 	age      ringAge
 	copying  bool   // a Read copies out of a ring
 	lent     bool   // the program has what Lend returned
@@ -148,9 +149,33 @@ func (s *stream) reclaim() {
 	if rx.Ring().Size > s.e.cfg.FirstRing {
 		s.e.watch(s)
 	}
-	if rx.WantsRing() {
+	if s.wantsRing() {
 		s.e.growDue(s)
 	}
+}
+
+const (
+	// busyRing is the size from which a ring grows only for want of room.
+	busyRing = 16 << 10
+	// busyFills is how many times a stream fills a smaller ring within busyTime to get a
+	// larger one: each half of a ring costs a credit.
+	busyFills = 4
+	busyTime  = 50 * time.Millisecond
+)
+
+// wantsRing reports whether the peer is to be offered a larger ring: for want of room, or since
+// the stream is busy. mu is held.
+func (s *stream) wantsRing() bool {
+	rx := s.st.Receiver()
+	if rx.WantsRing() {
+		return true
+	}
+	if size := rx.Ring().Size; size >= busyRing || rx.ReceivedBytes()-s.mark < busyFills*uint64(size) {
+		return false
+	}
+	now, last := time.Now(), s.marked
+	s.mark, s.marked = rx.ReceivedBytes(), now
+	return now.Sub(last) < busyTime
 }
 
 // failWith ends the stream for a cause, the first of which counts. mu is held.
@@ -219,7 +244,7 @@ func (s *stream) Reset() error { return s.close(true) }
 
 func (s *stream) close(abort bool) error {
 	if s.e.begin() {
-		s.e.attend() // what has come is unread, though no call has taken it in
+		s.e.lookOnce() // what has come is unread, though no call has taken it in
 		s.e.tasks.Done()
 	}
 	return s.change(func() error {

@@ -35,7 +35,14 @@ var longPast = time.Unix(1, 0)
 // found tells the call that waits, if one does, that there is something for it. The lane's
 // lock is held.
 func (w *waiter) found(e *laneEnd) {
-	if w.number != 0 {
+	switch {
+	case w.number == 0:
+	case e.baton.Holds(w.number): // it polls, or sleeps in the channel
+		w.woken.Store(true)
+		if w.inChannel.Load() {
+			e.stir()
+		}
+	default:
 		e.baton.Found(w.number)
 		w.wake()
 	}
@@ -109,16 +116,15 @@ func (w *waiter) sleep() {
 	}
 }
 
-// wait waits until there may be something for w, whose call looks again then. ready is asked
-// with mu held whether there is already. It fails when the deadline has passed.
+// wait waits until there may be something for w, whose call looks again then. ready says
+// whether there is already. It fails when the deadline has passed. mu is held when it is called
+// and when it returns.
 //
 // It goes by lane.Baton: poll for all if nobody does; else sleep until somebody wakes this
 // call. Who has polled for long enough keeps the baton and goes on in the channel, which wakes
 // it when there is something to poll: so a stream alone on its lane is woken directly.
 func (e *laneEnd) wait(w *waiter, ready func() bool) error {
-	e.mu.Lock()
 	if e.err != nil || ready() {
-		e.mu.Unlock()
 		return nil
 	}
 	w.woken.Store(false)
@@ -134,10 +140,10 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		poll = e.baton.Wait(w.number)
 	}
 	e.mu.Unlock()
-	soon := false // found by polling, or after a brief sleep: the next call will come soon
+	locked := false // by spin
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {
-			if soon = e.spin(w); soon {
+			if locked = e.spin(w); locked {
 				w.spins.Add(1)
 				break
 			}
@@ -149,9 +155,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		} else {
 			w.sleep()
 		}
-		slept := time.Since(began)
-		w.pays.slept(slept)
-		soon = slept <= maxTrip
+		w.pays.slept(time.Since(began))
 		if poll {
 			continue // it has the baton still
 		}
@@ -162,15 +166,16 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 			break
 		}
 	}
-	e.mu.Lock()
+	if !locked {
+		e.mu.Lock()
+	}
 	w.waiting.Store(false)
-	if !soon || !e.keepSeat(w) {
+	if !w.woken.Load() || !e.keepSeat(w) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()
 		e.leave(n)
-	} else {
-		e.mu.Unlock()
+		e.mu.Lock()
 	}
 	e.tasks.Done()
 	if !w.woken.Load() && w.expired() {
@@ -216,9 +221,10 @@ func (e *laneEnd) lookAgain() bool {
 	w := e.sleeper
 	w.inChannel.Store(false) // what it finds itself need not wake it
 	found := func() bool {
-		for e.poll() {
+		for more := true; more && !w.woken.Load() && !w.expired(); {
+			more = e.poll()
 		}
-		return w.woken.Load() || e.failed.Load()
+		return w.woken.Load() || e.failed.Load() || w.expired()
 	}
 	if found() {
 		return true // with a queue that is not armed, whose next messages wake nobody
@@ -246,36 +252,68 @@ func (e *laneEnd) rest() {
 
 // leave ends a wait, or a look of the lane's goroutine: the baton goes to whoever waits, or
 // the queue is armed and left to the goroutine. Nobody has the number any more.
+//
+// Whoever leaves has something else to do. While others keep the queue full this is left to a
+// goroutine, until somebody waits.
 func (e *laneEnd) leave(n lane.Waiter) {
-	defer func() {
-		if n != lane.Goroutine {
-			e.mu.Lock()
-			e.unused = append(e.unused, n)
-			e.mu.Unlock()
+	for range maxBatches {
+		if e.leaveNow(n) {
+			return
+		}
+	}
+	e.tasks.Add(1)
+	go func() {
+		defer e.tasks.Done()
+		for !e.leaveNow(n) {
 		}
 	}()
-	for {
-		e.mu.Lock()
-		next, arm := e.baton.Leave(n)
-		e.hand(next)
+}
+
+// maxBatches bounds how many batches of others' messages a call takes in for them before it goes
+// its way.
+const maxBatches = 4
+
+// leaveNow leaves unless something is found meanwhile, and reports whether it has.
+func (e *laneEnd) leaveNow(n lane.Waiter) bool {
+	e.mu.Lock()
+	next, arm := e.baton.Leave(n)
+	e.hand(next)
+	if !arm {
+		e.forget(n)
+	}
+	e.mu.Unlock()
+	if !arm {
+		return true
+	}
+	e.arm()
+	if some, _ := e.pollLocked(); some { // the queue may not be armed any more
 		e.mu.Unlock()
-		if !arm {
-			return
-		}
-		e.arm()
-		if e.poll() {
-			continue
-		}
-		e.mu.Lock()
-		next, again := e.baton.Rest(n)
-		e.hand(next)
-		e.mu.Unlock()
-		if !again {
-			if next == 0 {
-				e.rest()
-			}
-			return
-		}
+		e.chore()
+		return false
+	}
+	return !e.restOf(n)
+}
+
+// restOf leaves the lane to its goroutine, and reports whether to look again. The queue is
+// armed, and was found empty since.
+func (e *laneEnd) restOf(n lane.Waiter) (again bool) {
+	e.mu.Lock()
+	next, again := e.baton.Rest(n)
+	e.hand(next)
+	if !again {
+		e.forget(n)
+	}
+	e.mu.Unlock()
+	if !again && next == 0 {
+		e.rest()
+	}
+	return again
+}
+
+// forget has a number used by the next call.
+func (e *laneEnd) forget(n lane.Waiter) {
+	if n != lane.Goroutine {
+		e.unused = append(e.unused, n)
 	}
 }
 
@@ -352,10 +390,28 @@ func init() { lookAtProcs() }
 
 func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 
-// spin polls for as long as that pays, and reports whether there is something for w.
-func (e *laneEnd) spin(w *waiter) bool {
-	e.poll()
+// pollFor polls, and reports whether there is something for w. If so it returns with mu held.
+func (e *laneEnd) pollFor(w *waiter) bool {
+	some, _ := e.pollLocked()
+	if !some {
+		if !w.woken.Load() {
+			return false
+		}
+		e.mu.Lock() // somebody else has found it
+		return true
+	}
 	if w.woken.Load() {
+		return true
+	}
+	e.mu.Unlock()
+	e.chore()
+	return false
+}
+
+// spin polls for as long as that pays, and reports whether there is something for w. If so it
+// returns with mu held.
+func (e *laneEnd) spin(w *waiter) bool {
+	if e.pollFor(w) {
 		return true
 	}
 	limit := time.Duration(w.busyPoll.Load())
@@ -371,8 +427,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 	}
 	for began := time.Now(); ; runtime.Gosched() {
 		for range pollsPerLook {
-			e.poll()
-			if w.woken.Load() {
+			if e.pollFor(w) {
 				w.pays.hit()
 				return true
 			}

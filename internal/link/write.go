@@ -9,26 +9,45 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
+// writesPerLook is after how many Writes one of them polls, where nobody else does who waits.
+const writesPerLook = 16
+
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then.
 func (s *stream) Write(p []byte) (n int, err error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	e := s.e
+	e.mu.Lock()
+	s.writing.begin(&e.mu)
+	n, err = s.write(p)
+	s.writing.end()
+	e.mu.Unlock()
+	e.chore()
+	return n, err
+}
+
+func (s *stream) write(p []byte) (n int, err error) {
+	e := s.e
 	if s.writer.expired() {
 		if s.gone.Load() {
 			return 0, net.ErrClosed
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
+	if e.writes++; e.writes%writesPerLook == 0 {
+		e.glance()
+	}
 	for {
 		k, err := s.send(p[n:])
 		n += k
-		if err != nil || n == len(p) {
-			return n, err
+		if err == nil && n < len(p) {
+			if e.glance(); s.mayWrite() {
+				continue
+			}
+			if err = s.stall(); err == nil {
+				continue
+			}
 		}
-		if err := s.stall(); err != nil {
-			return n, err
-		}
+		return n, err
 	}
 }
 
@@ -44,12 +63,16 @@ func (s *stream) stall() error {
 func (s *stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
 
 // send posts what there is room for, message by message, so that streams of a lane take turns.
+// mu is held when it is called and when it returns.
 func (s *stream) send(p []byte) (n int, err error) {
 	e := s.e
 	for first := true; first || n < len(p); first = false {
-		e.mu.Lock()
-		if err = s.writeErr(); err != nil || len(p) == 0 {
+		if !first {
 			e.mu.Unlock()
+			e.chore()
+			e.mu.Lock()
+		}
+		if err = s.writeErr(); err != nil || len(p) == 0 {
 			return n, err
 		}
 		var k int
@@ -59,8 +82,6 @@ func (s *stream) send(p []byte) (n int, err error) {
 			k, err = s.stage(rest)
 		}
 		e.settle()
-		e.mu.Unlock()
-		e.chore()
 		if n += k; k == 0 || err != nil {
 			return n, err
 		}

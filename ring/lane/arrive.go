@@ -64,7 +64,7 @@ func (l *Lane) dataArrived(s *Stream, n uint32) error {
 		l.broke(s, err)
 		return nil
 	}
-	l.tell(Event{Kind: EventReadable, Stream: s})
+	l.readable(s)
 	l.owe(s)
 	return nil
 }
@@ -221,7 +221,7 @@ func (l *Lane) finArrived(s *Stream, r *Record) {
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
 		s.finGot = true
-		l.tell(Event{Kind: EventReadable, Stream: s})
+		l.readable(s)
 	}
 }
 

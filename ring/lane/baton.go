@@ -22,8 +22,8 @@ type Waiter uint32
 // A call that has polled long enough and sleeps on arms the queue, polls once more, and calls
 // Rest as well. Whoever finds something for it wakes it; then it goes by 1 again.
 //
-// The lane's goroutine asks Event when the queue has woken it, and polls if that says so.
-// Then it goes by 3 with the name Goroutine.
+// The lane's goroutine asks Event when the queue has woken it, or for no reason, and polls if
+// that says so. Then it goes by 3 with the name Goroutine.
 //
 // Nobody holds the baton only while the queue is armed or its event is under way, so a
 // completion is always somebody's. Baton has no lock: whoever guards it holds its lock over
@@ -50,6 +50,9 @@ func (b *Baton) Wait(w Waiter) (poll bool) {
 
 // Holds reports whether w is to poll: the baton may have been handed to it in its sleep.
 func (b *Baton) Holds(w Waiter) bool { return b.holder == w }
+
+// Holder returns who has the baton. 0 says that the lane is its goroutine's, which sleeps.
+func (b *Baton) Holder() Waiter { return b.holder }
 
 // Alone reports whether nobody waits who would poll.
 func (b *Baton) Alone() bool { return len(b.waiting) == 0 }

@@ -58,6 +58,7 @@ type batonModel struct {
 	event  bool
 	gives  bool // the first call may give up at any time
 	polls  bool // the last call waits for what never comes, and never tires of polling
+	stirs  bool // the goroutine may be woken for nothing
 	breach batonBreach
 }
 
@@ -93,6 +94,7 @@ const (
 	noWake
 	noPass
 	noThirdPoll
+	noArmOfGoroutine
 )
 
 func (m *batonModel) clone() *batonModel {
@@ -220,6 +222,9 @@ func (m *batonModel) step(i int) bool {
 			return true
 		}
 		if w == Goroutine {
+			if m.breach == noArmOfGoroutine {
+				return go_(batonRest)
+			}
 			return go_(batonLeave)
 		}
 		if m.polls {
@@ -255,7 +260,7 @@ func (m *batonModel) step(i int) bool {
 		}
 		m.finish(i)
 	case batonAsleep:
-		if !m.event {
+		if !m.event && !m.stirs {
 			return false
 		}
 		m.event = false
@@ -342,10 +347,10 @@ func (m *batonModel) explore(seen map[uint64]struct{}) string {
 // each way to lose one is found.
 func TestBatonExplore(t *testing.T) {
 	type setting struct {
-		rounds       []int
-		gives, polls bool
+		rounds              []int
+		gives, polls, stirs bool
 	}
-	settings := []setting{{rounds: []int{2, 1}}, {rounds: []int{1, 1}, gives: true}, {rounds: []int{2, 1}, polls: true}}
+	settings := []setting{{rounds: []int{2, 1}}, {rounds: []int{1, 1}, gives: true}, {rounds: []int{2, 1}, polls: true}, {rounds: []int{2, 1}, stirs: true}}
 	if deep() {
 		settings = append(settings, setting{rounds: []int{1, 1, 1}}, setting{rounds: []int{2, 2}}, setting{rounds: []int{1, 1, 1}, gives: true}, setting{rounds: []int{2, 2, 1}})
 	}
@@ -353,7 +358,7 @@ func TestBatonExplore(t *testing.T) {
 		n := len(s.rounds)
 		m := &batonModel{
 			at: make([]batonPlace, n+1), rounds: append(slices.Clone(s.rounds), 0), inbox: make([]int, n+1), token: make([]bool, n+1),
-			coming: append(slices.Clone(s.rounds), 0), armed: true, gives: s.gives, polls: s.polls, breach: b,
+			coming: append(slices.Clone(s.rounds), 0), armed: true, gives: s.gives, polls: s.polls, stirs: s.stirs, breach: b,
 		}
 		m.at[n] = batonAsleep
 		if s.polls {
@@ -369,7 +374,7 @@ func TestBatonExplore(t *testing.T) {
 	}
 	for b, name := range map[batonBreach]string{
 		noSecondLook: "no second look before sleeping", noArm: "no arming", noSecondPoll: "no second poll",
-		noLeave: "done without leaving", noLeaveOfSleepers: "given up without leaving", noWake: "handed over without waking", noPass: "rest without passing on", noThirdPoll: "no look after the queue has rung",
+		noLeave: "done without leaving", noLeaveOfSleepers: "given up without leaving", noWake: "handed over without waking", noPass: "rest without passing on", noThirdPoll: "no look after the queue has rung", noArmOfGoroutine: "no arming by the goroutine",
 	} {
 		found := ""
 		for _, s := range settings {

@@ -41,12 +41,12 @@ const (
 
 // An Event tells whoever drives a Lane what has become of it.
 type Event struct {
-	Kind   EventKind
 	Stream *Stream // nil where it is about the lane
-	Code   Code
-	Count  uint16
-	Stage  Stage
 	Err    error
+	Count  uint16
+	Code   Code
+	Kind   EventKind
+	Stage  Stage
 }
 
 // tell appends an event.
@@ -55,10 +55,36 @@ func (l *Lane) tell(e Event) { l.events.push(e) }
 // Event returns the next event. It is to be asked after each call of another method until
 // there is none; a call adds at most a few, or one for each stream.
 func (l *Lane) Event() (Event, bool) {
+	if s := l.Readable(); s != nil {
+		return Event{Kind: EventReadable, Stream: s}, true
+	}
 	if l.events.len() == 0 {
 		return Event{}, false
 	}
 	return l.events.pop(), true
+}
+
+// Happened reports whether there is an event.
+func (l *Lane) Happened() bool { return l.arrivals.len() > 0 || l.events.len() > 0 }
+
+// Readable takes the next event if that is EventReadable, and returns its stream, else nil. It
+// is the event of most messages, and comes before all others.
+func (l *Lane) Readable() *Stream {
+	if l.arrivals.len() == 0 {
+		return nil
+	}
+	s := l.arrivals.pop()
+	s.told = false
+	return s
+}
+
+// readable tells that there is something to read. It is told once for all that arrives before
+// the event is taken.
+func (l *Lane) readable(s *Stream) {
+	if !s.told {
+		s.told = true
+		l.arrivals.push(s)
+	}
 }
 
 // writable wakes a writer that waits.

@@ -59,6 +59,8 @@ type Lane struct {
 	table  []*Stream      // by id
 	places queue[*Stream] // dialer: not taken, in order
 	events queue[Event]
+	// arrivals are the streams of EventReadable.
+	arrivals queue[*Stream]
 
 	records queue[*Stream] // that have records to send
 	credits queue[*Stream] // that have credits to send
@@ -92,12 +94,17 @@ func New(c Config) (*Lane, error) {
 	return &Lane{cfg: c, slots: s, table: make([]*Stream, c.Streams+1)}, nil
 }
 
+// A Bell is the doorbell of a message.
+type Bell struct {
+	Imm       uint32
+	Solicited bool // wakes a peer that sleeps
+}
+
 // A Message is what has to be posted: a doorbell, and the record that goes with it.
 type Message struct {
-	Imm       uint32
-	Record    Record // of a control message; its Kind is 0 for others
-	Place     uint32 // of the record in the peer's ring of records
-	Solicited bool   // wakes a peer that sleeps
+	Bell
+	Record Record // of a control message; its Kind is 0 for others
+	Place  uint32 // of the record in the peer's ring of records
 }
 
 // Next returns the next message that is no data, if one is due and may be sent now. It is
@@ -112,7 +119,7 @@ func (l *Lane) Next() (Message, bool) {
 		}
 		n := l.slots.Return()
 		l.slotsOpened()
-		return Message{Imm: Doorbell{Type: TypeSlots, N: uint32(n)}.Imm(), Solicited: true}, true
+		return Message{Bell: Bell{Doorbell{Type: TypeSlots, N: uint32(n)}.Imm(), true}}, true
 	}
 	if !l.slots.CanCredit() {
 		return Message{}, false
@@ -132,14 +139,20 @@ func (l *Lane) Next() (Message, bool) {
 	return Message{}, false
 }
 
+// Due reports whether Next may have something. It costs less than to ask that.
+func (l *Lane) Due() bool {
+	return l.abort.rule != 0 || l.credits.len() > 0 || l.records.len() > 0 || l.slots.Due() ||
+		l.control.len() > 0 || l.grants.len() > 0 || l.recall > 0 || l.want > 0 || l.ping.owes || l.ping.send
+}
+
 // record makes r a message.
 func (l *Lane) record(r Record) Message {
 	r.Epoch, r.Number = l.cfg.Epoch, l.sent
 	l.sent++
 	l.slots.Record()
 	return Message{
-		Imm:    Doorbell{Type: TypeControl}.Imm(),
-		Record: r, Place: r.Number & uint32(l.cfg.Places-1), Solicited: true,
+		Bell:   Bell{Doorbell{Type: TypeControl}.Imm(), true},
+		Record: r, Place: r.Number & uint32(l.cfg.Places-1),
 	}
 }
 
@@ -154,7 +167,7 @@ func (l *Lane) nextCredit() (Message, bool) {
 		n := s.rx.CreditSent()
 		l.owe(s)
 		l.slots.Credit()
-		return Message{Imm: Doorbell{Type: TypeCredit, Stream: s.id, N: n}.Imm(), Solicited: true}, true
+		return Message{Bell: Bell{Doorbell{Type: TypeCredit, Stream: s.id, N: n}.Imm(), true}}, true
 	}
 	return Message{}, false
 }
@@ -246,13 +259,13 @@ func (l *Lane) take(s *Stream) Record {
 // announces them, and counts them as sent: they are to be posted. Last says that no more
 // follow soon. ok is false if none may be sent now; EventWritable tells when to ask again,
 // unless the stream has ended, which is ErrStream.
-func (l *Lane) Data(s *Stream, n int, last bool) (p Span, m Message, ok bool, err error) {
+func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err error) {
 	if s.finished() || s.ignored {
-		return p, m, false, ErrStream
+		return p, b, false, ErrStream
 	}
 	if !s.sends() || l.abort.rule != 0 {
 		s.waits = true
-		return p, m, false, nil
+		return p, b, false, nil
 	}
 	if p = s.tx.Next(n); p.Len == 0 || !l.slots.CanData(s.id) {
 		s.waits = true
@@ -260,13 +273,13 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, m Message, ok bool, er
 			s.listed = true
 			l.waiting.push(s)
 		}
-		return Span{}, m, false, nil
+		return Span{}, b, false, nil
 	}
 	s.tx.Sent(p)
 	last = last && int(p.Len) == n || s.tx.Free() == 0
-	m.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
-	m.Solicited = l.slots.Data(s.id, last)
-	return p, m, true, nil
+	b.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
+	b.Solicited = l.slots.Data(s.id, last)
+	return p, b, true, nil
 }
 
 // Consume gives the first n unread bytes of a stream back to its sender. The error matches

@@ -132,8 +132,8 @@ func TestLaneLife(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, Span{Ring{RKey: 1, Size: 4096}, 0, 5}, p)
-	assert.Equal(t, Message{Imm: 0x40010005, Solicited: true}, m)
-	deliver(t, l, m, nil)
+	assert.Equal(t, Bell{0x40010005, true}, m)
+	deliver(t, l, Message{Bell: m}, nil)
 	peer := l.table[1]
 	assert.EqualValues(t, 40001, peer.Port())
 	assert.EqualValues(t, 5, peer.Receiver().Buffered())
@@ -277,7 +277,7 @@ func TestLaneNoAllocation(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatal("no data", err)
 		}
-		deliver(t, pair[1], m, nil)
+		deliver(t, pair[1], Message{Bell: m}, nil)
 		if err := pair[1].Consume(peer, int(p.Len)); err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func BenchmarkLaneData(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p, m, _, _ := pair[0].Data(s, 64, true)
-		deliver(b, pair[1], m, nil)
+		deliver(b, pair[1], Message{Bell: m}, nil)
 		_ = pair[1].Consume(peer, int(p.Len))
 		settle(b, pair)
 	}

@@ -253,8 +253,12 @@ func (m *model) next(e int) (did bool, err error) {
 	var life uint16
 	err = m.do(e, atNext, func() error {
 		lives := m.lives(e)
+		pending := l.Due()
 		if msg, did = l.Next(); !did {
 			return nil
+		}
+		if !pending {
+			return failf("a message of which Due does not know")
 		}
 		if d, err := ParseDoorbell(msg.Imm); err != nil {
 			return err
@@ -338,9 +342,13 @@ func (m *model) arrive(e int) error {
 func (m *model) events(e int) error {
 	l := m.lanes[e]
 	for {
+		pending := l.Happened()
 		ev, ok := l.Event()
 		if !ok {
 			return nil
+		}
+		if !pending {
+			return failf("an event of which Happened does not know")
 		}
 		var a *app
 		if ev.Stream != nil {
@@ -428,7 +436,7 @@ func (m *model) write(e int, a *app) error {
 	var msg Message
 	var ok bool
 	err := m.do(e, atData, func() (err error) {
-		p, msg, ok, err = m.lanes[e].Data(a.s, n, a.left <= m.p.chunk)
+		p, msg.Bell, ok, err = m.lanes[e].Data(a.s, n, a.left <= m.p.chunk)
 		return err
 	})
 	switch {

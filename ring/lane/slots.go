@@ -126,7 +126,11 @@ func (s *Slots) send(u usage, solicited bool) bool {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
 	}
-	s.used[(s.head+s.depth-s.free)%s.depth] = u
+	at := s.head + s.depth - s.free
+	if at >= s.depth {
+		at -= s.depth
+	}
+	s.used[at] = u
 	s.free--
 	if u.record {
 		s.pending++
@@ -173,7 +177,9 @@ func (s *Slots) Returned(n int) error {
 	}
 	for range n {
 		u := s.used[s.head]
-		s.head = (s.head + 1) % s.depth
+		if s.head++; s.head == s.depth {
+			s.head = 0
+		}
 		s.free++
 		s.streams[u.stream]--
 		if u.record {

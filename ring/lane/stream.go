@@ -72,6 +72,7 @@ type Stream struct {
 	credits bool // in the lane's queue of credits
 	waits   bool // Data was refused since the last EventWritable
 	listed  bool // among those that wait for slots
+	told    bool // among the arrivals
 }
 
 // ID returns the id. It is the stream's own until EventReleased, or RELEASE is sent.
