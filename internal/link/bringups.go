@@ -31,7 +31,7 @@ type bringUps struct {
 
 // An arrival is one lane's.
 type arrival struct {
-	evict    func() // has the lane end
+	evict    func() bool // has the lane end, unless the dialer is heard only now
 	patience int
 	ticks    int
 	leaving  bool
@@ -120,6 +120,18 @@ func (b *bringUps) tick() {
 	}
 	b.mu.Unlock()
 	for _, u := range out {
-		u.evict()
+		if !u.evict() {
+			b.stays(u)
+		}
+	}
+}
+
+// stays says that a dialer which was told to give way was not silent.
+func (b *bringUps) stays(u *arrival) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !u.ended {
+		u.leaving, u.ticks = false, 0
+		b.leaving--
 	}
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // come has n dialers ask for a lane and stay silent. It returns how many have been answered so
@@ -21,7 +24,7 @@ func come(t *testing.T, b *bringUps, closed chan struct{}, n int) (answered, lef
 				return
 			}
 			u := &arrival{patience: silentTicks}
-			u.evict = func() { left.Add(1); b.end(u); b.end(u) }
+			u.evict = func() bool { left.Add(1); b.end(u); b.end(u); return true }
 			b.answered(u)
 			answered.Add(1)
 		}()
@@ -45,7 +48,7 @@ func TestSilentDialersGiveWay(t *testing.T) {
 		require.Equal(t, maxBringUps, b.taken)
 		require.EqualValues(t, 300+1-maxBringUps, left.Load(), "as many as others needed")
 
-		u := &arrival{patience: silentTicks, evict: func() { t.Error("nobody waits for its place") }}
+		u := &arrival{patience: silentTicks, evict: func() bool { t.Error("nobody waits for its place"); return true }}
 		b.answered(u)
 		time.Sleep(time.Hour)
 		b.end(u)
@@ -62,7 +65,7 @@ func TestSpokenDialersStay(t *testing.T) {
 		b, closed := &bringUps{}, make(chan struct{})
 		for range 3 * maxBringUps {
 			require.True(t, b.begin(closed))
-			u := &arrival{patience: silentTicks, evict: func() { t.Error("it has spoken") }}
+			u := &arrival{patience: silentTicks, evict: func() bool { t.Error("it has spoken"); return true }}
 			b.answered(u)
 			b.end(u)
 		}
@@ -104,4 +107,88 @@ func TestStrangersThatSayNothing(t *testing.T) {
 	client, server := b.pair()
 	say(t, client, server)
 	require.LessOrEqual(t, lanes(), maxBringUps+1)
+}
+
+// TestDialerHeardLate: one that was told to give way, and turns out not to have been silent,
+// stays, and is asked again later.
+func TestDialerHeardLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, closed := &bringUps{}, make(chan struct{})
+		var asked atomic.Int32
+		var late *arrival
+		for i := range maxBringUps {
+			require.True(t, b.begin(closed))
+			u := &arrival{patience: silentTicks}
+			u.evict = func() bool { asked.Add(1); return false }
+			if i == 0 {
+				late = u
+			}
+			b.answered(u)
+		}
+		got := make(chan bool, 1)
+		go func() { got <- b.begin(closed) }()
+		synctest.Wait()
+		time.Sleep(silentTick * silentTicks * 5 / 2)
+		require.Greater(t, asked.Load(), int32(1))
+		require.Empty(t, got)
+		b.end(late) // its first word
+		require.True(t, <-got)
+		require.Zero(t, b.leaving)
+		close(closed)
+	})
+}
+
+// spoke reports whether the dialer has said something.
+func (e *laneEnd) spoke() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.heard
+}
+
+// TestUnreadFirstWord: a dialer whose first word has arrived, and was not taken in yet, was not
+// silent.
+func TestUnreadFirstWord(t *testing.T) {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		t.Skip("the device whose notifications are lost is one over the software device")
+	}
+	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}})
+	answered := make(chan *laneEnd, 1)
+	failing.OnAcquire(func(what string) error {
+		if what == faulty.Accept {
+			b.l.mu.Lock()
+			for e := range b.l.lanes {
+				e.p.channel.(*faulty.CompChannel).Mute(true)
+				answered <- e
+			}
+			b.l.mu.Unlock()
+		}
+		return nil
+	})
+	defer failing.OnAcquire(nil)
+	to := Target{Dst: b.l.Addr()}
+	events := make(chan *cm.Event, 4)
+	h := newEventHandler(events)
+	id, err := h.channel().CreateID(b.links.cfg.CM)
+	require.NoError(t, err)
+	require.NoError(t, id.Resolve(b.ctx(), to.Src, to.Dst))
+	dialer, err := newLaneEnd(&b.links.cfg, lane.RoleDialer, id, &link{l: b.links, target: to, ready: make(chan struct{})})
+	require.NoError(t, err)
+	require.NoError(t, dialer.connect(b.ctx(), events))
+	h.handOver(dialer)
+	defer dialer.fail(ErrLinkClosed)
+	listener := <-answered
+	require.False(t, listener.spoke())
+	dialer.mu.Lock()
+	dialer.wantPlaces(1) // its first word, which nobody is woken for
+	dialer.settle()
+	dialer.mu.Unlock()
+	require.Eventually(t, func() bool {
+		require.False(t, listener.silent(errGaveWay)) // at first the confirmation, too, may be unread
+		return listener.spoke()
+	}, patience, time.Millisecond)
+	listener.mu.Lock()
+	err = listener.err
+	listener.mu.Unlock()
+	require.NoError(t, err)
+	within(t, "places", func() { <-dialer.up })
 }

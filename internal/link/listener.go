@@ -131,7 +131,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		return false
 	}
 	e.coming = u
-	u.evict = func() { e.fail(errGaveWay) }
+	u.evict = func() bool { return e.silent(errGaveWay) }
 	if e.p.solicited { // on this host
 		u.patience = silentTicks
 	}
@@ -175,11 +175,34 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 
 // unheard ends a lane whose dialer has said nothing in time.
 func (e *laneEnd) unheard() {
+	if e.silent(errSilent) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.heard && e.err == nil {
+		e.timer = runtimer.After(handshakeTimeout, e.unheard)
+	}
+}
+
+// silent ends a lane for err, and reports whether it has ended. It does not if the dialer has
+// confirmed or spoken, and that is only not taken in yet: it is no dialer's fault that this
+// process was slow.
+func (e *laneEnd) silent(err error) bool {
+	if !e.begin() {
+		return true
+	}
+	defer e.tasks.Done()
+	if e.id.State() != cm.StateConnected && !e.id.Withdraw() {
+		return false
+	}
+	e.lookOnce()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.heard {
-		e.failLocked(errSilent)
+		e.failLocked(err)
 	}
+	return e.err != nil
 }
 
 // add notes a lane, unless the Listener is closed or the lane has ended.
