@@ -88,7 +88,7 @@ func (m *pinnedMemory) grant(memory verbs.Memory, granted, n int, onDemand bool)
 }
 
 func (m *pinnedMemory) charge(n int) error {
-	if err := budget.reserve(n); err != nil {
+	if err := budget.Take(n); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -101,7 +101,7 @@ func (m *pinnedMemory) refund(n int) {
 	m.mu.Lock()
 	m.charged -= n
 	m.mu.Unlock()
-	budget.release(n)
+	budget.Give(n)
 }
 
 // bytes is how much memory there is.
@@ -118,7 +118,7 @@ func (m *pinnedMemory) release() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	budget.release(m.charged)
+	budget.Give(m.charged)
 	var errs []error
 	for _, memory := range m.mapped {
 		errs = append(errs, memory.Close())

@@ -8,15 +8,17 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// A Budget bounds memory that several links share. The zero value gives nothing. Its methods
-// may be called concurrently.
+// A Budget bounds the memory of rings and send buffers of a process. Its methods may be called
+// concurrently.
 //
-// When it runs out, growth is refused first, then places that a listener gives in store, and
-// only then the rings of streams that are opened: growth leaves an eighth of the limit to the
-// others, and places a sixteenth to streams.
+// When it runs out, growth of streams is refused first, then places that a listener gives in
+// store, and only then the rings of streams that are opened: growth leaves an eighth of the
+// limit to the others, and places a sixteenth to streams.
 type Budget struct {
-	limit, used atomic.Int64
-	refused     atomic.Pointer[time.Time] // when something was
+	used    atomic.Int64
+	limit   atomic.Int64              // negative until it is set
+	start   func() int64              // the limit until then
+	refused atomic.Pointer[time.Time] // when something was
 }
 
 // A use is what memory is taken for.
@@ -31,23 +33,43 @@ const (
 // shortTime is for how long a refusal has large rings taken back.
 const shortTime = 2 * time.Second
 
-// NewBudget returns a Budget of limit bytes.
-func NewBudget(limit int64) *Budget {
-	b := new(Budget)
-	b.limit.Store(limit)
+// NewBudget returns a Budget whose limit in bytes is what start says, until one is set.
+func NewBudget(start func() int64) *Budget {
+	b := &Budget{start: start}
+	b.limit.Store(-1)
 	return b
 }
 
-// SetLimit sets the limit from now on. What is in use beyond it is taken back as far as rings
-// are empty, within seconds.
-func (b *Budget) SetLimit(limit int64) { b.limit.Store(limit) }
+// SetLimit sets the limit from now on and returns the one before; a negative one only asks.
+// Of what is in use beyond it, rings that streams of links do not need are taken back within
+// seconds.
+func (b *Budget) SetLimit(limit int64) int64 {
+	was := b.limit.Load()
+	if limit >= 0 {
+		was = b.limit.Swap(limit)
+	}
+	if was < 0 {
+		return b.start()
+	}
+	return was
+}
 
 // InUse returns how many bytes are taken.
 func (b *Budget) InUse() int64 { return b.used.Load() }
 
+// Take takes n bytes, or says why not: the error matches verbs.ErrNoMemory.
+func (b *Budget) Take(n int) error { return b.take(n, useStream) }
+
+// Give gives n bytes back.
+func (b *Budget) Give(n int) {
+	if b != nil {
+		b.used.Add(-int64(n))
+	}
+}
+
 // bound is how much may be in use after something was taken for u.
 func (b *Budget) bound(u use) int64 {
-	limit := b.limit.Load()
+	limit := b.SetLimit(-1)
 	switch u {
 	case useGrowth:
 		limit -= limit / 8
@@ -68,18 +90,12 @@ func (b *Budget) take(n int, u use) error {
 		if int64(n) > b.bound(u)-used {
 			now := time.Now()
 			b.refused.Store(&now)
-			return fmt.Errorf("%w: rings of links use %d bytes of a limit of %d, and %d more are needed; raise it with SetMemoryLimit",
-				verbs.ErrNoMemory, used, b.limit.Load(), n)
+			return fmt.Errorf("%w: %d bytes more would exceed the process's limit of %d, of which %d are in use; raise it with rdmanet.SetMemoryLimit or use smaller rings",
+				verbs.ErrNoMemory, n, b.SetLimit(-1), used)
 		}
 		if b.used.CompareAndSwap(used, used+int64(n)) {
 			return nil
 		}
-	}
-}
-
-func (b *Budget) give(n int) {
-	if b != nil {
-		b.used.Add(-int64(n))
 	}
 }
 

@@ -12,9 +12,29 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
+// budgetOf is a Budget of n bytes.
+func budgetOf(n int64) *Budget { return NewBudget(func() int64 { return n }) }
+
+// TestBudget: what is taken counts until it is given back, and the limit may change.
+func TestBudget(t *testing.T) {
+	b := budgetOf(100)
+	require.NoError(t, b.Take(60))
+	require.NoError(t, b.Take(40))
+	require.ErrorIs(t, b.Take(1), verbs.ErrNoMemory)
+	b.Give(40)
+	require.NoError(t, b.Take(40))
+	require.EqualValues(t, 100, b.SetLimit(50), "the limit before")
+	require.ErrorIs(t, b.Take(0+1), verbs.ErrNoMemory, "over a lowered limit")
+	require.EqualValues(t, 50, b.SetLimit(-1), "a negative limit only asks")
+	require.EqualValues(t, 50, b.SetLimit(math.MaxInt64))
+	require.NoError(t, b.Take(math.MaxInt32), "no limit")
+	b.used.Store(math.MaxInt64 - 5)
+	require.ErrorIs(t, b.Take(6), verbs.ErrNoMemory, "the sum must not overflow")
+}
+
 // TestBudgetOrder: growth fails first, then places in store, and only then new streams.
 func TestBudgetOrder(t *testing.T) {
-	b := NewBudget(1600)
+	b := budgetOf(1600)
 	for _, u := range []struct {
 		use use
 		max int64
@@ -28,7 +48,7 @@ func TestBudgetOrder(t *testing.T) {
 			require.ErrorContains(t, err, "SetMemoryLimit")
 		}
 	}
-	b.give(1600)
+	b.Give(1600)
 	require.Zero(t, b.InUse())
 	b.SetLimit(math.MaxInt64)
 	require.NoError(t, b.take(1<<40, useGrowth))
@@ -42,7 +62,7 @@ func TestBudgetOrder(t *testing.T) {
 // TestBudgetFailuresApart: a request that is too large does not have a small one beside it
 // fail, for which there is memory.
 func TestBudgetFailuresApart(t *testing.T) {
-	b := NewBudget(1000)
+	b := budgetOf(1000)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
@@ -65,7 +85,7 @@ func TestBudgetFailuresApart(t *testing.T) {
 			t.Error(err)
 			break
 		}
-		b.give(500)
+		b.Give(500)
 	}
 	close(stop)
 	wg.Wait()
@@ -76,7 +96,7 @@ func TestBudgetFailuresApart(t *testing.T) {
 // growth may take.
 func TestBudgetShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBudget(1000)
+		b := budgetOf(1000)
 		require.False(t, b.short())
 		require.Error(t, b.take(2000, useGrowth))
 		require.True(t, b.short())
@@ -87,4 +107,26 @@ func TestBudgetShort(t *testing.T) {
 		b.SetLimit(2000)
 		require.False(t, b.short())
 	})
+}
+
+// TestBudgetIsExactUnderContention: of many who take at once as many get something as there is.
+func TestBudgetIsExactUnderContention(t *testing.T) {
+	b := budgetOf(1000)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	granted := 0
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				if b.Take(1) == nil {
+					mu.Lock()
+					granted++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 1000, granted)
+	require.EqualValues(t, 1000, b.InUse())
 }

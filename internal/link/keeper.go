@@ -201,6 +201,9 @@ func (e *laneEnd) grant(n int, u use) {
 			e.making -= n - count
 			e.ungranted(n, u, why)
 			e.mu.Unlock()
+			if why == noteDenied {
+				e.owner.short(err)
+			}
 			return
 		}
 		for i := range count {

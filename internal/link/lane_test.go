@@ -215,7 +215,7 @@ func TestRecall(t *testing.T) {
 func TestChurn(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		cfg.Streams = 100
-		cfg.Budget = NewBudget(4 << 20)
+		cfg.Budget = budgetOf(4 << 20)
 		b := newBed(t, cfg)
 		go func() {
 			for {

@@ -29,6 +29,7 @@ type owner interface {
 	emptied(*laneEnd)   // the last stream has gone
 	gone(*laneEnd)      // the lane has ended, for err
 	destroyed(*laneEnd) // and nothing is left of it; mu is not held
+	short(error)        // there is no memory for places that dials wait for; mu is not held
 }
 
 // laneEnd is one end of a lane.

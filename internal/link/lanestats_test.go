@@ -11,7 +11,7 @@ import (
 // lane.
 func TestLaneStats(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
-		cfg.Budget = NewBudget(1 << 30)
+		cfg.Budget = budgetOf(1 << 30)
 		b := newBed(t, cfg)
 		require.Empty(t, b.links.Lanes())
 		client, server := b.pair()
@@ -62,7 +62,7 @@ func TestLaneStats(t *testing.T) {
 // TestLaneStatsOfShortMemory: refusals of memory are counted.
 func TestLaneStatsOfShortMemory(t *testing.T) {
 	b := newBed(t, Config{})
-	b.l.cfg.Budget = NewBudget(1 << 20)
+	b.l.cfg.Budget = budgetOf(1 << 20)
 	client, server := b.pair()
 	b.l.cfg.Budget.SetLimit(0)
 	_, err := client.Write(make([]byte, DefaultFirstRing/2))

@@ -242,6 +242,7 @@ func (l *Links) Close() error {
 func (k *link) opened(*stream)                     {}
 func (k *link) note(*laneEnd, note, int) allotment { return allotment{} }
 func (k *link) heard(*laneEnd)                     {}
+func (k *link) short(error)                        {}
 func (k *link) destroyed(*laneEnd)                 {}
 
 func (k *link) retired(*laneEnd) { k.forget() }

@@ -356,6 +356,7 @@ func (l *Listener) opened(s *stream) {
 func (l *Listener) filled(*laneEnd)      {}
 func (l *Listener) retired(*laneEnd)     {}
 func (l *Listener) heard(e *laneEnd)     { l.ups.end(e.coming) }
+func (l *Listener) short(err error)      { l.lacking(err) }
 func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
 func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
 func (l *Listener) emptied(e *laneEnd) {

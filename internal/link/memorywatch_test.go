@@ -109,7 +109,7 @@ func watching(s *Stream) bool {
 func TestRingsShrink(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		cfg.Shrink = 20 * time.Millisecond
-		cfg.Budget = NewBudget(1 << 30)
+		cfg.Budget = budgetOf(1 << 30)
 		b := newBed(t, cfg)
 		client, server := b.pair()
 		neighbour, beside := b.pair()
@@ -181,7 +181,7 @@ func look(t *testing.T, s *Stream) {
 func TestShortMemory(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		b := newBed(t, Config{Shrink: time.Hour, MaxRing: 1 << 20})
-		serverBudget := NewBudget(1 << 30)
+		serverBudget := budgetOf(1 << 30)
 		b.l.cfg.Budget = serverBudget
 		client, server := b.pair()
 		enlarge(t, client, server)
@@ -259,17 +259,18 @@ func TestGrowthOnce(t *testing.T) {
 // goes on when there is some, though no stream is released for it.
 func TestPlacesWithoutMemory(t *testing.T) {
 	b := newBed(t, Config{})
-	b.l.cfg.Budget = NewBudget(2 << 20)
+	b.l.cfg.Budget = budgetOf(2 << 20)
 	b.l.cfg.Shrink = 50 * time.Millisecond
 	require.NoError(t, b.l.cfg.Budget.take(2<<20, useStream)) // another link has it all
 	ctx, cancel := context.WithTimeout(b.ctx(), 300*time.Millisecond)
 	defer cancel()
 	_, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Positive(t, b.l.shortages.Count(), "Accept was told")
 	done := make(chan *Stream)
 	go func() { done <- b.dial() }()
 	time.Sleep(10 * time.Millisecond)
-	b.l.cfg.Budget.give(2 << 20)
+	b.l.cfg.Budget.Give(2 << 20)
 	within(t, "a dial when there is memory again", func() {
 		client := <-done
 		defer client.Close()
@@ -283,7 +284,7 @@ func TestPlacesWithoutMemory(t *testing.T) {
 // there may be.
 func TestNoMemoryToDial(t *testing.T) {
 	b := newBed(t, Config{})
-	b.links.cfg.Budget = NewBudget(100)
+	b.links.cfg.Budget = budgetOf(100)
 	_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.ErrorContains(t, err, "SetMemoryLimit")
@@ -295,7 +296,7 @@ func TestNoMemoryToDial(t *testing.T) {
 
 // TestChunksGoBack: of chunks that are empty one is kept.
 func TestChunksGoBack(t *testing.T) {
-	b := newBed(t, Config{Budget: NewBudget(1 << 30)})
+	b := newBed(t, Config{Budget: budgetOf(1 << 30)})
 	client, _ := b.pair()
 	s := client.e.slab
 	inUse := b.links.cfg.Budget.InUse()

@@ -97,7 +97,7 @@ func TestRecallAnswered(t *testing.T) {
 // TestMemoryForPlacesComes: a dial that waits since there was no memory for a place gets one
 // when there is, though no stream of its lane ends.
 func TestMemoryForPlacesComes(t *testing.T) {
-	budget := NewBudget(3 * chunkSize)
+	budget := budgetOf(3 * chunkSize)
 	b := newBed(t, Config{Budget: budget, FirstRing: 64 << 10, MaxRing: 64 << 10, Places: 1})
 	b.links.cfg.Budget = nil // only the listener is short
 	client, server := b.pair()
@@ -123,7 +123,7 @@ func TestMemoryForPlacesComes(t *testing.T) {
 		defer b.l.mu.Unlock()
 		return server.e.share.denied
 	}, patience, time.Millisecond)
-	budget.give(rest)
+	budget.Give(rest)
 	within(t, "a dial that waits for memory", func() {
 		require.NoError(t, <-got)
 	})

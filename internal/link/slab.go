@@ -100,12 +100,12 @@ func (s *slab) register(size int, u use) (_ *chunk, err error) {
 	}
 	c := new(chunk)
 	if c.memory, err = s.ctx.AllocMemory(size, size); err != nil {
-		s.budget.give(size)
+		s.budget.Give(size)
 		return nil, err
 	}
 	c.bytes = c.memory.Bytes()[:size]
 	if c.mr, err = s.pd.RegMR(c.bytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
-		s.budget.give(size)
+		s.budget.Give(size)
 		return nil, errors.Join(err, c.memory.Close())
 	}
 	c.blocks = newBuddy(uint32(size))
@@ -156,7 +156,7 @@ func (s *slab) trim() error {
 }
 
 func (s *slab) unmap(c *chunk) error {
-	s.budget.give(len(c.bytes))
+	s.budget.Give(len(c.bytes))
 	return c.memory.Close()
 }
 

@@ -47,7 +47,7 @@ func (l *Listener) waitTurn(turn <-chan struct{}, id *cm.ID, h *eventHandler) er
 	}
 }
 
-// lacking makes known that a dialer has to wait for its lane.
+// lacking makes known that dialers have to wait, for a lane or for places.
 func (l *Listener) lacking(err error) {
 	if l.cfg.OnShortage != nil {
 		l.cfg.OnShortage(err)
@@ -57,7 +57,7 @@ func (l *Listener) lacking(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	slog.Log(context.Background(), level, "link: no resources for a lane, dialers wait", "listener", l.Addr(), "err", err)
+	slog.Log(context.Background(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
 // noLane refuses a dialer for whom no lane could be made.
