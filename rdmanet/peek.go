@@ -68,8 +68,15 @@ func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 	return done, nil
 }
 
-func (s *stream) holdPeek()         { s.ep.pinned.peek.hold(s.ep.pinned) }
-func (s *stream) releasePeek() bool { return s.ep.pinned.peek.release(s.ep.pinned) }
+func (s *stream) holdPeek() { s.ep.pinned.peek.hold(s.ep.pinned) }
+
+func (s *stream) releasePeek() bool {
+	if !s.ep.pinned.peek.release(s.ep.pinned) {
+		return false
+	}
+	s.unlend()
+	return true
+}
 
 // dropPins makes sure that memory which the application still holds at Close is
 // unmapped when the Conn is collected, if Discard or Commit do not come before.

@@ -159,3 +159,24 @@ func TestPeekErrorsAreThoseOfRead(t *testing.T) {
 	_, err = server.Peek(1)
 	requireOpError(t, err, "read", []string{"read: connection reset by peer"}, syscall.ECONNRESET)
 }
+
+// TestCloseAfterPeek: what Peek has given out is read only until the next Read or Discard. A Close
+// that leaves bytes unread after that resets the peer.
+func TestCloseAfterPeek(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		for name, after := range map[string]func(c *Conn) error{
+			"Read":    func(c *Conn) error { _, err := io.ReadFull(c, make([]byte, 50)); return err },
+			"Discard": func(c *Conn) error { _, err := c.Discard(50); return err },
+			"nothing": func(c *Conn) error { _, err := c.Discard(0); return err },
+		} {
+			client, server := fl.pair(t)
+			_, err := client.Write(make([]byte, 100))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { b, err := server.Peek(0); return err == nil && len(b) == 100 }, patience, time.Millisecond, name)
+			require.NoError(t, after(server), name)
+			require.NoError(t, server.Close(), name)
+			_, err = client.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET, name)
+		}
+	})
+}

@@ -39,6 +39,7 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 	}
 	for {
 		r.mu.Lock()
+		r.borrowed = 0 // what Peek has given out is not any more
 		r.pollFor(len(p))
 		if n := min(r.ring.Buffered(), len(p)); n > 0 {
 			if r.s.term.closed() { // the peer is told that it is unread

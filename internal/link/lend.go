@@ -7,7 +7,7 @@ import (
 )
 
 // Lend waits for unread bytes and returns those that lie together, at most limit if that is
-// above 0. They are as good as read, and stay where they are, also when the stream is closed,
+// above 0; without a limit they are as good as read. They stay where they are, also when the stream is closed,
 // until Take or Return. The peer can write there.
 func (h *Stream) Lend(limit int) ([]byte, error) {
 	b, err := h.stream.lend(limit)
@@ -62,10 +62,12 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	}
 	span := rx.Readable()
 	b := s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]
+	s.lent = true
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
+	} else {
+		s.borrowed = len(b)
 	}
-	s.lent, s.borrowed = true, len(b)
 	return b, nil
 }
 
