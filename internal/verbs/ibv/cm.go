@@ -34,7 +34,9 @@ type cmChannel struct {
 	routes     slots                     // of rdma_resolve_route
 	connects   hostLimit[netip.Addr]     // of rdma_connect on iWARP
 	unanswered hostLimit[netip.AddrPort] // of requests on iWARP
-	workers    workers
+	// askPatience is for how long one of these waits for its turn.
+	askPatience time.Duration
+	workers     workers
 
 	mu      sync.Mutex
 	ids     map[uintptr]*cmID // by their keys
@@ -83,8 +85,8 @@ func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
 		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots),
 		connects:   hostLimit[netip.Addr]{all: newSlots(connectSlots), most: hostSlots},
-		unanswered: hostLimit[netip.AddrPort]{most: mostUnanswered},
-		workers:    workers{most: cmWorkers},
+		unanswered: hostLimit[netip.AddrPort]{most: mostUnanswered}, askPatience: askPatience,
+		workers: workers{most: cmWorkers},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -43,8 +44,11 @@ func (id *cmID) connectOverTCP(c *cParam) {
 }
 
 // mayAsk waits until the listener has answered enough of the requests before. False: nobody waits
-// for this one any more. It counts until endAsking is called.
+// for this one any more, or it has waited for too long, and is to be made again. It counts until
+// endAsking is called.
 func (id *cmID) mayAsk(abandoned <-chan struct{}) bool {
+	late := time.AfterFunc(id.ch.askPatience, id.notAsked)
+	defer late.Stop()
 	if !id.ch.unanswered.takeUnless(id.remote, abandoned) {
 		return false
 	}
@@ -56,6 +60,20 @@ func (id *cmID) mayAsk(abandoned <-chan struct{}) bool {
 		return false
 	}
 	return true
+}
+
+// notAsked gives up a request whose turn has not come, so that whoever made it can tell how long
+// it has tried.
+func (id *cmID) notAsked() {
+	id.mu.Lock()
+	waits := !id.asking && id.state == cmConnecting
+	if waits {
+		id.abandon()
+	}
+	id.mu.Unlock()
+	if waits {
+		id.notConnected(fmt.Errorf("%v has not answered the requests before: %w", id.remote, verbs.ErrTryAgain))
+	}
 }
 
 // endAsking is called when a request was answered, or will not be. mu is held.

@@ -139,12 +139,14 @@ func TestCrowdAsksInTurn(t *testing.T) {
 		disconnect: purego.NewCallback(func() uintptr { return 0 }),
 		reject:     purego.NewCallback(func() uintptr { return 0 }),
 	})
+	ch.askPatience = time.Hour
+	sink := func(verbs.CMEvent) {}
 	connecting := func(port uint16, timeout time.Duration) *cmID {
 		id := &cmID{
 			ch: ch, handle: 1, state: cmRouteResolved, remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port),
 			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
 		}
-		id.events.Init(func(verbs.CMEvent) {})
+		id.events.Init(sink)
 		require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, timeout))
 		return id
 	}
@@ -197,6 +199,14 @@ func TestCrowdAsksInTurn(t *testing.T) {
 		<-called
 		done = append(done, id)
 	}
+	ch.askPatience = time.Millisecond
+	told := make(chan verbs.CMEvent, 1)
+	sink = func(ev verbs.CMEvent) { told <- ev }
+	done = append(done, connecting(1, 0))
+	ev := <-told
+	assert.Equal(t, verbs.CMConnectError, ev.Type)
+	assert.ErrorIs(t, ev.Err, verbs.ErrTryAgain, "without a time of its own, and without its turn")
+
 	for _, id := range append(ids, done...) { // also those that have not asked
 		if err := id.Close(); err != nil {
 			assert.ErrorIs(t, err, verbs.ErrClosed)

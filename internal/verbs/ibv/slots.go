@@ -2,13 +2,15 @@
 
 package ibv
 
+import "time"
+
 // A goroutine that waits inside a call of a library holds an OS thread, and Go ends the
 // process at ten thousand of them. So calls that may wait are made in a slot, and
 // whoever has none waits as a goroutine does. Calls that complete a connection have slots
 // of their own, since its peer waits for them and may lose patience behind a crowd that
 // only begins; and so have those that end something, for a device may take seconds over
 // them. Nobody takes two slots, or waits for anything else while he has one, but for those of
-// connects, of which a host's come before those of all.
+// connects: first a listener's, then a host's, and last one of all.
 const (
 	deviceSlots      = 12 // of a device: making and changing objects
 	deviceReadySlots = 6  // of a device: taking the QPs of connections to RTS
@@ -24,6 +26,8 @@ const (
 	// answers. siw waits ten seconds for an answer, so a crowd that asked all at once would be
 	// served by a listener whose answers come too late, again and again.
 	mostUnanswered = 8
+	// askPatience is for how long a request waits for its turn among these.
+	askPatience = 10 * time.Second
 )
 
 // slots are for so many calls at a time, in the order in which they came. A nil slots
