@@ -28,7 +28,7 @@ const (
 	FallbackDenied                            // the peer, or the system, does not permit it
 	FallbackVersion                           // the two ends have no version of the protocol in common
 	FallbackUnreachable                       // there is a route, but no answer
-	FallbackSlow                              // RDMA was not there yet when TCP was
+	FallbackSlow                              // RDMA was not there yet when TCP was, or when its time was up while the listener had no place
 	FallbackRemembered                        // it failed a short while ago, see Dialer.RetryRDMA
 	FallbackResources                         // memory, descriptors or queue pairs ran out
 	FallbackFailed                            // anything else, as a peer that broke the protocol

@@ -66,12 +66,15 @@ func endedDial(cause, last error) error {
 	if last == nil || !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	text := "i/o timeout: "
-	if peerShort(last) {
+	text, is := "i/o timeout: ", last
+	switch {
+	case peerShort(last):
 		text += "the listener had no resources: "
+	case errors.Is(last, syscall.ECONNREFUSED):
+		is = cm.ErrTryAgain // to programs the errno means that nobody listens
 	}
 	return &dialError{
 		text: text + last.Error(), timeout: true,
-		is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, last},
+		is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, is},
 	}
 }

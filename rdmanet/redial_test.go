@@ -72,6 +72,7 @@ func TestRedial(t *testing.T) {
 // failure, which is told as it is.
 func TestRedialSaysWhy(t *testing.T) {
 	noPlace := fmt.Errorf("somewhere: %w", cm.ErrTryAgain)
+	stale := fmt.Errorf("stale: %w: %w", cm.ErrTryAgain, syscall.ECONNREFUSED)
 	starved := &cm.RefusedError{Refusal: cm.Refusal{Code: cm.RefusedResources, Text: "no descriptors"}}
 	for _, c := range []struct {
 		name  string
@@ -81,6 +82,7 @@ func TestRedialSaysWhy(t *testing.T) {
 		{"no place", []error{noPlace, context.DeadlineExceeded}, "i/o timeout: " + noPlace.Error()},
 		{"no resources", []error{noPlace, starved, context.DeadlineExceeded}, "i/o timeout: the listener had no resources: " + starved.Error()},
 		{"the last of several", []error{starved, noPlace, context.DeadlineExceeded}, "i/o timeout: " + noPlace.Error()},
+		{"a refusal that passes", []error{stale, context.DeadlineExceeded}, "i/o timeout: " + stale.Error()},
 		{"not made again", []error{context.DeadlineExceeded}, context.DeadlineExceeded.Error()},
 		{"canceled", []error{noPlace, context.Canceled}, context.Canceled.Error()},
 		{"another", []error{noPlace, io.ErrNoProgress}, io.ErrNoProgress.Error()},
@@ -95,7 +97,12 @@ func TestRedialSaysWhy(t *testing.T) {
 				require.EqualError(t, err, c.text)
 				require.ErrorIs(t, err, c.tries[len(c.tries)-1])
 				if c.text[:3] == "i/o" {
-					require.ErrorIs(t, err, c.tries[len(c.tries)-2])
+					if last := c.tries[len(c.tries)-2]; last == stale {
+						require.NotErrorIs(t, err, syscall.ECONNREFUSED, "which would say that nobody listens")
+						require.ErrorIs(t, err, cm.ErrTryAgain)
+					} else {
+						require.ErrorIs(t, err, last)
+					}
 					require.EqualError(t, opError(opDial, "rdma", nil, nil, err), "dial rdma: "+c.text)
 				}
 			})
