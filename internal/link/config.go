@@ -11,7 +11,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// Defaults of a Config.
+// Defaults of a Config, and the largest Backlog.
 const (
 	DefaultReceives  = 512
 	DefaultRecords   = 128
@@ -22,6 +22,7 @@ const (
 	DefaultBacklog   = 4096
 	DefaultIdle      = 10 * time.Second
 	DefaultMaxIdle   = 64
+	MaxBacklog       = 1 << 20
 	DefaultShrink    = 5 * time.Second
 
 	// MaxFirstRing bounds Config.FirstRing.
@@ -31,6 +32,10 @@ const (
 // recallTime is how long a dialer may take, while this process runs, to give places back that
 // others wait for. It need only read the request, whatever its application does.
 const recallTime = 10 * time.Second
+
+// goAwayTime is how long a dialer may take, while this process runs, to say how many streams it has
+// opened at a listener that closes.
+const goAwayTime = 10 * time.Second
 
 // handshakeTimeout bounds how long a listener waits for the first word of a dialer.
 const handshakeTimeout = 5 * time.Second
@@ -109,7 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 		{&c.Receives, DefaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
 		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
 		{&c.Places, DefaultPlaces, 1, int(lane.MaxStream), "Places"},
-		{&c.Backlog, DefaultBacklog, 1, 1 << 20, "Backlog"},
+		{&c.Backlog, DefaultBacklog, 1, MaxBacklog, "Backlog"},
 		{&c.MaxIdle, DefaultMaxIdle, 1, 1 << 20, "MaxIdle"},
 	} {
 		if *f.v == 0 {

@@ -57,6 +57,7 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
 			e.wantPlaces(len(e.dials))
+			e.lookAfter()
 		}
 		e.settle()
 	}
@@ -155,6 +156,9 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 	case <-e.up:
 		return e, nil
 	case <-e.done:
+		if lied(e.err) {
+			return nil, ended(e.err)
+		}
 		return nil, fmt.Errorf("%w: %w", verbs.ErrTryAgain, e.err)
 	case <-ctx.Done():
 		e.fail(context.Cause(ctx))

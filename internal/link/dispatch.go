@@ -162,7 +162,13 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 	at := int(e.got&uint32(e.recordPlaces()-1)) * lane.RecordLen
 	copy(record[:], e.p.remote.Bytes()[at:])
 	e.got++
-	return e.state.Arrive(imm, record[:])
+	if err := e.state.Arrive(imm, record[:]); err != nil {
+		return err
+	}
+	// Before the next message: of places that come and are asked back at once, the dials that
+	// wait take theirs first.
+	e.passOn()
+	return e.err
 }
 
 // recordPlaces is how many records either ring of records holds.

@@ -100,14 +100,14 @@ type keepAlive struct {
 // well (RFC 9293, 3.8.6.1).
 var persist = withDefaultTimes(net.KeepAliveConfig{Enable: true})
 
-// inForce is what to go by, nil if there is nothing to look after. mu is held.
+// keepAliveInForce is what to go by, nil if there is nothing to look after. mu is held.
 func (e *laneEnd) keepAliveInForce() *net.KeepAliveConfig {
 	switch {
-	case e.err != nil || e.live == 0 || e.p.sameHost && !e.cfg.beats && !e.cfg.pings:
+	case e.err != nil || e.live+len(e.dials) == 0 || e.p.sameHost && !e.cfg.beats && !e.cfg.pings:
 		return nil // of a process of this host the device tells at once that it is gone
 	case e.cfg.KeepAlive.Enable:
 		return &e.cfg.KeepAlive
-	case e.alive.stalled > 0:
+	case e.alive.stalled > 0 || len(e.dials) > 0:
 		return &persist
 	}
 	return nil
@@ -166,7 +166,13 @@ func (e *laneEnd) keepAliveTick() {
 	}
 	defer e.tasks.Done()
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.tickLocked()
+	e.mu.Unlock()
+	e.chore()
+}
+
+// tickLocked is keepAliveTick with mu held, which it may let go of meanwhile.
+func (e *laneEnd) tickLocked() {
 	k := &e.alive
 	if k.beat.asked { // what has arrived is taken in, if not before this tick then before the next
 		e.mu.Unlock()

@@ -53,6 +53,7 @@ func (e *laneEnd) keeper() {
 			e.keep.running = false
 			e.work.Store(false)
 			e.mu.Unlock()
+			e.chore() // where there was no room to post
 			return
 		}
 		e.mu.Unlock()
@@ -223,6 +224,9 @@ func (e *laneEnd) ungranted(n int, u use, why note) {
 	if u == useStream {
 		e.note(noteWanted, n)
 	}
+	if e.err == nil {
+		e.settle() // others may be asked to give some back
+	}
 }
 
 // newIDs is how many ids never were granted. mu is held.
@@ -256,8 +260,17 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	if !e.ports.opened(int(st.ID()), st.Port()) {
 		if err := e.state.Refuse(st, lane.CodePort); err != nil {
 			e.failLocked(err)
+			return
 		}
-		return // the place comes back by its release
+		// The place comes back now. Its id and its ring do when the dialer releases them, which
+		// a hostile one does not.
+		if e.refused == nil {
+			e.refused = map[lane.ID]struct{}{}
+		}
+		e.refused[st.ID()] = struct{}{}
+		e.recalls.went++
+		e.note(noteBack, 0)
+		return
 	}
 	p := e.places[st.ID()]
 	e.places[st.ID()] = piece{}
@@ -284,8 +297,13 @@ func (e *laneEnd) released(st *lane.Stream) {
 	}
 	e.places[id] = piece{}
 	e.ports.back(int(id))
-	e.recalls.went++
 	e.freePiece(p)
+	if _, counted := e.refused[id]; counted {
+		delete(e.refused, id)
+		e.note(noteReleased, 0)
+		return
+	}
+	e.recalls.went++
 	e.note(noteBack, 0)
 }
 
@@ -301,6 +319,20 @@ func (e *laneEnd) goAway(stage lane.Stage) {
 			e.owner.emptied(e)
 		}
 	}
+}
+
+// leaveUnanswered goes away from a dialer that does not say how many streams it has opened, and
+// may never.
+func (e *laneEnd) leaveUnanswered() {
+	e.mu.Lock()
+	if e.err == nil && !e.final {
+		e.goAway(lane.StageStopped)
+	}
+	if e.err == nil {
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
 }
 
 // retire has no stream opened any more. mu is held.

@@ -70,24 +70,25 @@ type laneEnd struct {
 	sge     [1]verbs.SGE
 	record  [lane.RecordLen]byte
 	bell    [bellLen]byte
-	got     uint32    // records
-	hurry   bool      // one was among what has just arrived
-	stuck   bool      // a message waits for the send queue
-	blocked []*stream // likewise, their data
-	streams []*stream // by id
-	live    int       // of them
-	dials   []*dial   // that wait for a place, in order
-	asked   int       // dialer: places that were asked for and have not come
-	only    uint16    // dialer: the one port of streams, if it is not 0
-	busy    bool      // dialer: a stream has it
-	ports   lanePorts // listener
-	places  []piece   // listener: the rings of places, by id
-	coming  *arrival  // listener: until the first word
-	share   *share    // listener: of the backlog
-	recalls recalls   // listener
-	making  int       // listener: places that the keeper is about to take ids for
-	unasked []lane.ID // listener: ids that may be granted again
-	nextID  lane.ID   // listener: the first that never was
+	got     uint32               // records
+	hurry   bool                 // one was among what has just arrived
+	stuck   bool                 // a message waits for the send queue
+	blocked []*stream            // likewise, their data
+	streams []*stream            // by id
+	live    int                  // of them
+	dials   []*dial              // that wait for a place, in order
+	asked   int                  // dialer: places that were asked for and have not come
+	only    uint16               // dialer: the one port of streams, if it is not 0
+	busy    bool                 // dialer: a stream has it
+	ports   lanePorts            // listener
+	places  []piece              // listener: the rings of places, by id
+	coming  *arrival             // listener: until the first word
+	share   *share               // listener: of the backlog
+	recalls recalls              // listener
+	making  int                  // listener: places that the keeper is about to take ids for
+	refused map[lane.ID]struct{} // listener: places whose OPEN was refused, until their release
+	unasked []lane.ID            // listener: ids that may be granted again
+	nextID  lane.ID              // listener: the first that never was
 	maxID   lane.ID
 	heard   bool // a message has arrived
 	away    bool // no stream can be opened any more

@@ -161,7 +161,9 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	if e.err == nil && l.clients.take(e.ports.host, from.Port()) {
 		e.ports.bound = from.Port()
 	}
-	e.timer = runtimer.After(handshakeTimeout, e.unheard)
+	if e.err == nil {
+		e.timer = runtimer.After(handshakeTimeout, e.unheard)
+	}
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {
 		l.noLane(id, err)
@@ -333,6 +335,7 @@ func (e *laneEnd) leaveListener() {
 		e.away = true
 		e.note(noteLeft, 0)
 		e.state.GoAway()
+		e.timer = runtimer.After(goAwayTime, e.leaveUnanswered)
 		e.settle()
 	}
 	e.mu.Unlock()

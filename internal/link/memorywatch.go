@@ -106,6 +106,7 @@ func (e *laneEnd) lookAtMemory() {
 	if m.large = still; len(still) > 0 {
 		e.watchMemory()
 	}
+	e.settle()
 	e.mu.Unlock()
 	e.chore()
 }

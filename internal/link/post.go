@@ -20,13 +20,18 @@ func (e *laneEnd) settle() {
 		if !e.state.Happened() {
 			return
 		}
-		for st := e.state.Readable(); st != nil; st = e.state.Readable() {
-			e.readable(st)
-		}
-		for e.state.Happened() {
-			ev, _ := e.state.Event()
-			e.happened(&ev)
-		}
+		e.passOn()
+	}
+}
+
+// passOn tells what has happened so far. mu is held.
+func (e *laneEnd) passOn() {
+	for st := e.state.Readable(); st != nil; st = e.state.Readable() {
+		e.readable(st)
+	}
+	for e.state.Happened() {
+		ev, _ := e.state.Event()
+		e.happened(&ev)
 	}
 }
 
@@ -99,7 +104,7 @@ func (e *laneEnd) reap() bool {
 func (e *laneEnd) unblock() {
 	e.blocks.Store(e.stuck) // who is woken says so again
 	for _, s := range e.blocked {
-		s.writable = true
+		s.blocked, s.writable = false, true
 		s.writer.found(e)
 	}
 	clear(e.blocked)
@@ -109,7 +114,10 @@ func (e *laneEnd) unblock() {
 // block notes that a stream's data waits for the send queue.
 func (e *laneEnd) block(s *stream) {
 	s.writable = false
-	e.blocked = append(e.blocked, s)
+	if !s.blocked {
+		s.blocked = true
+		e.blocked = append(e.blocked, s)
+	}
 	e.blocks.Store(true)
 	e.unseen.Store(true)
 }

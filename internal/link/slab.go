@@ -177,10 +177,12 @@ func (s *slab) release() error {
 // close deregisters all memory, and unmaps it when nobody looks at it any more. The QP is
 // destroyed.
 func (s *slab) close() error {
-	err := s.trim()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = true
+	s.chunks = append(s.chunks, s.empty...)
+	s.empty = nil
+	var err error
 	for _, c := range s.chunks {
 		err = errors.Join(err, c.mr.Close())
 	}

@@ -37,6 +37,7 @@ type stream struct {
 	copying  bool   // a Read copies out of a ring
 	lent     bool   // the program has what Lend returned
 	borrowed int    // unread bytes that are as good as read
+	blocked  bool   // among those that wait for the send queue
 	writable bool   // there may be room, since Write last found none
 	shut     bool   // CloseWrite was called
 	readShut bool   // CloseRead was

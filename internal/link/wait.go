@@ -139,7 +139,11 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.enter(w)
 		poll = e.baton.Wait(w.number)
 	}
+	if poll {
+		e.unseen.Store(false) // who polls arms the queues before it sleeps
+	}
 	e.mu.Unlock()
+	e.chore()       // of what the call has taken in before it waits
 	locked := false // by spin
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {

@@ -1,0 +1,123 @@
+package link
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// TestChoresBeforeSleep: a call that takes in, on its way to sleep, that another stream needs a
+// larger ring sees to that before it sleeps: nothing else comes that would wake it.
+func TestChoresBeforeSleep(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		for range 20 {
+			talks, server := b.pair()
+			unread, beside := b.pair()
+			for range 3 {
+				say(t, talks, server)
+				say(t, server, talks)
+			}
+			say(t, talks, server) // after which the call is expected back
+			var waits sync.WaitGroup
+			_, err := unread.Write(make([]byte, ringOf(beside)))
+			require.NoError(t, err)
+			waits.Go(func() { _, _ = server.Read(make([]byte, 1)) }) // until the end of the round
+			within(t, "a Write to whom nobody reads", func() {
+				_, err := unread.Write(make([]byte, 2*ringOf(beside)))
+				require.NoError(t, err)
+			})
+			for _, s := range []*Stream{talks, server, unread, beside} {
+				_ = s.Close()
+			}
+			within(t, "the read", waits.Wait)
+		}
+	})
+}
+
+// TestPlacesAskedBackAtOnce: a dial whose place is asked back before it was taken in waits for the
+// next one.
+func TestPlacesAskedBackAtOnce(t *testing.T) {
+	b := newBed(t, Config{Backlog: 1})
+	more, err := NewLinks(b.links.cfg)
+	require.NoError(t, err)
+	defer more.Close()
+	go func() {
+		for {
+			s, err := b.l.Accept(b.ctx())
+			if err != nil {
+				return
+			}
+			_ = s.Close()
+		}
+	}()
+	within(t, "dials of two links that have one place", func() {
+		var dials sync.WaitGroup
+		for _, l := range []*Links{b.links, more, b.links, more} {
+			dials.Go(func() {
+				for range 200 {
+					s, err := l.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_ = s.Close()
+				}
+			})
+		}
+		dials.Wait()
+	})
+}
+
+// TestRefusedOpenGivesItsPlaceBack: who opens by a port that it was not given, and does not
+// release the id, keeps no place of the backlog.
+func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
+	b := newBed(t, Config{Backlog: 50, Places: 2})
+	client, server := b.pair()
+	say(t, client, server)
+	e := client.e
+	stored := func() int {
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		return server.e.share.stored
+	}
+	require.Eventually(t, func() bool { return stored() > 0 }, patience, time.Millisecond)
+	var id lane.ID
+	server.e.mu.Lock()
+	for i, p := range server.e.places {
+		if p.chunk != nil {
+			id = lane.ID(i)
+			break
+		}
+	}
+	server.e.mu.Unlock()
+	open := forged(e, lane.Record{Kind: lane.KindOpen, Stream: id, Ring: client.pieces[0].ring(), Opens: 2, Port: 7}, nil)
+	server.e.mu.Lock()
+	defer server.e.mu.Unlock() // so the dialer, which does not know of it, has not answered yet
+	before := stored()
+	require.NoError(t, server.e.state.Arrive(open.imm, open.inline))
+	server.e.settle()
+	require.Contains(t, server.e.refused, id)
+	require.Equal(t, before-1, stored())
+}
+
+// TestLeavesWhoDoesNotAnswer: a listener that has closed does not keep a lane whose dialer says
+// nothing about its streams.
+func TestLeavesWhoDoesNotAnswer(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	say(t, client, server)
+	e := server.e
+	e.mu.Lock()
+	e.away = true
+	e.mu.Unlock()
+	e.leaveUnanswered() // as when the time is up
+	say(t, client, server)
+	require.NoError(t, server.Close())
+	require.NoError(t, client.Close())
+	within(t, "the end of the lane", func() { <-e.done })
+}
