@@ -114,7 +114,7 @@ func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, er
 	}
 	first, most := l.sizes.linkRings()
 	config := linkConfig(options, first, most, l.sizes.asynchronous)
-	config.Backlog, config.OnEvent = l.backlog, l.event
+	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
 	config.Shortages, config.OnShortage = l.shortages, l.lacking
 	var err error
 	if l.links, err = link.Bind(config, at); err != nil {
