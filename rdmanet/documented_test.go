@@ -39,7 +39,7 @@ func TestLogLinesAreDocumented(t *testing.T) {
 // TestErrorTextsAreTrue looks in the code for every text that docs/TROUBLESHOOTING.md
 // explains: for each of its parts where "..." stands for what differs.
 func TestErrorTextsAreTrue(t *testing.T) {
-	code := codeOf(t, ".", "../cm", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/ibv")
+	code := codeOf(t, ".", "../cm", "../internal/link", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/ibv")
 	// For these errors.Is looks; what is printed is the text of a type that matches them.
 	for _, err := range []error{cm.ErrRefused, cm.ErrRejected, cm.ErrUnreachable, cm.ErrDeviceRemoved} {
 		literal := strconv.Quote(err.Error())
