@@ -39,6 +39,7 @@ type qp struct {
 	sendArgs [3]uintptr
 	sendBad  *uintptr
 	writer   *atomicWriter // nil unless the device has ATOMIC_WRITE
+	siwBell  *siwBell      // nil unless the device is soft-iWARP
 
 	recvMu   sync.Mutex
 	recvs    recvList
@@ -208,7 +209,9 @@ func (q *qp) allocate() (err error) {
 		return err
 	}
 	q.sends.init(q.mem, c, q.init.Type, q.ctx.limits.attr.Caps)
-	q.sends.siw = q.ctx.isSoftIWARP()
+	if q.sends.siw = q.ctx.isSoftIWARP(); q.sends.siw {
+		q.siwBell = newSIWBell(q)
+	}
 	q.sends.maxRd = min(c.MaxSendSGE, q.ctx.limits.attr.MaxSGERD)
 	q.sends.ops = q.init.SendOps
 	q.sends.pd = q.pd
