@@ -39,7 +39,6 @@ type qp struct {
 	sendArgs [3]uintptr
 	sendBad  *uintptr
 	writer   *atomicWriter // nil unless the device has ATOMIC_WRITE
-	siwBell  *siwBell      // nil unless the device is soft-iWARP
 
 	recvMu   sync.Mutex
 	recvs    recvList
@@ -209,9 +208,7 @@ func (q *qp) allocate() (err error) {
 		return err
 	}
 	q.sends.init(q.mem, c, q.init.Type, q.ctx.limits.attr.Caps)
-	if q.sends.siw = q.ctx.isSoftIWARP(); q.sends.siw {
-		q.siwBell = newSIWBell(q)
-	}
+	q.sends.siw = q.ctx.isSoftIWARP()
 	q.sends.maxRd = min(c.MaxSendSGE, q.ctx.limits.attr.MaxSGERD)
 	q.sends.ops = q.init.SendOps
 	q.sends.pd = q.pd

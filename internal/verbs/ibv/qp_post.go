@@ -63,9 +63,6 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 func (q *qp) flushSends() (int, error) {
 	*q.sendBad = 0
 	r, _, errno := purego.SyscallN(q.postSend, q.sendArgs[:]...)
-	if q.siwBell != nil {
-		q.siwBell.ring()
-	}
 	if int32(r) == 0 && (*q.sendBad == 0 || q.ctx.dev.transport != verbs.TransportIWARP) {
 		return q.sends.n, nil
 	}
