@@ -48,9 +48,11 @@ func TestRecallUnanswered(t *testing.T) {
 	b := newBed(t, Config{Backlog: 4, Places: 4, recallTime: 50 * time.Millisecond})
 	client, server := b.pair()
 	say(t, client, server)
-	b.l.mu.Lock()
-	require.Positive(t, server.e.share.stored)
-	b.l.mu.Unlock()
+	require.Eventually(t, func() bool { // what it is to keep is granted behind what it asked for
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		return server.e.share.stored > 0
+	}, patience, time.Millisecond)
 	client.e.mu.Lock() // it takes nothing in
 	links := b.anotherLinks()
 	within(t, "dials beside one that keeps its places", func() {
