@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	pool "github.com/libp2p/go-buffer-pool"
-
 	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
@@ -152,18 +150,7 @@ func (l *linked) readFrom(c *Conn, r io.Reader) (int, error) {
 	if err != nil {
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
-	buf := pool.Get(MaxReserve)
-	defer pool.Put(buf)
-	n, rerr := r.Read(buf)
-	if n < 0 || n > len(buf) {
-		return 0, errInvalidRead
-	}
-	if n > 0 {
-		if sent, err := c.Write(buf[:n]); err != nil {
-			return sent, err
-		}
-	}
-	return n, rerr
+	return c.readFromScratch(r, MaxReserve)
 }
 
 func (l *linked) closeRead() error  { return inShutdown(l.s.CloseRead()) }

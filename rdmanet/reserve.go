@@ -78,7 +78,7 @@ func (s *stream) readFrom(c *Conn, r io.Reader) (int, error) {
 	c.exit(c.life.unlock(dirWrite))
 	switch {
 	case errors.Is(err, ErrNoMemory):
-		return c.readFromScratch(r)
+		return c.readFromScratch(r, scratchSize)
 	case err != nil:
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
@@ -100,10 +100,10 @@ func (s *stream) readFrom(c *Conn, r io.Reader) (int, error) {
 	return n, rerr
 }
 
-// readFromScratch is readFrom where there is no memory to send from: Write does
-// without, slowly.
-func (c *Conn) readFromScratch(r io.Reader) (int, error) {
-	buf := pool.Get(scratchSize)
+// readFromScratch is readFrom by size bytes of ordinary memory, where there is none to send
+// from, or Write copies in any case.
+func (c *Conn) readFromScratch(r io.Reader, size int) (int, error) {
+	buf := pool.Get(size)
 	defer pool.Put(buf)
 	n, rerr := r.Read(buf)
 	if n < 0 || n > len(buf) {

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -63,10 +65,7 @@ func (e *laneEnd) stats() LaneStats {
 // Lanes returns the statistics of all lanes that stand, in no order.
 func (l *Links) Lanes() []LaneStats {
 	l.mu.Lock()
-	lanes := make([]*laneEnd, 0, len(l.lanes))
-	for e := range l.lanes {
-		lanes = append(lanes, e)
-	}
+	lanes := slices.Collect(maps.Keys(l.lanes))
 	l.mu.Unlock()
 	return statsOf(lanes)
 }
@@ -74,10 +73,7 @@ func (l *Links) Lanes() []LaneStats {
 // Lanes is that of a dialer's links for a Listener.
 func (l *Listener) Lanes() []LaneStats {
 	l.mu.Lock()
-	lanes := make([]*laneEnd, 0, len(l.lanes))
-	for e := range l.lanes {
-		lanes = append(lanes, e)
-	}
+	lanes := slices.Collect(maps.Keys(l.lanes))
 	l.mu.Unlock()
 	return statsOf(lanes)
 }

@@ -3,8 +3,10 @@ package link
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -309,10 +311,7 @@ func (l *Listener) Close() error {
 	close(l.closed)
 	unaccepted := l.accepted
 	l.accepted = nil
-	lanes := make([]*laneEnd, 0, len(l.lanes))
-	for e := range l.lanes {
-		lanes = append(lanes, e)
-	}
+	lanes := slices.Collect(maps.Keys(l.lanes))
 	l.mu.Unlock()
 	err := l.id.Close()
 	for _, s := range unaccepted {
