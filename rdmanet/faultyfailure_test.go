@@ -22,9 +22,9 @@ import (
 // Devices that fail when a test asks them to. What one of them does another test does not
 // see as long as tests run one after the other.
 var (
-	failing0     = newFaulty("failing0", "soft0", faulty.Plan{})
-	failingLate0 = newFaulty("failing0-late", "soft0", faulty.DefaultPlan(faultSeed+1))
-	failingIWARP = newFaulty("failing0-iwarp", "soft0-iwarp", faulty.Plan{})
+	failing0     = faulty.RegisterOverSoft("failing0", "soft0", faulty.Plan{})
+	failingLate0 = faulty.RegisterOverSoft("failing0-late", "soft0", faulty.DefaultPlan(faulty.Seed+1))
+	failingIWARP = faulty.RegisterOverSoft("failing0-iwarp", "soft0-iwarp", faulty.Plan{})
 )
 
 // A patient is a connection one end of which is on a device that fails.

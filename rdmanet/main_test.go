@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 )
 
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 		code = checkLeaks(before, objects)
 	}
 	if code != 0 {
-		tellFaultSeed()
+		faulty.TellSeed()
 	}
 	os.Exit(code)
 }

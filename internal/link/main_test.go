@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 )
 
 // testAddr is where tests listen. The test bed with the kernel's soft-RoCE sets it, together
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	before := leaktest.Take()
 	code := m.Run()
 	if code != 0 {
-		tellFaultSeed()
+		faulty.TellSeed()
 	}
 	if code == 0 {
 		if leaked := before.Wait(nil); leaked != "" {

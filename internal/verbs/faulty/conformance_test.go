@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,30 +16,18 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 )
 
-// seedVar repeats a run; it is what a failed one has printed.
-const seedVar = "RDMANET_FAULT_SEED"
-
-var seed = func() uint64 {
-	if s, err := strconv.ParseUint(os.Getenv(seedVar), 10, 64); err == nil {
-		return s
-	}
-	return uint64(time.Now().UnixNano())
-}()
-
 const faultyName = "soft0-faulty"
 
 func newDriver(plan faulty.Plan) *faulty.Driver {
-	all := verbs.Drivers()
-	soft := slices.IndexFunc(all, func(d verbs.Driver) bool { return d.Name() == "soft" })
-	return faulty.New(faultyName, all[soft], "soft0", plan)
+	return faulty.NewOverSoft(faultyName, "soft0", plan)
 }
 
 func TestMain(m *testing.M) {
-	d := newDriver(faulty.DefaultPlan(seed))
+	d := newDriver(faulty.DefaultPlan(faulty.Seed))
 	verbstest.ServePeerIfAsked(verbstest.Peer{Open: d.Open, Driver: d, Device: faultyName})
 	code := m.Run()
 	if code != 0 {
-		fmt.Fprintf(os.Stderr, "to repeat: %s=%d\n", seedVar, seed)
+		faulty.TellSeed()
 	}
 	os.Exit(code)
 }
@@ -50,7 +35,7 @@ func TestMain(m *testing.M) {
 // TestConformance runs the suite that every driver passes over one that is late, out of
 // order and wakes for nothing.
 func TestConformance(t *testing.T) {
-	d := newDriver(faulty.DefaultPlan(seed))
+	d := newDriver(faulty.DefaultPlan(faulty.Seed))
 	verbstest.Run(t, verbstest.Config{
 		Open: func(t testing.TB) verbs.Context {
 			ctx, err := d.Open()
@@ -61,7 +46,7 @@ func TestConformance(t *testing.T) {
 		Device: faultyName,
 		Peer: func(t testing.TB) *exec.Cmd {
 			cmd := verbstest.PeerCommand(t)
-			cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", seedVar, seed))
+			cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", faulty.SeedVar, faulty.Seed))
 			return cmd
 		},
 	})
