@@ -23,20 +23,20 @@ import (
 // that has not begun when the id's time is up, or the id or its QP is closed, is not made. What is
 // wrong is told by an event. mu is held.
 func (id *cmID) connectOverTCP(c *cParam) {
-	handle, host := id.useLocked(), id.remote.Addr()
+	handle, listener := id.useLocked(), id.remote
 	abandoned, over := make(chan struct{}), make(chan struct{})
 	id.abandoned, id.overTCP = abandoned, over
+	late := time.AfterFunc(id.ch.askPatience, id.notAsked)
 	go func() {
 		defer func() { _ = id.unuse() }()
 		defer close(over)
-		if !id.mayAsk(abandoned) {
-			return
-		}
-		if !id.ch.connects.takeUnless(host, abandoned) {
+		asks := id.mayAsk(listener, abandoned)
+		late.Stop()
+		if !asks || !id.ch.connects.takeUnless(listener.Addr(), abandoned) {
 			return
 		}
 		err := id.withPrivateData(nil, c, "rdma_connect", id.ch.lib.connect, handle)
-		id.ch.connects.give(host)
+		id.ch.connects.give(listener.Addr())
 		if err != nil {
 			id.notConnected(err)
 		}
@@ -46,10 +46,8 @@ func (id *cmID) connectOverTCP(c *cParam) {
 // mayAsk waits until the listener has answered enough of the requests before. False: nobody waits
 // for this one any more, or it has waited for too long, and is to be made again. It counts until
 // endAsking is called.
-func (id *cmID) mayAsk(abandoned <-chan struct{}) bool {
-	late := time.AfterFunc(id.ch.askPatience, id.notAsked)
-	defer late.Stop()
-	if !id.ch.unanswered.takeUnless(id.remote, abandoned) {
+func (id *cmID) mayAsk(listener netip.AddrPort, abandoned <-chan struct{}) bool {
+	if !id.ch.unanswered.takeUnless(listener, abandoned) {
 		return false
 	}
 	id.mu.Lock()
