@@ -67,12 +67,6 @@ func (s *stream) sayGoodbye(reset bool) {
 // A Conn owns its stream.
 func (c *Conn) enter() bool { return c.life.incref() }
 func (c *Conn) leave()      { c.exit(c.life.decref()) }
-func (c *Conn) failures() *failures {
-	if d := c.entry.device.Load(); d != nil {
-		return &d.failures
-	}
-	return nil
-}
 
 // exit is called by whoever drops a reference, and destroys with the last one.
 func (c *Conn) exit(last bool) {
@@ -84,12 +78,6 @@ func (c *Conn) exit(last bool) {
 		limit = time.Duration(sec) * time.Second
 	}
 	c.via.finish(limit, c)
-}
-
-// gone takes note that nothing is left of what carried the connection.
-func (c *Conn) gone() {
-	live.remove(c)
-	close(c.torn)
 }
 
 func (s *stream) finish(linger time.Duration, c *Conn) {

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"io"
 	"net"
-	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -21,17 +20,9 @@ type Conn struct {
 	// The order of locks: life's of a direction, keepAlive.mu, recv.mu, send.mu, and last
 	// a waiter's. No lock but the first is ever held while waiting.
 
-	life  lifecycle
-	laddr *net.TCPAddr
-	raddr *net.TCPAddr
-
-	via carrier // its stream, or what else carries it
-	stream
-
-	entry   entry         // in the registry of connections
-	torn    chan struct{} // closed when the verbs objects are destroyed
-	linger  atomic.Int32  // seconds; below 0 is the default
-	network networkID
+	life lifecycle
+	*entry
+	stream // unless something else carries it
 }
 
 func (c *Conn) opError(op string, err error) error {

@@ -67,19 +67,19 @@ func (s ConnState) MarshalText() ([]byte, error) { return []byte(s.String()), ni
 func Conns() []ConnInfo {
 	conns := live.conns()
 	all := make([]ConnInfo, len(conns))
-	for i, c := range conns {
-		all[i] = c.info()
+	for i, e := range conns {
+		all[i] = e.info()
 	}
 	return all
 }
 
-func (c *Conn) info() ConnInfo {
+func (e *entry) info() ConnInfo {
 	i := ConnInfo{
-		Network: c.network.String(), Local: unmapped(c.laddr.AddrPort()), Remote: unmapped(c.raddr.AddrPort()),
-		Device: c.Device(), Accepted: c.entry.accepted, Checksum: c.Checksum(), Since: epoch.Add(c.entry.since),
-		ConnStats: c.Stats(),
+		Network: e.network.String(), Local: unmapped(e.laddr.AddrPort()), Remote: unmapped(e.raddr.AddrPort()),
+		Device: e.via.deviceName(), Accepted: e.accepted, Checksum: e.via.hasChecksum(), Since: epoch.Add(e.since),
+		ConnStats: e.via.stats(),
 	}
-	c.via.describe(&i)
+	e.via.describe(&i)
 	return i
 }
 

@@ -366,7 +366,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if err := c.acknowledged(ctx); err != nil {
 		return nil, err
 	}
-	live.add(c, false)
+	live.add(c.entry, false)
 	return c, nil
 }
 

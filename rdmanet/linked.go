@@ -16,14 +16,15 @@ import (
 
 // A linked carries a Conn by a stream of a link: one QP for many connections.
 type linked struct {
+	place     entry
 	s         *link.Stream
-	left      atomic.Int32                   // of the stream and the calls, what has not ended
-	failed    atomic.Bool                    // the cause was counted
-	copied    atomic.Uint64                  // bytes
-	placed    atomic.Uint64                  // bytes that were not
-	device    atomic.Pointer[deviceCounters] // that counts it
-	deadlines sync.Mutex                     // of two concurrent calls one is the last for both directions
-	peeked    atomic.Bool                    // the application has what await returned
+	left      atomic.Int32  // of the stream and the calls, what has not ended
+	shutDown  atomic.Bool   // shut was called
+	failed    atomic.Bool   // the cause was counted
+	copied    atomic.Uint64 // bytes
+	placed    atomic.Uint64 // bytes that were not
+	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
+	peeked    atomic.Bool   // the application has what await returned
 
 	reserved []byte // of reserve, kept for the next
 	length   int    // how many of them it asked for
@@ -36,16 +37,28 @@ var _ carrier = (*linked)(nil)
 // know of it.
 func newLinkedConn(s *link.Stream, network string, accepted bool) *Conn {
 	l := &linked{s: s}
-	c := &Conn{
-		network: idOf(network), torn: make(chan struct{}), via: l,
+	l.place = entry{
+		via: l, network: idOf(network), torn: make(chan struct{}),
 		laddr: s.LocalAddr().(*net.TCPAddr), raddr: s.RemoteAddr().(*net.TCPAddr),
 	}
-	c.linger.Store(-1)
 	l.left.Store(2)
-	s.OnFinish(func() { l.leave(c) })
-	live.add(c, accepted)
-	l.device.Store(c.entry.device.Load())
+	s.OnFinish(l.leave)
+	c := &Conn{entry: &l.place}
+	c.linger.Store(-1)
+	live.add(c.entry, accepted)
+	runtime.AddCleanup(c, (*linked).dropped, l)
 	return c
+}
+
+// dropped closes a connection that nobody can close any more, unless it was closed. Calls keep
+// their Conn, so none is inside.
+func (l *linked) dropped() {
+	if l.shutDown.Load() {
+		return
+	}
+	l.shut(false)
+	l.releasePeek()
+	l.leave()
 }
 
 // cause counts the first failure of the stream.
@@ -53,7 +66,7 @@ func (l *linked) cause(err error) error {
 	if err != nil {
 		var failure *link.Error // on the heap
 		if errors.As(err, &failure) && !l.failed.Swap(true) {
-			l.device.Load().errnos.count(failure.Errno)
+			l.place.failures().errnos.count(failure.Errno)
 		}
 	}
 	return err
@@ -183,6 +196,7 @@ func (l *linked) growReadBuffer(int) {}
 func (l *linked) configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig) {}
 
 func (l *linked) shut(reset bool) {
+	l.shutDown.Store(true)
 	if reset {
 		_ = l.s.Reset() // fails if it was closed, which it was not
 	} else {
@@ -191,12 +205,12 @@ func (l *linked) shut(reset bool) {
 }
 
 // finish: what was written is with the device, and the lane sees to it whatever linger says.
-func (l *linked) finish(_ time.Duration, c *Conn) { l.leave(c) }
+func (l *linked) finish(time.Duration, *Conn) { l.leave() }
 
-// leave is called when the stream is finished, and when no call is inside c any more.
-func (l *linked) leave(c *Conn) {
+// leave is called when the stream is finished, and when no call is inside the Conn any more.
+func (l *linked) leave() {
 	if l.left.Add(-1) == 0 {
-		c.gone()
+		l.place.gone()
 	}
 }
 

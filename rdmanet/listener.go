@@ -435,7 +435,7 @@ func (l *Listener) accept(id *cm.ID, events *idEvents, peer cm.Handshake, h *han
 		ep.destroy(nil)
 		return nil, err
 	}
-	live.add(c, true)
+	live.add(c.entry, true)
 	c.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return l.keepAlive })
 	events.handOver(c)
 	return c, nil

@@ -12,11 +12,12 @@ import (
 // newConn makes the Conn of an endpoint that met its peer. On an error the endpoint
 // is the caller's.
 func newConn(e *endpoint, network string, laddr, raddr netip.AddrPort, s sizes, peer cm.Handshake) (*Conn, error) {
-	c := &Conn{
-		network: idOf(network), torn: make(chan struct{}),
+	c := new(Conn)
+	c.entry = &c.place
+	c.place = entry{
+		via: &c.stream, network: idOf(network), torn: make(chan struct{}),
 		laddr: net.TCPAddrFromAddrPort(laddr), raddr: net.TCPAddrFromAddrPort(raddr),
 	}
-	c.via = &c.stream
 	st, r, w := &c.stream, &c.recv, &c.send
 	st.owner, st.ep = c, e
 	r.s, r.ep, r.depth = st, e, s.depth

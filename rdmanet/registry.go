@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"cmp"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,19 +17,40 @@ var live = registry{devices: map[string]*deviceCounters{}, listeners: map[*Liste
 // asks for statistics of ten thousand connections does not hold up a dial.
 type registry struct {
 	mu        sync.Mutex
-	newest    *Conn // linked by Conn.entry
+	newest    *entry
 	devices   map[string]*deviceCounters
 	listeners map[*Listener]struct{}
 	closed    ListenerStats // of the listeners that are gone
 	dials     dialFailures
 }
 
-// An entry is a Conn's place in the registry.
+// An entry is a connection's place in the registry, and what is known of it there. Where a link
+// carries it nothing in an entry refers to the Conn, which the collector closes when the program
+// has lost it.
 type entry struct {
-	older, newer *Conn
+	older, newer *entry
+	via          carrier
+	laddr, raddr *net.TCPAddr
+	torn         chan struct{}                  // closed when nothing is left of what carried it
 	device       atomic.Pointer[deviceCounters] // nil outside the registry
+	since        time.Duration                  // on the scale of epoch
+	linger       atomic.Int32                   // seconds; below 0 is the default
+	network      networkID
 	accepted     bool
-	since        time.Duration // on the scale of epoch
+}
+
+// gone takes note that nothing is left of what carried the connection.
+func (e *entry) gone() {
+	live.remove(e)
+	close(e.torn)
+}
+
+// failures are those of the device, nil before the connection stands.
+func (e *entry) failures() *failures {
+	if d := e.device.Load(); d != nil {
+		return &d.failures
+	}
+	return nil
 }
 
 // deviceCounters are those of all connections that a device carried.
@@ -40,9 +62,9 @@ type deviceCounters struct {
 	failures
 }
 
-// add takes in a connection that stands. It is called before anything can happen to c.
-func (r *registry) add(c *Conn, accepted bool) {
-	since, device := time.Since(epoch), c.Device()
+// add takes in a connection that stands. It is called before anything can happen to it.
+func (r *registry) add(e *entry, accepted bool) {
+	since, device := time.Since(epoch), e.via.deviceName()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.devices[device]
@@ -52,32 +74,30 @@ func (r *registry) add(c *Conn, accepted bool) {
 	}
 	d.opened[side(accepted)]++
 	d.open[side(accepted)]++
-	e := &c.entry
 	e.accepted, e.since, e.older = accepted, since, r.newest
 	e.device.Store(d)
 	if r.newest != nil {
-		r.newest.entry.newer = c
+		r.newest.newer = e
 	}
-	r.newest = c
+	r.newest = e
 }
 
 // remove takes out a connection that is torn down, and keeps what it counted.
-func (r *registry) remove(c *Conn) {
-	e := &c.entry
+func (r *registry) remove(e *entry) {
 	d := e.device.Load()
 	if d == nil {
 		return
 	}
-	last := c.Stats()
+	last := e.via.stats()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.newer != nil {
-		e.newer.entry.older = e.older
+		e.newer.older = e.older
 	} else {
 		r.newest = e.older
 	}
 	if e.older != nil {
-		e.older.entry.newer = e.newer
+		e.older.newer = e.newer
 	}
 	e.older, e.newer = nil, nil
 	d.open[side(e.accepted)]--
@@ -92,20 +112,20 @@ func side(accepted bool) int {
 }
 
 // conns returns the connections of now, the oldest first.
-func (r *registry) conns() []*Conn {
+func (r *registry) conns() []*entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.connsLocked()
 }
 
-func (r *registry) connsLocked() []*Conn {
+func (r *registry) connsLocked() []*entry {
 	n := 0
 	for _, d := range r.devices {
 		n += d.open[0] + d.open[1]
 	}
-	all := make([]*Conn, 0, n)
-	for c := r.newest; c != nil; c = c.entry.older {
-		all = append(all, c)
+	all := make([]*entry, 0, n)
+	for e := r.newest; e != nil; e = e.older {
+		all = append(all, e)
 	}
 	slices.Reverse(all)
 	return all
@@ -128,9 +148,9 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 	listening = r.closed
 	open := r.listenersLocked()
 	r.mu.Unlock()
-	for _, c := range conns {
-		s := c.Stats()
-		row := rows[c.entry.device.Load()]
+	for _, e := range conns {
+		s := e.via.stats()
+		row := rows[e.device.Load()]
 		row.ConnStats.add(&s)
 		row.ReadBuffer += s.ReadBuffer
 		row.WriteBuffer += s.WriteBuffer

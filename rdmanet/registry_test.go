@@ -292,8 +292,8 @@ func TestReadStatsMonotonic(t *testing.T) {
 func TestRegistryAllocatesNothing(t *testing.T) {
 	client, _ := pair(t)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		live.remove(client)
-		live.add(client, false)
+		live.remove(client.entry)
+		live.add(client.entry, false)
 	}))
 }
 

@@ -7,6 +7,7 @@ import "sync/atomic"
 // other without its lock.
 type stream struct {
 	owner owner
+	place entry
 	ep    *endpoint
 	term  termination
 

@@ -1,0 +1,156 @@
+package rdmanet
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// byLinks has the connections of a test go by links, whatever those of the others do.
+func byLinks(t *testing.T) {
+	t.Helper()
+	if onIWARP(t) {
+		t.Skip("links refuse a network's iWARP")
+	}
+	before := overLinks
+	overLinks = true
+	t.Cleanup(func() {
+		waitForNone(t)
+		overLinks = before
+	})
+}
+
+// collects runs the collector until done, and fails the test if that never comes.
+func collects(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !done(); runtime.GC() {
+		require.True(t, time.Now().Before(end), "%s, whatever the collector did", what)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestDropped: the program loses a Conn without closing it. The collector closes it: the peer
+// reads what was written and then the end of file, or has a reset if there was something that
+// nobody will read, and nothing is left. Until then Conns tells of it.
+func TestDropped(t *testing.T) {
+	byLinks(t)
+	for _, tt := range []struct {
+		name string
+		use  func(t *testing.T, client, server net.Conn)
+		want error
+	}{
+		{"written", func(*testing.T, net.Conn, net.Conn) {}, nil},
+		{"unread", func(t *testing.T, client, server net.Conn) {
+			write(t, server, 10)
+			require.Eventually(t, func() bool { return client.(*Conn).info().Unread == 10 }, patience, time.Millisecond)
+		}, syscall.ECONNRESET},
+		{"peeked", func(t *testing.T, client, server net.Conn) {
+			write(t, server, 10)
+			_, err := client.(*Conn).Peek(1)
+			require.NoError(t, err)
+		}, syscall.ECONNRESET},
+		{"reserved", func(t *testing.T, client, _ net.Conn) {
+			_, err := client.(*Conn).Reserve(100)
+			require.NoError(t, err)
+		}, nil},
+		{"shut", func(t *testing.T, client, _ net.Conn) {
+			require.NoError(t, client.(*Conn).CloseWrite())
+		}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachFlavour(t, func(t *testing.T, fl flavour) {
+				before := settled(t)
+				counts := ReadStats()
+				server := dropOne(t, &fl, tt.use)
+				require.Len(t, Conns(), 2, "they are open")
+				ended := begun(func() error {
+					got, err := io.ReadAll(server)
+					if err == nil && string(got) != "last words" {
+						err = io.ErrUnexpectedEOF
+					}
+					return err
+				})
+				var err error
+				collects(t, "a Conn stayed open that the program has dropped", func() bool {
+					select {
+					case err = <-ended:
+						return true
+					default:
+						return false
+					}
+				})
+				if tt.want != nil {
+					require.ErrorIs(t, err, tt.want)
+				} else {
+					require.NoError(t, err)
+				}
+				require.NoError(t, server.Close())
+				collects(t, "something was left of them", func() bool { return len(Conns()) == 0 && MemoryInUse() <= before })
+				d := counted(t, server.Device(), counts)
+				require.Equal(t, ConnCount{Total: 1}, d.Dialled)
+				require.GreaterOrEqual(t, d.BytesWritten, uint64(len("last words")), "what it counted is kept")
+			})
+		})
+	}
+}
+
+// dropOne makes a connection and loses the dialer's end, in a frame of its own so that no
+// variable of the test keeps it.
+func dropOne(t *testing.T, fl *flavour, use func(t *testing.T, client, server net.Conn)) *Conn {
+	client, server, err := dialPair(&fl.dialer, &fl.listen)
+	require.NoError(t, err)
+	_, err = client.Write([]byte("last words"))
+	require.NoError(t, err)
+	use(t, client, server)
+	return server
+}
+
+// TestDroppedInACall: a Conn that only its waiting call knows of stays open.
+func TestDroppedInACall(t *testing.T) {
+	byLinks(t)
+	server, got := readAndDrop(t)
+	for range 20 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	_, err := server.Write([]byte("hello"))
+	require.NoError(t, err)
+	within(t, patience, "a Read of a Conn that nobody else knows of", func() { require.NoError(t, <-got) })
+	collects(t, "the Conn stayed open behind its last call", func() bool { return len(Conns()) == 1 })
+	require.NoError(t, server.Close())
+}
+
+func readAndDrop(t *testing.T) (server *Conn, got <-chan error) {
+	client, server, err := dialPair(&Dialer{}, &ListenConfig{})
+	require.NoError(t, err)
+	got = begun(func() error {
+		_, err := client.Read(make([]byte, 5)) // the last that is known of it
+		return err
+	})
+	require.Eventually(t, func() bool { return client.Stats().Parks > 0 }, patience, time.Millisecond)
+	return server, got
+}
+
+// TestDroppedAfterClose: what the collector does to a Conn that was closed is nothing.
+func TestDroppedAfterClose(t *testing.T) {
+	byLinks(t)
+	var linkeds []*linked
+	func() {
+		client, server, err := dialPair(&Dialer{}, &ListenConfig{})
+		require.NoError(t, err)
+		for _, c := range []*Conn{client, server} {
+			linkeds = append(linkeds, c.via.(*linked))
+			require.NoError(t, c.Close())
+		}
+	}()
+	for _, l := range linkeds {
+		within(t, patience, "the teardown", func() { <-l.place.torn })
+		l.dropped()
+		require.Zero(t, l.left.Load(), "it has left as often as it is counted")
+	}
+}
