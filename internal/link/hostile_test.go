@@ -216,6 +216,33 @@ func TestHostileMemory(t *testing.T) {
 	})
 }
 
+// TestHostileKey: what the keys of a link open. A dialer writes to the ring of a stream of another
+// link, whose key it has guessed: that takes its own QP down, and the other link stays as it was.
+func TestHostileKey(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		say(t, client, server)
+		other, err := b.anotherLinks().Dial(b.ctx(), Target{Dst: b.l.Addr()})
+		require.NoError(t, err)
+		defer other.Close()
+		beside := b.accept()
+		defer beside.Close()
+		say(t, other, beside)
+		other.e.mu.Lock()
+		ring := other.st.Sender().Ring()
+		other.e.mu.Unlock()
+		forge(t, client.e, target{addr: ring.Addr, rkey: ring.RKey, imm: lane.Doorbell{Type: lane.TypeControl}.Imm(), inline: make([]byte, 64)})
+		within(t, "a link whose dialer wrote to another's ring", func() {
+			for _, s := range []*Stream{client, server} {
+				_, err := s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+			}
+		})
+		say(t, other, beside)
+	})
+}
+
 // TestStrangers: who connects with another first word is refused, and costs nothing.
 func TestStrangers(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
