@@ -24,11 +24,12 @@ func TestChoresBeforeSleep(t *testing.T) {
 			}
 			say(t, talks, server) // after which the call is expected back
 			var waits sync.WaitGroup
-			_, err := unread.Write(make([]byte, ringOf(beside)))
+			ring := ringOf(beside) // it is a larger one soon
+			_, err := unread.Write(make([]byte, ring))
 			require.NoError(t, err)
 			waits.Go(func() { _, _ = server.Read(make([]byte, 1)) }) // until the end of the round
 			within(t, "a Write to whom nobody reads", func() {
-				_, err := unread.Write(make([]byte, 2*ringOf(beside)))
+				_, err := unread.Write(make([]byte, 2*ring))
 				require.NoError(t, err)
 			})
 			for _, s := range []*Stream{talks, server, unread, beside} {
