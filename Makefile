@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm storm-kernel model test-std test-links test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm storm-kernel model test-std test-links test-softroce test-softroce-links test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -43,6 +43,10 @@ test-softroce:
 test-softiwarp:
 	softroce/test -d siw
 
+# The same where connections go by links: what rests on verbs alone needs no repetition.
+test-softroce-links:
+	softroce/test -l link nettest rdmanet soak examples hosts
+
 # gRPC, HTTP/2, TLS, WebSockets, SSH and the like over rdmanet, and PostgreSQL, Redis and
 # nginx with their load tools behind a pair of examples/proxy. A test whose server is
 # missing is skipped, and says what to install:
@@ -79,10 +83,12 @@ storm:
 
 # The same on the kernel's soft-RoCE, or with KERNEL=siw its soft-iWARP, on one host and from one
 # to another, where one side also stands still: make storm-kernel KERNEL=siw DIALS=200
+# With LINKS=-l connections go by links.
 KERNEL ?= rxe
+LINKS ?=
 storm-kernel:
 	RDMANET_STORM=$(STORMS) RDMANET_STORM_DIALS=$(if $(filter 4000,$(DIALS)),1000,$(DIALS)) \
-		softroce/test -d $(KERNEL) storms hoststorms
+		softroce/test $(LINKS) -d $(KERNEL) storms hoststorms
 
 # A wake-up that a missing fence loses, looked for as long as FENCE_TIME says. It wants two
 # processors to itself.

@@ -96,7 +96,11 @@ func TestFewDescriptorsToAccept(t *testing.T) {
 		}
 		call[int](r, "Limit", -1)
 	}
-	require.Greater(t, failed, 1)
+	if overLinks { // the first dial that succeeds makes a link, which takes those behind it
+		require.Positive(t, failed)
+	} else {
+		require.Greater(t, failed, 1)
+	}
 	d.Timeout = patience // the listener may just pause
 	c, err := d.dial(t.Context(), "rdma", at)
 	require.NoError(t, err)

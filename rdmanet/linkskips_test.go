@@ -63,12 +63,17 @@ func linkSkipPattern() string {
 	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// skipByLinks leaves out what does not apply where connections go by links. Flags are parsed.
+// skipByLinks leaves out what does not apply where connections go by links, beside what
+// -test.skip names. Flags are parsed.
 func skipByLinks() error {
-	if f := flag.Lookup("test.skip"); overLinks && f.Value.String() == "" {
-		return flag.Set("test.skip", linkSkipPattern())
+	if !overLinks {
+		return nil
 	}
-	return nil
+	pattern := linkSkipPattern()
+	if given := flag.Lookup("test.skip").Value.String(); given != "" {
+		pattern += "|" + given
+	}
+	return flag.Set("test.skip", pattern)
 }
 
 // TestLinkSkips: a test is skipped for one reason, and its name is spelled as it is.

@@ -220,7 +220,8 @@ func TestStrangersHundred(t *testing.T) {
 	for range 10 {
 		requireAccepted(t, l, accepted)
 	}
-	require.LessOrEqual(t, MemoryInUse(), before, "half-open strangers cost rings")
+	// What the honest ones took goes when their ends have met.
+	require.Eventually(t, func() bool { return MemoryInUse() <= before }, patience, time.Millisecond, "half-open strangers cost rings")
 	for _, s := range strangers[:50] {
 		require.NoError(t, s.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -71,6 +72,9 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 // a UDP socket looks up the route and sends nothing.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 4791)))
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return netip.Addr{}, fmt.Errorf("%w; raise RLIMIT_NOFILE (ulimit -n)", err)
+	}
 	if err != nil {
 		return netip.Addr{}, err
 	}
