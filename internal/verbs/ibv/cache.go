@@ -3,7 +3,9 @@
 package ibv
 
 import (
+	"errors"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -14,7 +16,8 @@ const cacheFor = time.Second
 // maxCached bounds the answers that are remembered at once.
 const maxCached = 1024
 
-// A cache remembers answers, failures included, for a moment.
+// A cache remembers answers for a moment, failures included, but for want of descriptors: that
+// is no answer, and may be over.
 type cache[K comparable, V any] struct {
 	mu      sync.Mutex
 	answers map[K]answer[V]
@@ -39,6 +42,13 @@ func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 		c.answers = map[K]answer[V]{}
 	}
 	v, err := ask()
-	c.answers[key] = answer[V]{v, err, time.Now().Add(cacheFor)}
+	if !noDescriptors(err) {
+		c.answers[key] = answer[V]{v, err, time.Now().Add(cacheFor)}
+	}
 	return v, err
+}
+
+// noDescriptors reports whether something could not be opened because there are too many.
+func noDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

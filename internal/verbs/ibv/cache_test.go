@@ -4,6 +4,8 @@ package ibv
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,12 @@ func TestCache(t *testing.T) {
 			assert.ErrorIs(t, err, failed)
 		}
 		assert.Equal(t, 2, asked)
+		lacks := fmt.Errorf("cannot look: %w", syscall.EMFILE)
+		_, err := c.get(-2, func() (int, error) { return 0, lacks })
+		assert.ErrorIs(t, err, syscall.EMFILE)
+		v, err := c.get(-2, func() (int, error) { return 7, nil })
+		assert.NoError(t, err, "want of descriptors is no answer")
+		assert.Equal(t, 7, v)
 		time.Sleep(cacheFor)
 		_, _ = get(4)
 		assert.Equal(t, 3, asked, "an old answer is asked for again")

@@ -67,6 +67,10 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 	list, errno := lib.callErrno(lib.getDeviceList, uintptr(unsafe.Pointer(&n)))
 	if list == 0 {
 		if errno == syscall.ENOSYS {
+			// Or it cannot open what the module shows.
+			if _, err := os.ReadFile("/sys/class/infiniband_verbs/abi_version"); noDescriptors(err) {
+				return failed("ibv_get_device_list", syscall.EMFILE)
+			}
 			return fmt.Errorf("%w: the kernel module ib_uverbs is not loaded: %w", verbs.ErrNoDevice, errno)
 		}
 		return failed("ibv_get_device_list", errno)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -72,7 +71,7 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 // a UDP socket looks up the route and sends nothing.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 4791)))
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+	if noDescriptors(err) {
 		return netip.Addr{}, fmt.Errorf("%w; raise RLIMIT_NOFILE (ulimit -n)", err)
 	}
 	if err != nil {
