@@ -204,8 +204,11 @@ func (l *linked) shut(reset bool) {
 	}
 }
 
-// finish: what was written is with the device, and the lane sees to it whatever linger says.
-func (l *linked) finish(time.Duration, *Conn) { l.leave() }
+// finish: what the peer's library has not taken in after linger the lane keeps for it.
+func (l *linked) finish(linger time.Duration, _ *Conn) {
+	l.s.FinishWithin(linger)
+	l.leave()
+}
 
 // leave is called when the stream is finished, and when no call is inside the Conn any more.
 func (l *linked) leave() {

@@ -50,8 +50,7 @@ var linkSkips = []struct{ reason, tests string }{
 	{"links lack it in another way", `
 		TestCopyIsZeroCopy TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy
 		TestKeepAlive TestKeepAliveHearsFailures TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain
-		TestPersist TestReserveAndCommit TestReserveOutlivesClose TestTrace TestTwoProcessKillUnnoticed TestTwoProcessStop
-		TestTwoProcessStopAndClose TestWriteCopies`},
+		TestPersist TestReserveAndCommit TestReserveOutlivesClose TestTrace TestWriteCopies`},
 }
 
 // linkSkipPattern is what go test is to skip.

@@ -118,10 +118,10 @@ func (e *laneEnd) fill() {
 		e.dials = e.dials[1:]
 		if err == nil {
 			d.stream = e.newStream(st, d.ring)
-		} else {
-			err = fmt.Errorf("%w: %w", errRetired, err)
+			e.introduce(newcomer{d.stream, d})
+			continue
 		}
-		d.end(err)
+		d.end(fmt.Errorf("%w: %w", errRetired, err))
 	}
 }
 

@@ -96,7 +96,7 @@ func (e *laneEnd) takeIn(n int, err error) (some bool) {
 	if e.blocks.Load() {
 		some = e.reap() || some
 		e.settle()
-		e.blocks.Store(e.stuck || len(e.blocked) > 0)
+		e.blocks.Store(e.stuck || len(e.blocked) > 0 || e.awaited())
 	} else {
 		e.settle()
 	}

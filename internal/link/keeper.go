@@ -279,7 +279,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 		e.failLocked(err)
 		return
 	}
-	e.owner.opened(e.newStream(st, p))
+	e.introduce(newcomer{s: e.newStream(st, p)})
 	e.note(noteTaken, 0)
 }
 

@@ -20,7 +20,7 @@ const wcBatch = 32
 // An owner is whom a laneEnd tells what is not about one stream: the link of a dialer, or a
 // Listener. The calls come with the lane's lock held: they must not wait, nor call back.
 type owner interface {
-	opened(*stream) // by the peer; it is to be accepted
+	opened(*stream) // by the peer; it is to be accepted, and perhaps the lane has ended
 	// note says what has become of places; the answer is what to do about them.
 	note(e *laneEnd, what note, n int) allotment
 	retired(*laneEnd)   // no stream can be opened any more
@@ -57,44 +57,47 @@ type laneEnd struct {
 	unseen atomic.Bool           // likewise, since somebody has armed the queue of completions
 	work   atomic.Bool           // the keeper has something to do
 
-	mu      sync.Mutex
-	state   *lane.Lane
-	baton   lane.Baton
-	calls   []*waiter // that wait, by their number less 1
-	unused  []lane.Waiter
-	seat    seat
-	writes  uint // calls, that poll now and then
-	sq      sendQueue
-	staging staging
-	wrs     [2]verbs.SendWR
-	sge     [1]verbs.SGE
-	record  [lane.RecordLen]byte
-	bell    [bellLen]byte
-	got     uint32               // records
-	hurry   bool                 // one was among what has just arrived
-	stuck   bool                 // a message waits for the send queue
-	blocked []*stream            // likewise, their data
-	streams []*stream            // by id
-	live    int                  // of them
-	dials   []*dial              // that wait for a place, in order
-	asked   int                  // dialer: places that were asked for and have not come
-	only    uint16               // dialer: the one port of streams, if it is not 0
-	busy    bool                 // dialer: a stream has it
-	ports   lanePorts            // listener
-	places  []piece              // listener: the rings of places, by id
-	coming  *arrival             // listener: until the first word
-	share   *share               // listener: of the backlog
-	recalls recalls              // listener
-	making  int                  // listener: places that the keeper is about to take ids for
-	refused map[lane.ID]struct{} // listener: places whose OPEN was refused, until their release
-	unasked []lane.ID            // listener: ids that may be granted again
-	nextID  lane.ID              // listener: the first that never was
-	maxID   lane.ID
-	heard   bool // a message has arrived
-	away    bool // no stream can be opened any more
-	keep    chores
-	memory  memoryWatch
-	alive   keepAlive
+	mu        sync.Mutex
+	state     *lane.Lane
+	baton     lane.Baton
+	calls     []*waiter // that wait, by their number less 1
+	unused    []lane.Waiter
+	seat      seat
+	writes    uint // calls, that poll now and then
+	sq        sendQueue
+	staging   staging
+	wrs       [2]verbs.SendWR
+	sge       [1]verbs.SGE
+	record    [lane.RecordLen]byte
+	bell      [bellLen]byte
+	got       uint32               // records
+	hurry     bool                 // one was among what has just arrived
+	stuck     bool                 // a message waits for the send queue
+	blocked   []*stream            // likewise, their data
+	newcomers []newcomer           // that the device cannot write to yet
+	reached   []reach              // memory of the peer that the device knows of, or is to
+	leaving   []*stream            // closed, the peer's device has not confirmed their end
+	streams   []*stream            // by id
+	live      int                  // of them
+	dials     []*dial              // that wait for a place, in order
+	asked     int                  // dialer: places that were asked for and have not come
+	only      uint16               // dialer: the one port of streams, if it is not 0
+	busy      bool                 // dialer: a stream has it
+	ports     lanePorts            // listener
+	places    []piece              // listener: the rings of places, by id
+	coming    *arrival             // listener: until the first word
+	share     *share               // listener: of the backlog
+	recalls   recalls              // listener
+	making    int                  // listener: places that the keeper is about to take ids for
+	refused   map[lane.ID]struct{} // listener: places whose OPEN was refused, until their release
+	unasked   []lane.ID            // listener: ids that may be granted again
+	nextID    lane.ID              // listener: the first that never was
+	maxID     lane.ID
+	heard     bool // a message has arrived
+	away      bool // no stream can be opened any more
+	keep      chores
+	memory    memoryWatch
+	alive     keepAlive
 
 	counts   laneCounts
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
@@ -279,6 +282,7 @@ func (e *laneEnd) failLocked(err error) {
 		d.end(e.retiredErr())
 	}
 	e.dials = nil
+	e.introduceReady(true)
 	for _, w := range e.calls {
 		if w != nil {
 			w.kick()

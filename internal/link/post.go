@@ -51,9 +51,13 @@ func (e *laneEnd) pump() {
 			e.stuck = false
 			return
 		}
-		if err := e.say(&m, false); err != nil {
+		last := m.Record.Kind == lane.KindClose || m.Record.Kind == lane.KindReset
+		if err := e.say(&m, last); err != nil {
 			e.failLocked(err)
 			return
+		}
+		if last {
+			e.endSaid(m.Record.Stream)
 		}
 	}
 }
@@ -102,7 +106,9 @@ func (e *laneEnd) reap() bool {
 
 // unblock has those look again who wait for the send queue.
 func (e *laneEnd) unblock() {
-	e.blocks.Store(e.stuck) // who is woken says so again
+	e.endsConfirmed()
+	e.introduceReady(false)
+	e.blocks.Store(e.stuck || e.awaited()) // who is woken says so again
 	for _, s := range e.blocked {
 		s.blocked, s.writable = false, true
 		s.writer.found(e)
@@ -110,6 +116,9 @@ func (e *laneEnd) unblock() {
 	clear(e.blocked)
 	e.blocked = e.blocked[:0]
 }
+
+// awaited reports whether something waits for completions but Writes. mu is held.
+func (e *laneEnd) awaited() bool { return len(e.leaving)+len(e.newcomers) > 0 }
 
 // block notes that a stream's data waits for the send queue.
 func (e *laneEnd) block(s *stream) {

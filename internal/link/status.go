@@ -44,14 +44,6 @@ func (s *stream) over() bool {
 	return s.st.Ended() && s.shut
 }
 
-// OnFinish has f called, once and on a goroutine of its own, when the stream was closed and
-// all that was written has arrived, or never will. It is to be called before Close.
-func (h *Stream) OnFinish(f func()) {
-	h.e.mu.Lock()
-	defer h.e.mu.Unlock()
-	h.finished = f
-}
-
 // Synchronous reports whether Write is done with its bytes when it returns, without a copy.
 func (h *Stream) Synchronous() bool { return h.e.p.synchronous }
 

@@ -34,18 +34,21 @@ type stream struct {
 	marked   time.Time
 	listed   bool // among those with a large ring
 	age      ringAge
-	copying  bool   // a Read copies out of a ring
-	lent     bool   // the program has what Lend returned
-	borrowed int    // unread bytes that are as good as read
-	blocked  bool   // among those that wait for the send queue
-	writable bool   // there may be room, since Write last found none
-	shut     bool   // CloseWrite was called
-	readShut bool   // CloseRead was
-	closed   bool   // Close was
-	freed    bool   // the rings were given back
-	counted  bool   // among the lane's live streams
-	portless bool   // its port was given back
-	finished func() // see OnFinish
+	copying  bool        // a Read copies out of a ring
+	lent     bool        // the program has what Lend returned
+	borrowed int         // unread bytes that are as good as read
+	blocked  bool        // among those that wait for the send queue
+	writable bool        // there may be room, since Write last found none
+	shut     bool        // CloseWrite was called
+	readShut bool        // CloseRead was
+	closed   bool        // Close was
+	freed    bool        // the rings were given back
+	counted  bool        // among the lane's live streams
+	portless bool        // its port was given back
+	finished func()      // see OnFinish
+	reached  uint32      // key of the peer's memory that the device knows of
+	said     uint64      // sendQueue.posted behind its end; 0: it was not said
+	limit    *time.Timer // of FinishWithin
 	counts   counts
 }
 
@@ -114,10 +117,7 @@ func (s *stream) free() {
 	if !s.closed || !s.st.Quiet() && !s.e.torn {
 		return
 	}
-	if s.finished != nil {
-		go s.finished() // it may ask for the lock
-		s.finished = nil
-	}
+	s.finish()
 	if s.freed || s.copying || s.lent {
 		return
 	}
@@ -261,6 +261,7 @@ func (s *stream) close(abort bool) error {
 		}
 		s.free()
 		s.freePort()
+		s.awaitConfirmation()
 		return nil
 	})
 }

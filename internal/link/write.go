@@ -93,7 +93,7 @@ func (s *stream) send(p []byte) (n int, err error) {
 // it. 0 says that there is no room now. mu is held.
 func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 	e := s.e
-	if !e.room(controlRoom) {
+	if !e.room(controlRoom) || !s.reaches() {
 		e.block(s)
 		return 0, nil
 	}
@@ -130,7 +130,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	switch {
 	case free == 0:
 		return s.message(nil, nil, len(p)) // which has the machine tell of room
-	case !e.room(controlRoom):
+	case !e.room(controlRoom) || !s.reaches():
 		e.block(s)
 		return 0, nil
 	}

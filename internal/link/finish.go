@@ -1,0 +1,79 @@
+package link
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// OnFinish has f called, once and on a goroutine of its own, when the stream was closed and
+// the peer's device has all that was written, and that this is the end: or never will. The
+// peer's library, which may be stopped, need not have seen it. It is to be called before Close.
+func (h *Stream) OnFinish(f func()) {
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	h.finished = f
+}
+
+// FinishWithin bounds by d, from now on, for how long a closed stream waits to be finished. What
+// was not said by then is said when the peer has room for it again. Until the peer's library
+// answers or the lane ends, the id and the rings of the stream are used for nothing else.
+func (h *Stream) FinishWithin(d time.Duration) {
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	if s := h.stream; s.finished != nil && s.limit == nil {
+		s.limit = time.AfterFunc(d, func() {
+			s.e.mu.Lock()
+			defer s.e.mu.Unlock()
+			s.finish()
+		})
+	}
+}
+
+// finish tells who asked for it that the stream is finished. mu is held.
+func (s *stream) finish() {
+	if s.limit != nil {
+		s.limit.Stop()
+	}
+	if s.finished != nil {
+		go s.finished() // it may ask for the lock
+		s.finished = nil
+	}
+}
+
+// endSaid takes note that CLOSE or RESET of a stream was posted. mu is held.
+func (e *laneEnd) endSaid(id lane.ID) {
+	if s := e.streams[id]; s != nil {
+		s.said = e.sq.posted
+		s.awaitConfirmation()
+	}
+}
+
+// awaitConfirmation finishes a closed stream when the peer's device has confirmed its end.
+// mu is held.
+func (s *stream) awaitConfirmation() {
+	e := s.e
+	if !s.closed || s.finished == nil || s.said == 0 {
+		return
+	}
+	if e.reap(); s.confirmed() || e.err != nil {
+		return
+	}
+	e.leaving = append(e.leaving, s)
+	e.blocks.Store(true)
+	e.unseen.Store(true)
+}
+
+// confirmed finishes the stream if its end was confirmed, and reports whether it is finished.
+func (s *stream) confirmed() bool {
+	if s.finished != nil && s.e.sq.completed >= s.said {
+		s.finish()
+	}
+	return s.finished == nil
+}
+
+// endsConfirmed looks which streams need not wait any more. mu is held.
+func (e *laneEnd) endsConfirmed() {
+	e.leaving = slices.DeleteFunc(e.leaving, (*stream).confirmed)
+}

@@ -1,0 +1,95 @@
+package link
+
+import "github.com/rdmanet/go-rdmanet/internal/verbs"
+
+// reach has the device learn of the peer's memory before it is written to. The software device
+// asks the peer for an MR that it does not know: what a Write has handed over by then would be
+// lost with this process, though its peer is there to read it. So the lane touches an MR when it
+// first hears of it, with a byte where the first one of a stream is to be, and dials and streams
+// to be accepted wait until that has completed. So do Writes to a ring in an MR that was not
+// known then. Other devices need nothing but the key. The lane's lock guards it.
+type reach struct {
+	rkey uint32
+	at   uint64 // sendQueue.posted behind what touches it
+}
+
+// reaches reports whether the device knows the memory that the next byte goes to, which this
+// stream has not written to if it does not. mu is held.
+func (s *stream) reaches() bool {
+	rkey := s.st.Sender().Ring().RKey
+	if rkey == s.reached || !s.e.p.sameHost {
+		return true
+	}
+	if !s.e.touch(rkey, s.st.Sender().Ring().Addr) {
+		return false
+	}
+	s.reached = rkey
+	return true
+}
+
+// touch reports whether the device knows of the MR of rkey, and tells it if not.
+func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
+	for i := len(e.reached) - 1; i >= 0; i-- {
+		if e.reached[i].rkey == rkey {
+			return e.sq.completed >= e.reached[i].at || e.reap() && e.sq.completed >= e.reached[i].at
+		}
+	}
+	if !e.room(2) || e.err != nil {
+		return false
+	}
+	wr := &e.wrs[0]
+	*wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: e.bell[:1], RemoteAddr: addr, RKey: rkey}
+	err := e.sq.post(e.wrs[:1], true)
+	wr.Inline = nil
+	if err != nil {
+		e.sendFailed(err)
+		return false
+	}
+	if len(e.reached) == maxReached {
+		e.reached = append(e.reached[:0], e.reached[1:]...)
+	}
+	e.reached = append(e.reached, reach{rkey, e.sq.posted})
+	e.reap()
+	return e.sq.completed >= e.sq.posted
+}
+
+// maxReached bounds how many MRs of a peer are remembered. The software device itself keeps 64.
+const maxReached = 64
+
+// A newcomer is a stream of which nobody has been told.
+type newcomer struct {
+	s *stream
+	d *dial // nil at a listener
+}
+
+// introduce tells of a stream as soon as it can be written to. mu is held.
+func (e *laneEnd) introduce(n newcomer) {
+	e.newcomers = append(e.newcomers, n)
+	e.introduceReady(false)
+	if len(e.newcomers) > 0 {
+		e.blocks.Store(true)
+		e.unseen.Store(true)
+	}
+}
+
+// introduceReady tells of the streams that can be written to, in order, or of all when the lane
+// has ended: what they have received can be read. mu is held.
+func (e *laneEnd) introduceReady(all bool) {
+	for len(e.newcomers) > 0 {
+		n := e.newcomers[0]
+		if !all && !n.s.reaches() {
+			return
+		}
+		if len(e.newcomers) == 0 || e.newcomers[0].s != n.s {
+			continue // what completed meanwhile has brought us here before
+		}
+		if e.newcomers = e.newcomers[1:]; len(e.newcomers) == 0 {
+			e.newcomers = nil
+		}
+		if n.d != nil {
+			close(n.d.done)
+		} else {
+			e.owner.opened(n.s)
+		}
+	}
+}
