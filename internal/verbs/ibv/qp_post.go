@@ -128,12 +128,12 @@ func (l *recvList) post(name string, fn uintptr, args *[3]uintptr, badWR *uintpt
 		}
 		if l.n > 0 {
 			*badWR = 0
-			r, _, errno := purego.SyscallN(fn, args[:]...)
+			r, _, _ := purego.SyscallN(fn, args[:]...)
 			if int32(r) != 0 {
 				if *badWR != 0 {
 					n += l.index(*badWR)
 				}
-				return n, postError(name, int32(r), syscall.Errno(errno))
+				return n, postError(name, int32(r), 0) // the kernel has no part in it
 			}
 			n += l.n
 		}
