@@ -58,6 +58,9 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		if e.fill(); e.err == nil {
 			e.wantPlaces(len(e.dials))
 			e.lookAfter()
+			if len(e.dials) > 0 {
+				e.giveUpSeat()
+			}
 		}
 		e.settle()
 	}

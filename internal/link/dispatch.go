@@ -49,7 +49,7 @@ func (e *laneEnd) glance() (more bool) {
 	if e.seat.number == 0 || e.err != nil || e.ending.Load() != nil {
 		return false
 	}
-	e.seat.taken = true
+	e.seat.back()
 	n, err := e.p.recvCQ.Poll(e.wcs[:])
 	if n > 0 || err != nil || e.blocks.Load() {
 		e.takeIn(n, err)

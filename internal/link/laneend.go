@@ -131,7 +131,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth},
 		done: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
-	e.look = e.lookAgain
+	e.look, e.seat.relieve = e.lookAgain, e.relieve
 	if role == lane.RoleListener {
 		e.share = &share{e: e}
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/fdtimer"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -19,11 +20,41 @@ type seat struct {
 	number  lane.Waiter // who has the baton and is away; 0: nobody
 	taken   bool        // somebody has polled since the timer was set
 	ticking bool
-	timer   *time.Timer
+	relieve func() (again time.Duration) // laneEnd.relieve; made once
+
+	left time.Duration // since epoch, when a call of a listener's went that had slept; 0: not known
+	skip uint16        // so many calls of a listener's do not leave the baton to the next
+	miss uint16        // how many the last one that was slow to come back made of it
 }
 
-// absence is for how long a baton waits for the next call, or twice that.
-const absence = 500 * time.Microsecond
+const (
+	// absence is for how long a baton waits for the next call, or twice that.
+	absence = 10 * time.Millisecond
+	// slowReturn is after how long a call of a listener's has come back late. It hears of new
+	// streams at any time: those are not to wait for an application that does something else
+	// between its calls. Who was late is not waited for the next times, the more the more often.
+	slowReturn          = time.Millisecond
+	firstMiss, lastMiss = 16, 1024
+)
+
+// returned takes note of a call that has come back to the seat, or was given up.
+func (s *seat) returned(late bool) {
+	switch {
+	case late:
+		s.miss = min(max(2*s.miss, firstMiss), lastMiss)
+		s.skip = s.miss
+	case s.left != 0:
+		s.miss = 0
+	}
+	s.left = 0
+}
+
+// back takes note of a call that uses the baton which is there for it.
+func (s *seat) back() {
+	if s.taken = true; s.left != 0 {
+		s.returned(time.Since(epoch)-s.left > slowReturn)
+	}
+}
 
 // takeSeat gives w the baton that waits for it, if there is one.
 func (e *laneEnd) takeSeat(w *waiter) bool {
@@ -31,26 +62,35 @@ func (e *laneEnd) takeSeat(w *waiter) bool {
 	if s.number == 0 {
 		return false
 	}
-	w.number, s.number, s.taken = s.number, 0, true
+	s.back()
+	w.number, s.number = s.number, 0
 	e.calls[w.number-1] = w
 	return true
 }
 
-// keepSeat leaves the baton of w, which has it, to the next call, unless somebody waits.
-func (e *laneEnd) keepSeat(w *waiter) bool {
+// keepSeat leaves the baton of w, which has it, to the next call, unless somebody waits, for
+// messages or for a place.
+//
+// slept says that the call has; to look at the clock for one that has polled takes too long.
+func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	s := &e.seat
-	if e.err != nil || e.blocks.Load() || !e.baton.Holds(w.number) || !e.baton.Alone() {
+	if e.err != nil || e.blocks.Load() || len(e.dials) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
 		return false
+	}
+	if e.role == lane.RoleListener {
+		if s.skip > 0 {
+			s.skip--
+			return false
+		}
+		if slept {
+			s.left = time.Since(epoch)
+		}
 	}
 	s.number, w.number = w.number, 0
 	e.calls[s.number-1] = nil
 	if !s.ticking {
 		s.ticking, s.taken = true, false
-		if s.timer == nil {
-			s.timer = time.AfterFunc(absence, e.relieve)
-		} else {
-			s.timer.Reset(absence)
-		}
+		fdtimer.Start(absence, s.relieve)
 	}
 	return true
 }
@@ -61,26 +101,36 @@ func (e *laneEnd) leaveSeat() (n lane.Waiter) {
 	return n
 }
 
+// giveUpSeat leaves the baton of who is away to the lane's goroutine, since something is waited
+// for that no call does. mu is held; chore does the rest.
+func (e *laneEnd) giveUpSeat() {
+	if e.seat.number != 0 {
+		e.unseen.Store(true)
+	}
+}
+
 // relieve gives up waiting for a call that has not come back.
-func (e *laneEnd) relieve() {
+func (e *laneEnd) relieve() (again time.Duration) {
 	e.mu.Lock()
 	s := &e.seat
+	n := lane.Waiter(0)
 	switch {
 	case e.err != nil:
+	case s.number == 0: // a call has it, and begins anew when it leaves
 	case s.taken: // calls come and go
 		s.taken = false
-		s.timer.Reset(absence)
 		e.mu.Unlock()
-		return
-	case s.number != 0:
-		n := e.leaveSeat()
-		s.ticking = false
+		return absence
+	default:
+		n = e.leaveSeat()
+		s.returned(true)
 		e.tasks.Add(1)
-		e.mu.Unlock()
-		e.leave(n)
-		e.tasks.Done()
-		return
 	}
 	s.ticking = false
 	e.mu.Unlock()
+	if n != 0 {
+		e.leave(n)
+		e.tasks.Done()
+	}
+	return 0
 }

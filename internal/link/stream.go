@@ -262,6 +262,9 @@ func (s *stream) close(abort bool) error {
 		s.free()
 		s.freePort()
 		s.awaitConfirmation()
+		if s.e.role == lane.RoleListener {
+			s.e.giveUpSeat() // new streams come, of which nobody who is away would tell
+		}
 		return nil
 	})
 }

@@ -144,7 +144,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	}
 	e.mu.Unlock()
 	e.chore()       // of what the call has taken in before it waits
-	locked := false // by spin
+	locked, slept := false, false // locked: by spin
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {
 			if locked = e.spin(w); locked {
@@ -153,6 +153,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 			}
 		}
 		w.parks.Add(1)
+		slept = true
 		began := time.Now()
 		if poll {
 			e.sleepInChannel(w)
@@ -174,7 +175,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.mu.Lock()
 	}
 	w.waiting.Store(false)
-	if !w.woken.Load() || !e.keepSeat(w) {
+	if !w.woken.Load() || !e.keepSeat(w, slept) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package fdtimer
+
+func newAlarm() alarm { return newGoAlarm() }
