@@ -57,7 +57,7 @@ type laneEnd struct {
 	unseen atomic.Bool           // likewise, since somebody has armed the queue of completions
 	work   atomic.Bool           // the keeper has something to do
 
-	mu        sync.Mutex
+	mu        laneLock
 	state     *lane.Lane
 	baton     lane.Baton
 	calls     []*waiter // that wait, by their number less 1

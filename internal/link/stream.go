@@ -24,8 +24,10 @@ type stream struct {
 	writer waiter
 
 	// The lane's lock guards what follows.
-	reading  turn    // one Read at a time
-	writing  turn    // one Write at a time
+	reading  turn // one Read at a time
+	writing  turn // one Write at a time
+	share    int  // bytes posted since others had their turn
+	passing  chan struct{}
 	pieces   []piece // of the rings, in the order in which the peer writes to them
 	cause    error   // why it has failed
 	resizing bool    // the keeper is to offer another ring

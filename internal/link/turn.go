@@ -10,7 +10,7 @@ type turn struct {
 }
 
 // begin waits until it is the caller's turn, which holds mu. That is released meanwhile.
-func (t *turn) begin(mu *sync.Mutex) {
+func (t *turn) begin(mu sync.Locker) {
 	if !t.taken {
 		t.taken = true
 		return

@@ -143,7 +143,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.unseen.Store(false) // who polls arms the queues before it sleeps
 	}
 	e.mu.Unlock()
-	e.chore()       // of what the call has taken in before it waits
+	e.chore()                     // of what the call has taken in before it waits
 	locked, slept := false, false // locked: by spin
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {

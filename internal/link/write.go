@@ -18,6 +18,12 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	e := s.e
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
+	if s.share >= turnBytes {
+		if e.mu.contended() {
+			s.giveWay()
+		}
+		s.share = 0
+	}
 	n, err = s.write(p)
 	s.writing.end()
 	e.mu.Unlock()
@@ -51,6 +57,31 @@ func (s *stream) write(p []byte) (n int, err error) {
 	}
 }
 
+const (
+	// turnBytes is what a stream posts while others wait for the lane.
+	turnBytes = 16 << 10
+	// leastShare is what a message counts at least.
+	leastShare = 256
+)
+
+// giveWay lets go of the lock. Those who wait for it have it first if the stream has had its
+// turn. mu is held when it is called and when it returns.
+func (s *stream) giveWay() {
+	e := s.e
+	if s.share < turnBytes || !e.mu.contended() {
+		e.mu.Unlock()
+		e.chore()
+	} else {
+		if s.passing == nil {
+			s.passing = make(chan struct{}, 1)
+		}
+		s.share = 0
+		e.mu.pass(s.passing)
+		e.chore()
+	}
+	e.mu.Lock()
+}
+
 // stall waits until there may be room.
 func (s *stream) stall() error {
 	s.stalls(true)
@@ -68,9 +99,7 @@ func (s *stream) send(p []byte) (n int, err error) {
 	e := s.e
 	for first := true; first || n < len(p); first = false {
 		if !first {
-			e.mu.Unlock()
-			e.chore()
-			e.mu.Lock()
+			s.giveWay()
 		}
 		if err = s.writeErr(); err != nil || len(p) == 0 {
 			return n, err
@@ -119,6 +148,7 @@ func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 	e.counts.bytesOut += uint64(span.Len)
 	e.post(&t)
 	s.counts.sent++
+	s.share += max(int(span.Len), leastShare)
 	return int(span.Len), nil
 }
 
