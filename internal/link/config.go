@@ -93,6 +93,8 @@ type Config struct {
 	// Asynchronous has the device treated as one that looks at sources after the post, as
 	// hardware does; for tests.
 	Asynchronous bool
+	// confirms has the software device that is like iWARP treated as one of a network.
+	confirms bool
 	// beats and pings have lanes within a host looked after as well, pings by PING.
 	beats, pings bool
 }

@@ -44,7 +44,10 @@ func TestConfig(t *testing.T) {
 func TestDeviceForLanes(t *testing.T) {
 	good := verbs.DeviceAttr{MaxQPWR: sendDepth, MaxCQE: sendDepth, MaxInlineData: lane.RecordLen}
 	require.NoError(t, suffices(verbs.TransportIB, &good))
-	require.ErrorIs(t, suffices(verbs.TransportIWARP, &good), verbs.ErrNotSupported)
+	require.ErrorIs(t, suffices(verbs.TransportIWARP, &good), verbs.ErrNotSupported, "READs confirm")
+	reads := good
+	reads.MaxQPRdAtom, reads.MaxQPInitRdAtom = 1, 1
+	require.NoError(t, suffices(verbs.TransportIWARP, &reads))
 	for _, f := range []func(*verbs.DeviceAttr){
 		func(a *verbs.DeviceAttr) { a.MaxQPWR-- },
 		func(a *verbs.DeviceAttr) { a.MaxCQE-- },

@@ -172,7 +172,10 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 // connect exchanges first words with the listener and starts the lane.
 func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
 	mine := e.p.hello(e.cfg.Streams, rand.Uint32())
-	param := cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}
+	param := cm.ConnParam{
+		PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries,
+		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
+	}
 	if err := e.id.Connect(&param, 0); err != nil {
 		return err
 	}

@@ -46,9 +46,10 @@ type endpoint struct {
 	receives    int
 	records     int
 	writeImm    bool
-	sameHost    bool // the peer is a process of this host
-	answers     bool // a request completes when the peer's device has answered it
-	synchronous bool // the device is done with the source when PostSend returns
+	sameHost    bool          // the peer is a process of this host
+	answers     bool          // a request completes when the peer's device has answered it
+	confirm     *confirmation // by this, where it does not by itself
+	synchronous bool          // the device is done with the source when PostSend returns
 	// solicited says that errors wake who has armed a queue for what is solicited, as the
 	// specification has it. Those of soft-RoCE do not, so there everything wakes.
 	solicited bool
@@ -72,9 +73,8 @@ func carries(ctx verbs.Context) (verbs.DeviceAttr, error) {
 // suffices judges a device by what it says of itself.
 func suffices(t verbs.Transport, attr *verbs.DeviceAttr) error {
 	switch {
-	case t == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0:
-		// A completion says only that TCP has taken the bytes, which it may still look at.
-		return fmt.Errorf("%w: lanes do not confirm what they send, as iWARP needs it", verbs.ErrNotSupported)
+	case t == verbs.TransportIWARP && attr.Caps&verbs.CapSameHost == 0 && min(attr.MaxQPRdAtom, attr.MaxQPInitRdAtom) == 0:
+		return fmt.Errorf("%w: no READs, which confirm what a lane sends over iWARP", verbs.ErrNotSupported)
 	case min(attr.MaxQPWR, attr.MaxCQE) < sendDepth:
 		return fmt.Errorf("%w: queues of %d requests and %d completions, a lane needs %d", verbs.ErrNotSupported, attr.MaxQPWR, attr.MaxCQE, sendDepth)
 	case attr.MaxInlineData < lane.RecordLen:
@@ -103,8 +103,9 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.Asynchronous,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
-		answers:     ctx.Device().Transport() != verbs.TransportIWARP,
+		confirm:     newConfirmation(ctx.Device().Transport(), &attr, c.confirms),
 	}
+	p.answers = ctx.Device().Transport() != verbs.TransportIWARP || p.confirm != nil
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.destroy())
@@ -148,11 +149,19 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 // register makes the memory.
 func (p *endpoint) register() (err error) {
 	n := p.records * lane.RecordLen
+	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	if p.confirm != nil { // what the peer may read, and behind the records what this end reads
+		n += lane.RecordLen
+		access |= verbs.AccessRemoteRead
+	}
 	if p.remote, err = p.ctx.AllocMemory(n, n); err != nil {
 		return err
 	}
-	if p.remoteMR, err = p.pd.RegMR(p.remote.Bytes()[:n], verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+	if p.remoteMR, err = p.pd.RegMR(p.remote.Bytes()[:n], access); err != nil {
 		return err
+	}
+	if c := p.confirm; c != nil {
+		c.sge[0] = verbs.SGE{Addr: p.remoteMR.Addr() + uint64(p.records*lane.RecordLen), Length: confirmLen, LKey: p.remoteMR.LKey()}
 	}
 	n = 0
 	if !p.synchronous {
@@ -173,8 +182,11 @@ func (p *endpoint) register() (err error) {
 
 // operations are what a lane posts, so that the device makes room for no other.
 func (p *endpoint) operations() verbs.SendOps {
-	if p.writeImm {
+	switch {
+	case p.writeImm:
 		return verbs.NewSendOps(verbs.WRRDMAWriteWithImm, verbs.WRRDMAWrite)
+	case p.confirm != nil:
+		return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend, verbs.WRRDMARead)
 	}
 	return verbs.NewSendOps(verbs.WRRDMAWrite, verbs.WRSend)
 }

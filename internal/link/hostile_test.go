@@ -205,7 +205,7 @@ func TestHostileMemory(t *testing.T) {
 		b := newBed(t, cfg)
 		client, server := b.pair()
 		say(t, client, server)
-		at := client.e.peer.records + uint64(client.e.recordPlaces())*lane.RecordLen
+		at := client.e.peer.records + uint64(server.e.p.remoteMR.Len())
 		forge(t, client.e, target{addr: at, rkey: client.e.peer.rkey, imm: lane.Doorbell{Type: lane.TypeControl}.Imm(), inline: make([]byte, 64)})
 		within(t, "a link whose dialer wrote elsewhere", func() {
 			for _, s := range []*Stream{client, server} {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // Keepalive of a lane over a network, where Config.KeepAlive leaves the times open.
@@ -82,9 +80,10 @@ func (h *heartbeat) tick(heard uint64, late bool, c *net.KeepAliveConfig) (beat,
 // keepAlive is the keepalive of a lane, one for all its streams. It has a timer only while
 // there is a stream to look after. The lane's lock guards it.
 //
-// The sign of life asked for is the acknowledgement of a WRITE of no bytes, which the peer's
-// device gives without its software: a process that is stopped is not gone. Where a completion
-// does not say that the peer's device has answered it is a PONG.
+// The sign of life asked for is the acknowledgement of a WRITE of no bytes or, on iWARP, the
+// answer to a READ, which the peer's device gives without its software: a process that is
+// stopped is not gone. Where a completion does not say that the peer's device has answered it is
+// a PONG.
 type keepAlive struct {
 	beat    heartbeat
 	timer   *time.Timer
@@ -205,9 +204,7 @@ func (e *laneEnd) ask() {
 	case !e.p.answers || e.cfg.pings:
 		e.state.Ping(e.alive.asked)
 	case e.room(1):
-		wr := &e.wrs[0]
-		*wr = verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: e.peer.records, RKey: e.peer.rkey}
-		if err := e.sq.post(e.wrs[:1], true); err != nil {
+		if err := e.sq.ask(e.peer.records, e.peer.rkey); err != nil {
 			e.sendFailed(err)
 		}
 	}

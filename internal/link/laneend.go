@@ -128,7 +128,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 	e := &laneEnd{
 		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
 		slab: &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget},
-		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth},
+		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
 		done: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.look, e.seat.relieve = e.lookAgain, e.relieve
@@ -144,6 +144,9 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 // start begins the lane with what the peer has told. Nothing was posted before.
 func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	e.peer, e.maxID = peer, streams
+	if c := e.p.confirm; c != nil {
+		c.addr, c.rkey = peer.records, peer.rkey
+	}
 	mine := e.p.hello(streams, epoch)
 	records, own, theirs := mine.agreed(&peer)
 	e.p.lot = min(wcBatch, own/8) // of at most a quarter: see lane.Slots

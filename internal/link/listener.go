@@ -167,7 +167,10 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		e.timer = runtimer.After(handshakeTimeout, e.unheard)
 	}
 	e.mu.Unlock()
-	if err := id.Accept(&cm.ConnParam{PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries}); err != nil {
+	if err := id.Accept(&cm.ConnParam{
+		PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries,
+		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
+	}); err != nil {
 		l.noLane(id, err)
 		e.fail(err)
 		return true

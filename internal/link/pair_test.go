@@ -36,8 +36,10 @@ func flavours() []flavour {
 			{"iwarp", Config{CM: iwarp}},
 			{"asynchronous", Config{Asynchronous: true}},
 			{"asynchronous-iwarp-smallest", Config{CM: iwarp, Asynchronous: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"confirming-iwarp", Config{CM: iwarp, Asynchronous: true, confirms: true}},
+			{"confirming-iwarp-smallest", Config{CM: iwarp, Asynchronous: true, confirms: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"late", Config{CM: cm.Options{Device: "late0"}}},
-			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, Asynchronous: true, Receives: 32, Records: 8}},
+			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, Asynchronous: true, confirms: true, Receives: 32, Records: 8}},
 		}...)
 	}
 	for i := range all {

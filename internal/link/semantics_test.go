@@ -231,6 +231,9 @@ func TestUnread(t *testing.T) {
 			for _, piece := range []int{1, 4 << 10} {
 				client, server := b.pair()
 				n := min(100_000*piece, 4<<20)
+				if os.Getenv("RDMANET_TEST_ADDR") != "" { // an emulated processor takes its time
+					n /= 10
+				}
 				within(t, "writing to who does not read", func() {
 					var err error
 					for sent := 0; sent < n && err == nil; sent += piece {

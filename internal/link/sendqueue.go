@@ -14,21 +14,53 @@ type sendQueue struct {
 	completed uint64
 	signaled  uint64 // posted up to the last signalled request
 	wcs       [16]verbs.WC
+
+	// confirm makes a request that the peer's device answers, behind all before it: nil where
+	// every completion is such an answer. It is posted after each request that is to be
+	// signalled, and is signalled in its place.
+	confirm *confirmation
 }
 
 // room returns how many requests may be posted.
-func (q *sendQueue) room() int { return int(q.cap - (q.posted - q.completed)) }
+func (q *sendQueue) room() int {
+	room := int(q.cap - (q.posted - q.completed))
+	if q.confirm != nil {
+		room-- // there is always a place for one
+	}
+	return room
+}
 
 // post posts wrs. The caller has made sure of the room.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 	q.posted += uint64(len(wrs))
+	signal = signal || q.posted-q.signaled >= q.cap/4
+	if q.confirm != nil && signal {
+		if _, err := q.qp.PostSend(wrs); err != nil {
+			return err
+		}
+		wrs = q.confirm.request()
+		q.posted++
+	}
 	last := &wrs[len(wrs)-1]
 	last.WRID = q.posted
-	if signal || q.posted-q.signaled >= q.cap/4 {
+	if signal {
 		last.Flags |= verbs.SendSignaled
 		q.signaled = q.posted
 	}
 	_, err := q.qp.PostSend(wrs)
+	return err
+}
+
+// ask posts a request for an answer of the peer's device, which is in its memory at addr.
+func (q *sendQueue) ask(addr uint64, rkey uint32) error {
+	wr := []verbs.SendWR{{Opcode: verbs.WRRDMAWrite, RemoteAddr: addr, RKey: rkey}}
+	if q.confirm != nil {
+		wr = q.confirm.request()
+	}
+	q.posted++
+	q.signaled = q.posted
+	wr[0].WRID, wr[0].Flags = q.posted, verbs.SendSignaled
+	_, err := q.qp.PostSend(wr)
 	return err
 }
 

@@ -85,14 +85,7 @@ func TestStorms(t *testing.T) {
 		t.Skip("two hosts with RDMA are needed: softroce/test hoststorms makes them and runs this")
 	}
 	w := newWorld(t)
-	rounds, dials := 1, 200
-	for name, n := range map[string]*int{stormVar: &rounds, stormDialsVar: &dials} {
-		if s := os.Getenv(name); s != "" {
-			var err error
-			*n, err = strconv.Atoi(s)
-			require.NoError(t, err, name)
-		}
-	}
+	rounds, dials := stormScale(t)
 	for _, h := range w {
 		for range 2 {
 			busy := h.start(t)
@@ -103,6 +96,19 @@ func TestStorms(t *testing.T) {
 	for round := range rounds {
 		runStorms(t, w, strconv.Itoa(round+1), dials, 6*time.Second)
 	}
+}
+
+// stormScale is how many rounds are asked for, and how many clients.
+func stormScale(t *testing.T) (rounds, dials int) {
+	rounds, dials = 1, 200
+	for name, n := range map[string]*int{stormVar: &rounds, stormDialsVar: &dials} {
+		if s := os.Getenv(name); s != "" {
+			var err error
+			*n, err = strconv.Atoi(s)
+			require.NoError(t, err, name)
+		}
+	}
+	return rounds, dials
 }
 
 // testStorm is a small one.
