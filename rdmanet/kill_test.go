@@ -108,7 +108,7 @@ func TestTwoProcessKillWriter(t *testing.T) {
 		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, _ *remoteConn) {
 			written := make(chan error, 1)
 			go func() {
-				_, err := c.Write(make([]byte, 1<<20))
+				_, err := c.Write(make([]byte, 8<<20)) // more than the largest ring
 				written <- err
 			}()
 			require.Eventually(t, func() bool { return c.Stats().Parks > 0 }, patience, time.Millisecond)
