@@ -3,17 +3,26 @@ package bench
 import (
 	"context"
 	"io"
+	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// BenchmarkDialCrowd has 200 clients connect at once, echo 64 bytes and close. What fails
-// is counted, and is no failure of the benchmark.
+// BenchmarkDialCrowd has 200 clients connect at once, echo 64 bytes and close, or as many as
+// RDMANET_BENCH_CROWD says. What fails is counted, and is no failure of the benchmark.
 func BenchmarkDialCrowd(b *testing.B) { runAll(b, crowdCases()) }
 
-const dialCrowd = 200
+var dialCrowd = crowdSize(os.Getenv("RDMANET_BENCH_CROWD"))
+
+func crowdSize(given string) int {
+	if n, err := strconv.Atoi(given); err == nil && n > 0 {
+		return n
+	}
+	return 200
+}
 
 // crowdLimit is when a client of the crowd is taken to have failed.
 const crowdLimit = 20 * time.Second
