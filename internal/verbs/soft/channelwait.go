@@ -55,9 +55,11 @@ func (w *waiter) wait(try func() bool) error {
 		return os.ErrClosed
 	}
 	w.try = try
+	lookAtProcessors()
 	w.waiting.Store(true)
 	err := w.park()
 	for err != nil && w.wasRoused() {
+		mayPause()
 		err = w.park()
 	}
 	w.waiting.Store(false)
