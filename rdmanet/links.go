@@ -38,6 +38,9 @@ type linkKey struct {
 	asynchronous bool
 }
 
+// linkSecret has all links of the process be those of one dialer.
+var linkSecret = sync.OnceValue(link.NewSecret)
+
 // dialLinks are the links of the process's dials.
 var dialLinks struct {
 	mu   sync.Mutex
@@ -69,7 +72,7 @@ func linksOf(key linkKey) (*link.Links, error) {
 func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
 	return link.Config{
 		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget, Asynchronous: asynchronous,
-		KeepAlive: defaultKeepAlive,
+		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Lanes: 1,
 	}
 }
 

@@ -2,6 +2,7 @@ package link
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -9,38 +10,57 @@ import (
 // opened without asking; the places of all lanes and the streams that nobody has accepted are
 // bounded together. It has neither lock nor clock: the Listener's lock guards it.
 //
-//   - Dials that wait come before places in store, and lanes take turns.
-//   - A lane has at most so many places in store as it may keep there, and twice as many whenever it
-//     has used them all: so one that opens nothing holds little, however much it wants.
-//   - No lane gets so much that less than an eighth of what it holds is left for others. So one
-//     lane can use a small backlog wholly, and of a large one there is something left for the
+// What is fair is so among dialers, however many lanes each has: a dialer is all lanes of one
+// link.
+//
+//   - Dials that wait come before places in store. Dialers take turns, and the lanes of each.
+//   - A dialer has at most so many places in store as it may keep there, an even part on each of
+//     its lanes, and a lane twice as many whenever it has used them all: so one that opens nothing
+//     holds little, however much it wants.
+//   - No dialer gets so much that less than an eighth of what it holds is left for others. So one
+//     can use a small backlog wholly, and of a large one there is something left for the
 //     next dialer, however much the others want.
 //   - If nothing is left for a dial that waits, other lanes are asked to give back what they have
 //     in store: those first that have no dials waiting, and of them the one with the most. A lane
 //     whose own dials wait is no exception.
 type backlog struct {
 	size, left int
-	store      int      // places that a lane may keep in store
-	stored     int      // places that lanes have in store, and were not asked back
-	asked      int      // asked back, and not come yet
-	hungry     []*share // with dials that wait, in the order in which they get something
-	due        []*share // with something to be done
+	store      int       // places that a dialer may keep in store
+	stored     int       // places that lanes have in store, and were not asked back
+	asked      int       // asked back, and not come yet
+	hungry     []*dialer // with dials that wait, in the order in which they get something
+	due        []*share  // with something to be done
 	all        map[*share]struct{}
+	dialers    map[dialerKey]*dialer
 }
 
-// reserve is the part of what a lane holds that has to be left for others: one in so many.
+// A dialerKey tells dialers apart.
+type dialerKey struct {
+	host netip.Addr
+	link linkID
+}
+
+// dialer is what the backlog knows of all lanes of a link.
+type dialer struct {
+	key    dialerKey
+	lanes  int      // that stand
+	held   int      // what is coming to them or in their stores, and streams that nobody has accepted
+	hungry []*share // of them, in the order in which they get something
+}
+
+// reserve is the part of what a dialer holds that has to be left for others: one in so many.
 const reserve = 8
 
 // share is what the backlog knows of a lane.
 type share struct {
 	e       *laneEnd
-	held    int  // all that follow, and streams of it that nobody has accepted
+	dialer  *dialer
 	coming  int  // places that it is to get
 	stored  int  // that it has
 	asked   int  // of them, to be given back
 	want    int  // its dials that wait
 	ids     int  // how many more places it has ids for
-	window  int  // how many places it may have in store
+	window  int  // how many places it might have in store if it was its dialer's only lane
 	denied  bool // there was no memory for places
 	noStore bool // nor for such that no dial waits for
 	hungry  bool
@@ -58,12 +78,27 @@ type allotment struct {
 }
 
 func newBacklog(size, store int) backlog {
-	return backlog{size: size, left: size, store: store, all: map[*share]struct{}{}}
+	return backlog{size: size, left: size, store: store, all: map[*share]struct{}{}, dialers: map[dialerKey]*dialer{}}
 }
 
-func (b *backlog) join(s *share) {
+// join adds a lane of a dialer.
+func (b *backlog) join(s *share, key dialerKey) {
 	s.window = b.store
 	b.all[s] = struct{}{}
+	d := b.dialers[key]
+	if d == nil {
+		d = &dialer{key: key}
+		b.dialers[key] = d
+	}
+	d.lanes++
+	s.dialer = d
+}
+
+// forget is for a dialer that may have nothing any more.
+func (b *backlog) forget(d *dialer) {
+	if d.lanes == 0 && d.held == 0 {
+		delete(b.dialers, d.key)
+	}
 }
 
 // leave takes back what a lane has that is no more. What nobody has accepted stays held.
@@ -76,6 +111,7 @@ func (b *backlog) leave(s *share) {
 		return // it never had any
 	}
 	delete(b.all, s)
+	s.dialer.lanes--
 	b.stored -= s.stored - s.asked
 	b.asked -= s.asked
 	b.give(s, s.coming+s.stored)
@@ -85,8 +121,9 @@ func (b *backlog) leave(s *share) {
 
 // give takes n back of what s holds.
 func (b *backlog) give(s *share, n int) {
-	s.held -= n
+	s.dialer.held -= n
 	b.left += n
+	b.forget(s.dialer)
 }
 
 // wanted: n dials more wait.
@@ -180,7 +217,7 @@ func (b *backlog) released(s *share) {
 // most is how many places of n the lane may get, if there are so many free.
 func (b *backlog) most(s *share, n, free int) int {
 	// The largest k with (held+k)/reserve <= free-k.
-	return max(min(n, free, (reserve*(free+1)-1-s.held)/(reserve+1)), 0)
+	return max(min(n, free, (reserve*(free+1)-1-s.dialer.held)/(reserve+1)), 0)
 }
 
 func (b *backlog) grant(s *share, n int) {
@@ -188,7 +225,7 @@ func (b *backlog) grant(s *share, n int) {
 		return
 	}
 	b.left -= n
-	s.held += n
+	s.dialer.held += n
 	s.coming += n
 	s.ids -= n
 	s.order.grant += n
@@ -208,22 +245,40 @@ func (b *backlog) isDue(s *share) {
 func (s *share) waits() bool { return s.wish() > 0 && !s.denied && !s.gone }
 
 // wish is how many places it could use now.
-func (s *share) wish() int { return min(s.want, s.ids, s.window-s.coming-s.stored) }
+func (s *share) wish() int { return min(s.want, s.ids, s.dialer.part(s.window)-s.coming-s.stored) }
+
+// part is one lane's of n, one at least.
+func (d *dialer) part(n int) int { return max(n/max(d.lanes, 1), 1) }
 
 // settle gives what is left to the dials that wait, and asks for more if that is not enough.
 func (b *backlog) settle() {
 	for some := true; some && b.left > 0; {
 		some = false
 		for range len(b.hungry) {
-			s := b.hungry[0]
-			b.hungry = b.hungry[1:]
-			if s.waits() {
-				n := b.most(s, min(s.wish(), max(b.left/(len(b.hungry)+1), 1)), b.left)
-				b.grant(s, n)
-				some = some || n > 0
+			if b.left == 0 {
+				break // who is next then has the next turn
 			}
-			if s.hungry = s.waits(); s.hungry {
-				b.hungry = append(b.hungry, s)
+			d := b.hungry[0]
+			b.hungry = b.hungry[1:]
+			turn := max(b.left/(len(b.hungry)+1), 1)
+			for range len(d.hungry) {
+				if turn == 0 {
+					break
+				}
+				s := d.hungry[0]
+				d.hungry = d.hungry[1:]
+				if s.waits() {
+					n := b.most(s, min(s.wish(), max(turn/(len(d.hungry)+1), 1)), b.left)
+					b.grant(s, n)
+					turn -= n
+					some = some || n > 0
+				}
+				if s.hungry = s.waits(); s.hungry {
+					d.hungry = append(d.hungry, s)
+				}
+			}
+			if len(d.hungry) > 0 {
+				b.hungry = append(b.hungry, d)
 			}
 		}
 	}
@@ -235,43 +290,52 @@ func (b *backlog) settle() {
 // recall asks lanes to give back what they have in store, for the dials that wait.
 func (b *backlog) recall() {
 	all := 0 // that they could use
-	for _, s := range b.hungry {
-		others := b.stored + b.asked - s.stored // of the others
-		n := b.most(s, s.wish(), b.left+others)
-		if n == 0 {
-			continue // however much comes back
-		}
-		all += n + (s.held+n)/reserve
-		need := all - b.left - b.asked
-		if need <= 0 {
-			continue
-		}
-		from := make([]*share, 0, len(b.all))
-		for o := range b.all {
-			if o != s && o.stored > o.asked {
-				from = append(from, o)
+	for _, d := range b.hungry {
+		held, reserved := d.held, 0
+		for _, s := range d.hungry {
+			others := b.stored + b.asked - s.stored // of the others
+			n := b.most(s, s.wish(), b.left+others)
+			if n == 0 {
+				continue // however much comes back
 			}
+			held += n
+			all += n + held/reserve - reserved
+			reserved = held / reserve
+			b.askBack(s, all-b.left-b.asked)
 		}
-		slices.SortFunc(from, func(x, y *share) int {
-			if x.hungry != y.hungry {
-				if x.hungry {
-					return 1
-				}
-				return -1
+	}
+}
+
+// askBack asks lanes for n places that s is to get.
+func (b *backlog) askBack(s *share, n int) {
+	if n <= 0 {
+		return
+	}
+	from := make([]*share, 0, len(b.all))
+	for o := range b.all {
+		if o != s && o.stored > o.asked {
+			from = append(from, o)
+		}
+	}
+	slices.SortFunc(from, func(x, y *share) int {
+		if x.hungry != y.hungry {
+			if x.hungry {
+				return 1
 			}
-			return cmp.Compare(y.stored-y.asked, x.stored-x.asked)
-		})
-		for _, o := range from {
-			n := min(need, o.stored-o.asked)
-			o.asked += n
-			b.asked += n
-			b.stored -= n
-			o.order.recall += n
-			o.window = b.store
-			b.isDue(o)
-			if need -= n; need == 0 {
-				break
-			}
+			return -1
+		}
+		return cmp.Compare(y.stored-y.asked, x.stored-x.asked)
+	})
+	for _, o := range from {
+		k := min(n, o.stored-o.asked)
+		o.asked += k
+		b.asked += k
+		b.stored -= k
+		o.order.recall += k
+		o.window = b.store
+		b.isDue(o)
+		if n -= k; n == 0 {
+			return
 		}
 	}
 }
@@ -285,13 +349,15 @@ func (b *backlog) fill(s *share) {
 	if s.waits() {
 		if !s.hungry {
 			s.hungry = true
-			b.hungry = append(b.hungry, s)
+			if s.dialer.hungry = append(s.dialer.hungry, s); len(s.dialer.hungry) == 1 {
+				b.hungry = append(b.hungry, s.dialer)
+			}
 			b.settle()
 		}
 		return
 	}
 	// All stores together are half of the backlog, so that asking back is rare.
-	want := min(b.store, max(b.size/(2*len(b.all)), 1))
+	want := s.dialer.part(min(b.store, max(b.size/(2*len(b.dialers)), 1)))
 	have := s.coming + s.stored
 	if s.denied || s.noStore || b.asked > 0 || have > want/2 {
 		return

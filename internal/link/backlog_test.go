@@ -65,12 +65,22 @@ func (f *fakeShare) accept(b *backlog) {
 	b.accepted(&f.share)
 }
 
-func fakeShares(b *backlog, n, ids int) []*fakeShare {
+// fakeShares returns n lanes, each of a dialer of its own.
+func fakeShares(b *backlog, n, ids int) (fs []*fakeShare) {
+	for range n {
+		fs = append(fs, fakeLanes(b, 1, ids)...)
+	}
+	return fs
+}
+
+// fakeLanes returns n lanes of another dialer.
+func fakeLanes(b *backlog, n, ids int) []*fakeShare {
 	fs := make([]*fakeShare, n)
+	key := dialerKey{link: linkID(len(b.all) + 1)}
 	for i := range fs {
 		fs[i] = &fakeShare{}
 		fs[i].ids = ids
-		b.join(&fs[i].share)
+		b.join(&fs[i].share, key)
 	}
 	return fs
 }
@@ -97,6 +107,69 @@ func TestOneLaneAndTheBacklog(t *testing.T) {
 		require.Equal(t, most, f.waiting, "of %d", size)
 		require.Equal(t, size-most, b.left)
 	}
+}
+
+// TestManyLanesAndTheBacklog: a dialer with eight lanes gets no more of the backlog than one
+// with one, and keeps no more in store.
+func TestManyLanesAndTheBacklog(t *testing.T) {
+	for size, most := range map[int]int{1: 1, 2: 2, 7: 7, 16: 15, 100: 89, 4096: 3641} {
+		b := newBacklog(size, 32)
+		fs := fakeLanes(&b, 8, 1<<14)
+		for i := range 1 << 14 {
+			fs[i%8].dial(&b)
+		}
+		deliverAll(&b, fs)
+		waiting := 0
+		for _, f := range fs {
+			waiting += f.waiting
+		}
+		require.Equal(t, most, waiting, "of %d", size)
+		for _, f := range fs {
+			b.leave(&f.share)
+			for f.waiting > 0 {
+				f.accept(&b)
+			}
+		}
+		require.Equal(t, size, b.left)
+		require.Empty(t, b.dialers)
+	}
+	b := newBacklog(4096, 32)
+	fs := fakeLanes(&b, 8, 1<<14)
+	for _, f := range fs {
+		b.wanted(&f.share, 1<<14) // and opens nothing
+	}
+	deliverAll(&b, fs)
+	require.Equal(t, 32, b.stored)
+}
+
+// TestDialersTakeTurns: of two dialers that want more than there is each gets as much, though
+// one has eight lanes, and each of those as much.
+func TestDialersTakeTurns(t *testing.T) {
+	b := newBacklog(8, 2)
+	fs := append(fakeLanes(&b, 8, 1000), fakeShares(&b, 1, 1000)...)
+	for range 900 {
+		for _, f := range fs {
+			f.dial(&b)
+		}
+	}
+	accepted, queued, queue := make([]int, len(fs)), make([]int, len(fs)), []int(nil)
+	for range 1000 { // they are accepted in the order in which they were opened
+		deliverAll(&b, fs)
+		for i, f := range fs {
+			for ; queued[i] < accepted[i]+f.waiting; queued[i]++ {
+				queue = append(queue, i)
+			}
+		}
+		fs[queue[0]].accept(&b)
+		accepted[queue[0]]++
+		queue = queue[1:]
+	}
+	all := 0
+	for _, n := range accepted[:8] {
+		require.InDelta(t, accepted[0], n, 4)
+		all += n
+	}
+	require.InDelta(t, accepted[8], all, 20)
 }
 
 // TestGreedyLanes: lanes that want all and open nothing hold nobody up, also such that do not
@@ -186,15 +259,23 @@ func TestBacklogAtRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		b := newBacklog(1+r.IntN(40), 1+r.IntN(8))
-		fs := fakeShares(&b, 1+r.IntN(6), 1+r.IntN(30))
+		var fs []*fakeShare
+		for range 1 + r.IntN(4) {
+			fs = append(fs, fakeLanes(&b, 1+r.IntN(3), 1+r.IntN(30))...)
+		}
 		check := func() {
 			held, stored, asked := 0, 0, 0
+			of := map[*dialer]int{}
 			for _, f := range fs {
-				require.Equal(t, f.held, f.coming+f.stored+f.waiting, "seed %d", seed)
+				of[f.dialer] += f.coming + f.stored + f.waiting
 				require.GreaterOrEqual(t, f.stored, f.asked)
-				held += f.held
 				stored += f.stored - f.asked
 				asked += f.asked
+			}
+			for d, n := range of {
+				require.Equal(t, n, d.held, "seed %d", seed)
+				require.Equal(t, d.lanes+d.held > 0, b.dialers[d.key] == d, "seed %d", seed)
+				held += d.held
 			}
 			require.Equal(t, b.size, b.left+held, "seed %d", seed)
 			require.GreaterOrEqual(t, b.left, 0)

@@ -28,6 +28,7 @@ import (
 // A way is something that carries a connection.
 type way struct {
 	name string
+	addr string
 	dial func() (net.Conn, error)
 }
 
@@ -161,10 +162,10 @@ func ways(b *testing.B, apart bool) []way {
 	b.Cleanup(func() { links.Close() })
 	to := link.Target{Dst: netip.MustParseAddrPort(addrs[0])}
 	return []way{
-		{"link", func() (net.Conn, error) { return links.Dial(context.Background(), to) }},
-		{"rdma", func() (net.Conn, error) { return rdmanet.Dial("rdma", addrs[1]) }},
-		{"tcp", func() (net.Conn, error) { return net.Dial("tcp", addrs[2]) }},
-		{"unix", func() (net.Conn, error) { return net.Dial("unix", addrs[3]) }},
+		{"link", addrs[0], func() (net.Conn, error) { return links.Dial(context.Background(), to) }},
+		{"rdma", addrs[1], func() (net.Conn, error) { return rdmanet.Dial("rdma", addrs[1]) }},
+		{"tcp", addrs[2], func() (net.Conn, error) { return net.Dial("tcp", addrs[2]) }},
+		{"unix", addrs[3], func() (net.Conn, error) { return net.Dial("unix", addrs[3]) }},
 	}
 }
 
@@ -472,6 +473,52 @@ func BenchmarkPath(b *testing.B) {
 					return nil
 				})
 			})
+		})
+	}
+}
+
+// inParallel has each of n connections make round trips at once.
+func inParallel(n, size, trips int) race {
+	return race{fmt.Sprintf("%d/%d", n, size), func(b *testing.B) func(w way) (time.Duration, error) {
+		conns := map[string]net.Conn{}
+		return func(w way) (time.Duration, error) {
+			all := make([]net.Conn, n)
+			for i := range all {
+				var err error
+				if all[i], err = kept(b, conns, w, fmt.Sprint(w.name, i)); err != nil {
+					return 0, err
+				}
+			}
+			return wall(func() error {
+				errs := make(chan error, n)
+				for _, c := range all {
+					go func() { errs <- roundTrips(c, size, trips) }()
+				}
+				var err error
+				for range all {
+					err = errors.Join(err, <-errs)
+				}
+				return err
+			})
+		}
+	}}
+}
+
+// BenchmarkLanes compares streams over the lanes that a link has by default with streams over
+// one lane, today's connections and TCP, between two processes, as BenchmarkLinks does.
+func BenchmarkLanes(b *testing.B) {
+	for _, r := range []race{
+		inParallel(1, 64, 500), inParallel(2, 64, 250), inParallel(8, 64, 100), inParallel(64, 64, 20),
+		inParallel(1, 32<<10, 100), inParallel(2, 32<<10, 50), inParallel(8, 32<<10, 15), inParallel(64, 32<<10, 2),
+	} {
+		b.Run(r.name, func(b *testing.B) {
+			all := ways(b, true)
+			one, err := link.NewLinks(link.Config{Lanes: 1})
+			require.NoError(b, err)
+			b.Cleanup(func() { one.Close() })
+			to := link.Target{Dst: netip.MustParseAddrPort(all[0].addr)}
+			all = append(all[:3], way{name: "onelane", dial: func() (net.Conn, error) { return one.Dial(context.Background(), to) }})
+			compare(b, all, r.start(b))
 		})
 	}
 }

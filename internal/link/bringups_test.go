@@ -97,7 +97,7 @@ func TestStrangersThatSayNothing(t *testing.T) {
 		require.NoError(t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
 		p, err := newEndpoint(id, &b.links.cfg)
 		require.NoError(t, err)
-		mine := p.hello(100, 1)
+		mine := p.hello(&b.links.cfg, 100, 1, 1)
 		require.NoError(t, id.Connect(&cm.ConnParam{PrivateData: mine.put()}, 0))
 		t.Cleanup(func() {
 			require.NoError(t, p.destroy())
@@ -174,7 +174,7 @@ func TestUnreadFirstWord(t *testing.T) {
 	id, err := h.channel().CreateID(b.links.cfg.CM)
 	require.NoError(t, err)
 	require.NoError(t, id.Resolve(b.ctx(), to.Src, to.Dst))
-	dialer, err := newLaneEnd(&b.links.cfg, lane.RoleDialer, id, &link{l: b.links, target: to, ready: make(chan struct{})})
+	dialer, err := newLaneEnd(&b.links.cfg, lane.RoleDialer, id, &linkLane{l: b.links, link: &link{l: b.links, target: to}, ready: make(chan struct{})})
 	require.NoError(t, err)
 	require.NoError(t, dialer.connect(b.ctx(), events))
 	h.handOver(dialer)

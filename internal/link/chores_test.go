@@ -44,9 +44,7 @@ func TestChoresBeforeSleep(t *testing.T) {
 // next one.
 func TestPlacesAskedBackAtOnce(t *testing.T) {
 	b := newBed(t, Config{Backlog: 1})
-	more, err := NewLinks(b.links.cfg)
-	require.NoError(t, err)
-	defer more.Close()
+	more := b.anotherLinks()
 	go func() {
 		for {
 			s, err := b.l.Accept(b.ctx())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -23,6 +24,7 @@ const (
 	DefaultIdle      = 10 * time.Second
 	DefaultMaxIdle   = 64
 	MaxBacklog       = 1 << 20
+	MaxLanes         = 8
 	DefaultShrink    = 5 * time.Second
 
 	// MaxFirstRing bounds Config.FirstRing.
@@ -47,6 +49,15 @@ type Config struct {
 	Receives int     // posted for each lane, lane.MinDepth to lane.MaxDepth
 	Records  int     // that a lane's ring of records holds, a power of two; a quarter of Receives at least
 	Streams  lane.ID // the highest id of a stream
+
+	// Lanes is over how many lanes the streams of a link are spread, 1 to MaxLanes: the lower of
+	// both ends. The default is the number of processors that the process uses (GOMAXPROCS), or
+	// MaxLanes. A link has more only where those are full.
+	Lanes int
+
+	// Secret tells the dialers of a listener apart, which share its places; NewLinks draws one
+	// if it is the zero value.
+	Secret Secret
 
 	// FirstRing is the ring that a stream begins with at this end, MaxRing the largest to
 	// which it grows when it is half full. Both are powers of two.
@@ -115,6 +126,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Receives, DefaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
 		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
+		{&c.Lanes, min(runtime.GOMAXPROCS(0), MaxLanes), 1, MaxLanes, "Lanes"},
 		{&c.Places, DefaultPlaces, 1, int(lane.MaxStream), "Places"},
 		{&c.Backlog, DefaultBacklog, 1, MaxBacklog, "Backlog"},
 		{&c.MaxIdle, DefaultMaxIdle, 1, 1 << 20, "MaxIdle"},

@@ -22,6 +22,8 @@ func TestConfig(t *testing.T) {
 		{FirstRing: 4096, MaxRing: 1024},
 		{Places: -1},
 		{Backlog: -1},
+		{Lanes: -1},
+		{Lanes: MaxLanes + 1},
 		{Idle: -1},
 	} {
 		_, err := NewLinks(c)

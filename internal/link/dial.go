@@ -171,7 +171,7 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 
 // connect exchanges first words with the listener and starts the lane.
 func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
-	mine := e.p.hello(e.cfg.Streams, rand.Uint32())
+	mine := e.p.hello(e.cfg, e.cfg.Streams, rand.Uint32(), e.cfg.Secret.link(e.id.RemoteAddr()))
 	param := cm.ConnParam{
 		PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
@@ -187,7 +187,7 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
 	if err == nil {
 		err = mine.meet(&peer)
 	}
-	if err == nil && (peer.epoch != mine.epoch || peer.streams > mine.streams) {
+	if err == nil && (peer.epoch != mine.epoch || peer.link != mine.link || peer.streams > mine.streams) {
 		err = fmt.Errorf("%w: it answers for another lane", errHello)
 	}
 	if err != nil {

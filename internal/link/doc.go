@@ -1,7 +1,7 @@
 // Package link carries many streams on few queue pairs.
 //
-// A link joins one dialing process to one listener. It has a lane, which is one QP of the
-// reliable connected service, and on it as many streams as its ends like to open. What is
+// A link joins one dialing process to one listener. It has some lanes, each one QP of the
+// reliable connected service, and on them as many streams as its ends like to open. What is
 // said on a lane, and what may be believed of it, is decided by the state machines of
 // ring/lane; this package gives them a QP, memory, goroutines and time.
 //
@@ -14,7 +14,7 @@
 //   - endpoint has the verbs objects of a lane, slab the memory of its rings.
 //
 // Whoever waits polls for all, and nobody polls who does not wait: see lane.Baton and wait.go.
-// A lie about the lane ends the link, with the error that names it. A stream's error ends the
+// A lie about the lane ends it, with the error that names it. A stream's error ends the
 // stream.
 //
 // Users of rdmanet see nothing of this package yet: connections go by it behind a switch only.

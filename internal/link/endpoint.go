@@ -254,10 +254,11 @@ func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
 }
 
 // hello is what this end tells the other.
-func (p *endpoint) hello(streams lane.ID, epoch uint32) hello {
+func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link linkID) hello {
 	return hello{
 		streams: streams, writeImm: p.writeImm, receives: p.receives,
 		records: p.remoteMR.Addr(), rkey: p.remoteMR.RKey(), places: p.records, epoch: epoch,
+		lanes: c.Lanes, link: link,
 	}
 }
 

@@ -19,13 +19,15 @@ func IsHello(b []byte) bool { return len(b) >= 4 && string(b[:4]) == helloMagic 
 //	+------+---------+-----+--------+----------+----------+---------+------+
 //	| RDML | version | len | streams| features | receives | records | rkey |
 //	+------+---------+-----+--------+----------+----------+---------+------+
-//	 28       32      36      40
-//	+--------+-------+-------+
-//	| places | epoch |   0   |
-//	+--------+-------+-------+
+//	 28       32      36      38   40        48
+//	+--------+-------+-------+----+---------+
+//	| places | epoch | lanes | 0  |  link   |
+//	+--------+-------+-------+----+---------+
 //
 // Records is the address of the ring of records, places how many it holds. Streams is the
-// highest id; the lower of both counts. The dialer draws the epoch, the listener repeats it.
+// highest id; the lower of both counts. Lanes is how many an end likes to spread the streams of
+// a link over. The dialer draws the epoch, and the link once for all its lanes; the listener
+// repeats both.
 type hello struct {
 	streams  lane.ID
 	writeImm bool // the device has WRITE_WITH_IMM; else a SEND follows each WRITE
@@ -34,12 +36,14 @@ type hello struct {
 	rkey     uint32
 	places   int
 	epoch    uint32
+	lanes    int
+	link     linkID
 }
 
 const (
 	helloMagic   = "RDML"
 	helloVersion = 1
-	helloLen     = 40
+	helloLen     = 48
 
 	featureWriteImm = 1 << 0
 )
@@ -68,6 +72,8 @@ func (h *hello) put() []byte {
 	le.PutUint32(b[24:], h.rkey)
 	le.PutUint32(b[28:], uint32(h.places))
 	le.PutUint32(b[32:], h.epoch)
+	le.PutUint16(b[36:], uint16(h.lanes))
+	le.PutUint64(b[40:], uint64(h.link))
 	return b
 }
 
@@ -84,9 +90,9 @@ func parseHello(b []byte) (h hello, err error) {
 	case b[5] != helloLen || len(b) < helloLen:
 		return h, fmt.Errorf("%w: %d bytes of %d", errHello, len(b), b[5])
 	}
-	for i, v := range b[36:] {
-		if v != 0 {
-			return h, fmt.Errorf("%w: byte %d is not zero", errHello, 36+i)
+	for i, v := range b {
+		if v != 0 && (i == 38 || i == 39 || i >= helloLen) {
+			return h, fmt.Errorf("%w: byte %d is not zero", errHello, i)
 		}
 	}
 	le := binary.LittleEndian
@@ -95,6 +101,7 @@ func parseHello(b []byte) (h hello, err error) {
 		streams: lane.ID(le.Uint16(b[6:])), writeImm: features&featureWriteImm != 0,
 		receives: int(le.Uint32(b[12:])), records: le.Uint64(b[16:]), rkey: le.Uint32(b[24:]),
 		places: int(le.Uint32(b[28:])), epoch: le.Uint32(b[32:]),
+		lanes: int(le.Uint16(b[36:])), link: linkID(le.Uint64(b[40:])),
 	}
 	switch {
 	case features&^featureWriteImm != 0:
@@ -105,6 +112,10 @@ func parseHello(b []byte) (h hello, err error) {
 		return h, fmt.Errorf("%w: %d receives", errHello, h.receives)
 	case h.places < lane.MinPlaces || h.places > lane.MaxPlaces || h.places&(h.places-1) != 0:
 		return h, fmt.Errorf("%w: %d places for records", errHello, h.places)
+	case h.lanes == 0 || h.lanes > MaxLanes:
+		return h, fmt.Errorf("%w: %d lanes", errHello, h.lanes)
+	case h.link == 0:
+		return h, fmt.Errorf("%w: a lane of no link", errHello)
 	case h.records+uint64(h.places*lane.RecordLen) < h.records:
 		return h, fmt.Errorf("%w: records at %#x", errHello, h.records)
 	}

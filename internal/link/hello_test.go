@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00}
+var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00, lanes: 3, link: 0xa1a2a3a4a5a6a7a8}
 
 func TestHello(t *testing.T) {
 	b := someHello.put()
@@ -28,6 +28,9 @@ func TestHello(t *testing.T) {
 		"places":        func(b []byte) []byte { b[28] = 65; return b },
 		"records":       func(b []byte) []byte { copy(b[16:24], "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
 		"not zero":      func(b []byte) []byte { b[39] = 1; return b },
+		"no lanes":      func(b []byte) []byte { b[36] = 0; return b },
+		"lanes":         func(b []byte) []byte { b[36] = MaxLanes + 1; return b },
+		"no link":       func(b []byte) []byte { clear(b[40:48]); return b },
 		"behind it":     func(b []byte) []byte { return append(b, 0, 1) },
 		"other version": func(b []byte) []byte { b[4]++; return b },
 	} {

@@ -90,9 +90,7 @@ func TestHostileLane(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		cfg.Streams = 100
 		b := newBed(t, cfg)
-		others, err := NewLinks(b.links.cfg)
-		require.NoError(t, err)
-		defer others.Close()
+		others := b.anotherLinks()
 		bystander, err := others.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 		require.NoError(t, err)
 		defer bystander.Close()

@@ -197,9 +197,7 @@ func TestRecall(t *testing.T) {
 	b := newBed(t, cfg)
 	first, second := b.pair()
 	say(t, first, second)
-	links, err := NewLinks(b.links.cfg)
-	require.NoError(t, err)
-	defer links.Close()
+	links := b.anotherLinks()
 	within(t, "dials beside a link that holds all places", func() {
 		for range 3 {
 			s, err := links.Dial(b.ctx(), Target{Dst: b.l.Addr()})

@@ -54,6 +54,8 @@ type laneEnd struct {
 	failed atomic.Bool           // err is set
 	ending atomic.Pointer[error] // the connection manager says that the lane has ended
 	blocks atomic.Bool           // somebody waits for the send queue
+	inUse  atomic.Int32          // streams that the program has not closed
+	taken  atomic.Int32          // ids of streams: what live says
 	unseen atomic.Bool           // likewise, since somebody has armed the queue of completions
 	work   atomic.Bool           // the keeper has something to do
 
@@ -147,7 +149,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	if c := e.p.confirm; c != nil {
 		c.addr, c.rkey = peer.records, peer.rkey
 	}
-	mine := e.p.hello(streams, epoch)
+	mine := e.p.hello(e.cfg, streams, epoch, peer.link)
 	records, own, theirs := mine.agreed(&peer)
 	e.p.lot = min(wcBatch, own/8) // of at most a quarter: see lane.Slots
 	e.state, err = lane.New(lane.Config{

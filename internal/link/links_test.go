@@ -16,9 +16,11 @@ import (
 
 // fakeLane stands for a lane where the policies of Links are tested, with synthetic time.
 type fakeLane struct {
-	k       *link
+	k       *linkLane
+	peer    int // lanes that the peer likes
+	most    int // streams
 	mu      sync.Mutex
-	streams int
+	streams atomic.Int32
 	closed  atomic.Bool
 	retired atomic.Bool
 }
@@ -26,18 +28,25 @@ type fakeLane struct {
 func (f *fakeLane) open(context.Context) (*Stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.streams++; f.streams == 1 {
+	if f.streams.Add(1) == 1 {
 		f.k.filled(nil)
 	}
 	return nil, nil
 }
+
+func (f *fakeLane) load() (streams, room int) {
+	n := int(f.streams.Load())
+	return n, f.most - n
+}
+
+func (f *fakeLane) peerLanes() int { return f.peer }
 
 func (f *fakeLane) retireNow() { f.retired.Store(true) }
 
 func (f *fakeLane) closeIfIdle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.closed.Store(f.streams == 0)
+	f.closed.Store(f.streams.Load() == 0)
 	return f.closed.Load()
 }
 
@@ -45,7 +54,7 @@ func (f *fakeLane) closeIfIdle() bool {
 func (f *fakeLane) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.streams--; f.streams == 0 {
+	if f.streams.Add(-1) == 0 {
 		f.k.emptied(nil)
 	}
 }
@@ -55,7 +64,7 @@ func fakeLinks(t *testing.T, c Config) (l *Links, lanes *[]*fakeLane, fail *erro
 	l, err := NewLinks(c)
 	require.NoError(t, err)
 	lanes, fail = new([]*fakeLane), new(error)
-	l.bring = func(ctx context.Context, _ Target, k *link) (carrier, error) {
+	l.bring = func(ctx context.Context, _ Target, k *linkLane) (carrier, error) {
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -64,7 +73,7 @@ func fakeLinks(t *testing.T, c Config) (l *Links, lanes *[]*fakeLane, fail *erro
 		if *fail != nil {
 			return nil, *fail
 		}
-		f := &fakeLane{k: k}
+		f := &fakeLane{k: k, peer: 1, most: 1 << 20}
 		*lanes = append(*lanes, f)
 		return f, nil
 	}
@@ -104,7 +113,7 @@ func TestBringUpIsShared(t *testing.T) {
 		}
 		require.Equal(t, 10, expired)
 		require.Len(t, *lanes, 1)
-		require.Equal(t, 10, (*lanes)[0].streams)
+		require.EqualValues(t, 10, (*lanes)[0].streams.Load())
 		require.Equal(t, time.Second, time.Since(began))
 	})
 }
@@ -162,7 +171,7 @@ func TestIdleLinks(t *testing.T) {
 		require.NotSame(t, f, dial())
 		require.Len(t, *lanes, 2)
 
-		l.links[towards(1)].retired(nil) // the listener takes no more
+		l.links[towards(1)].lanes[0].retired(nil) // the listener takes no more
 		dial()
 		require.Len(t, *lanes, 3)
 		(*lanes)[1].end()

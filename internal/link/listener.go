@@ -139,7 +139,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	}
 	from := id.RemoteAddr()
 	e.ports.all, e.ports.host = &l.clients, from.Addr().Unmap()
-	mine := e.p.hello(min(l.cfg.Streams, peer.streams), peer.epoch)
+	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.streams), peer.epoch, peer.link)
 	if err := mine.meet(&peer); err != nil {
 		refuse(id, err)
 		e.discard()
@@ -223,7 +223,7 @@ func (l *Listener) add(e *laneEnd) bool {
 		return false
 	}
 	l.lanes[e] = struct{}{}
-	l.backlog.join(e.share)
+	l.backlog.join(e.share, dialerKey{e.ports.host, e.peer.link})
 	return true
 }
 

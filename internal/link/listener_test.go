@@ -57,8 +57,8 @@ func TestPlacesOfALaneThatEnds(t *testing.T) {
 	require.Equal(t, 50, b.l.backlog.left)
 }
 
-// TestAllStreamsInUse: a dial that comes when every id is in use gets the next one that is
-// released.
+// TestAllStreamsInUse: a dial that waits at a lane of which every id is in use gets the next one
+// that is released.
 func TestAllStreamsInUse(t *testing.T) {
 	for _, streams := range []int{1, 2, 3} {
 		b := newBed(t, Config{Streams: 3, Places: streams})
@@ -71,7 +71,7 @@ func TestAllStreamsInUse(t *testing.T) {
 		for i := range 5 {
 			next := make(chan *Stream, 1)
 			go func() {
-				s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+				s, err := ends[0].e.open(b.ctx())
 				if err != nil {
 					t.Error(err)
 				}

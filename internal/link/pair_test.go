@@ -92,6 +92,9 @@ func newBed(t testing.TB, cfg Config) *bed {
 	if cfg.CM.Device == "" {
 		cfg.CM.Device = cm.DefaultDevice()
 	}
+	if cfg.Lanes == 0 {
+		cfg.Lanes = 1 // most tests are about one
+	}
 	l, err := Listen(cfg, testAddr())
 	require.NoError(t, err)
 	links, err := NewLinks(cfg)

@@ -13,7 +13,9 @@ import (
 // anotherLinks returns links of another dialer.
 func (b *bed) anotherLinks() *Links {
 	b.t.Helper()
-	links, err := NewLinks(b.links.cfg)
+	cfg := b.links.cfg
+	cfg.Secret = Secret{}
+	links, err := NewLinks(cfg)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = links.Close() })
 	return links

@@ -24,6 +24,7 @@ func TestDocumentedHello(t *testing.T) {
 	h := hello{
 		streams: 8192, writeImm: true, receives: 512,
 		records: 0x7f2a10000000, rkey: 0x1a2b3c01, places: 128, epoch: docEpoch,
+		lanes: 8, link: 0x77665544332211aa,
 	}
 	doc := lanesPage(t).Bytes(t, "first word")
 	require.Equal(t, doc, h.put())
@@ -128,7 +129,8 @@ func TestDocumentedConversation(t *testing.T) {
 
 // The numbers that docs/LANES.md is full of are those of the code.
 func TestDocumentedLaneNumbers(t *testing.T) {
-	require.EqualValues(t, 40, helloLen)
+	require.EqualValues(t, 48, helloLen)
+	require.EqualValues(t, 8, MaxLanes)
 	require.EqualValues(t, 1, helloVersion)
 	require.EqualValues(t, 1, featureWriteImm)
 	require.EqualValues(t, 16383, lane.MaxStream)

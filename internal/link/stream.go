@@ -73,7 +73,10 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	}
 	e.streams[st.ID()] = s
 	e.counts.opened++
-	if e.live++; e.live == 1 {
+	e.inUse.Add(1)
+	e.live++
+	e.taken.Store(int32(e.live))
+	if e.live == 1 {
 		e.owner.filled(e)
 		e.lookAfter()
 	}
@@ -92,7 +95,9 @@ func (s *stream) uncount() {
 		e.streams[s.st.ID()] = nil
 	}
 	s.freePort()
-	if e.live--; e.live == 0 && e.err == nil {
+	e.live--
+	e.taken.Store(int32(e.live))
+	if e.live == 0 && e.err == nil {
 		e.owner.emptied(e)
 	}
 }
@@ -256,6 +261,7 @@ func (s *stream) close(abort bool) error {
 		}
 		s.closed = true
 		s.gone.Store(true)
+		s.e.inUse.Add(-1)
 		if abort || s.st.Receiver().Buffered() > uint64(s.borrowed) {
 			s.e.state.Reset(s.st, lane.CodeReset)
 		} else {

@@ -1,0 +1,228 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// besidePatience is how long the first dial of a lane that comes up beside others waits for
+	// it, before it goes by one of those.
+	besidePatience = 5 * time.Millisecond
+	// besidePause is for how long no lane is brought up beside others when one has failed.
+	besidePause = time.Second
+	// besideTime bounds how long one may take.
+	besideTime = 30 * time.Second
+)
+
+// A link has the lanes to one Target. Each of the first streams gets a lane of its own, until
+// there are as many lanes as both ends have processors for; then the least loaded lane is taken.
+// Dials that are one after the other go by one lane. Links.mu guards it.
+type link struct {
+	l      *Links
+	target Target
+	lanes  []*linkLane // that take dials, in the order in which they were brought up
+	most   int         // how many there may be unless they are full
+	pause  time.Time   // until then none is brought up beside others
+}
+
+// A linkLane is a lane to one Target, which comes up, stands, or has failed.
+type linkLane struct {
+	l     *Links
+	ready chan struct{} // closed when c or err is set
+
+	// What follows is guarded by Links.mu.
+	link    *link
+	c       carrier
+	err     error
+	users   int // dials that wait for it or open a stream on it
+	cancel  context.CancelFunc
+	timer   *time.Timer // while it is idle
+	beside  bool        // it comes up beside others
+	busy    bool        // it has streams
+	dropped bool        // new dials go by others
+	over    bool        // it takes no more streams
+}
+
+// linkTo returns the link to t, which may have no lane. mu is held.
+func (l *Links) linkTo(t Target) *link {
+	to := l.links[t]
+	if to == nil {
+		to = &link{l: l, target: t, most: 1}
+		l.links[t] = to
+	}
+	return to
+}
+
+// remove takes a lane out. A link without lanes is none. mu is held.
+func (to *link) remove(k *linkLane) {
+	to.lanes = slices.DeleteFunc(to.lanes, func(o *linkLane) bool { return o == k })
+	if len(to.lanes) == 0 && to.l.links[to.target] == to {
+		delete(to.l.links, to.target)
+	}
+}
+
+// bring has another lane come up, perhaps beside some that stand. mu is held.
+func (to *link) bring(beside bool) *linkLane {
+	bound := time.Duration(math.MaxInt64) // else the dials that wait say for how long
+	if beside {
+		bound = besideTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), cancel: cancel, beside: beside}
+	to.lanes = append(to.lanes, k)
+	go k.up(ctx, to.target)
+	return k
+}
+
+// up brings the lane up for all that wait.
+func (k *linkLane) up(ctx context.Context, t Target) {
+	c, err := k.l.bring(ctx, t, k)
+	k.l.mu.Lock()
+	k.c, k.err = c, err
+	switch {
+	case err != nil:
+		k.l.drop(k)
+		k.link.pause = time.Now().Add(besidePause)
+	case t.Src.Port() == 0: // else the one stream has it
+		k.link.most = min(k.l.cfg.Lanes, c.peerLanes())
+	}
+	unwanted := err == nil && k.dropped // while it came up
+	close(k.ready)
+	k.l.rest(k)
+	k.l.mu.Unlock()
+	k.cancel()
+	if unwanted {
+		c.retireNow()
+	}
+}
+
+// load returns how much k carries, streams that dials are about to open included, and whether it
+// can carry another. mu is held.
+func (k *linkLane) load() (n int, full bool) {
+	if k.c == nil {
+		return k.users, false
+	}
+	streams, room := k.c.load()
+	return streams + k.users, room <= k.users
+}
+
+// least returns the lane with the least load that is not full, nil if there is none. Those that
+// come up count if coming says so. mu is held.
+func (to *link) least(coming bool) (best *linkLane, load int) {
+	for _, k := range to.lanes {
+		if k.c == nil && !coming {
+			continue
+		}
+		if n, full := k.load(); !full && (best == nil || n < load) {
+			best, load = k, n
+		}
+	}
+	return best, load
+}
+
+// choose returns the lane for a dial, and whether there is one that stands with room for it: then
+// it need not wait for long if its lane is only coming up. More lanes are brought up beside those
+// that stand only if beside says so. mu is held.
+func (to *link) choose(beside bool) (k *linkLane, others bool) {
+	stands, _ := to.least(false)
+	if stands != nil && !beside {
+		return stands, true
+	}
+	k, load := to.least(true)
+	if k == nil || stands != nil && load > 0 && len(to.lanes) < to.most && !time.Now().Before(to.pause) {
+		k = to.bring(stands != nil)
+	}
+	return k, stands != nil
+}
+
+// get returns a lane that stands for a dial to t; done ends the dial's interest in it.
+func (l *Links) get(ctx context.Context, t Target) (*linkLane, error) {
+	k, others, err := l.take(nil, t, true)
+	for err == nil {
+		err = k.await(ctx, others)
+		switch {
+		case err == nil && others:
+			return k, nil
+		case err == nil: // many may have waited for the first lane, or for room
+			k, others, err = l.take(k, t, true)
+		case others && ctx.Err() == nil:
+			k, others, err = l.take(k, t, false)
+		}
+	}
+	if k != nil {
+		l.done(k)
+	}
+	return nil, err
+}
+
+// errLate says that a lane does not come up beside others as fast as a dial would like.
+var errLate = errors.New("link: a lane comes up slowly")
+
+// await waits until the lane stands. A dial that may go by others does not wait for long.
+func (k *linkLane) await(ctx context.Context, others bool) error {
+	select {
+	case <-k.ready:
+		return k.err
+	default:
+	}
+	var late <-chan time.Time
+	if others {
+		t := time.NewTimer(besidePatience)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-k.ready:
+		return k.err
+	case <-late:
+		return errLate
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// take has a dial to t go by a lane, and no longer by the one before, unless that is nil. The
+// lane is counted as used by it also when it fails.
+func (l *Links) take(before *linkLane, t Target, beside bool) (_ *linkLane, others bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return before, false, net.ErrClosed
+	}
+	if before != nil {
+		before.users--
+	}
+	k, others := l.linkTo(t).choose(beside)
+	k.users++
+	l.use(k)
+	if before != nil {
+		l.unused(before)
+	}
+	return k, others, nil
+}
+
+// done ends a dial's interest in k.
+func (l *Links) done(k *linkLane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.users--
+	l.unused(k)
+}
+
+// unused sees to a lane that perhaps no dial uses any more. One that comes up for nobody is
+// given up, unless others stand: it is for dials to come. mu is held.
+func (l *Links) unused(k *linkLane) {
+	switch {
+	case k.users > 0:
+	case k.c == nil && k.err == nil && !k.beside:
+		l.drop(k)
+		k.cancel()
+	default:
+		l.rest(k)
+	}
+}
