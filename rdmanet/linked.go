@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // A linked carries a Conn by a stream of a link: one QP for many connections.
@@ -26,8 +27,9 @@ type linked struct {
 	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
 	peeked    atomic.Bool   // the application has what await returned
 
-	reserved []byte // of reserve, kept for the next
-	length   int    // how many of them it asked for
+	buffer   *link.Buffer // of reserve; nil where memory of Go does as well, or there is no other
+	reserved []byte       // likewise: memory of Go, kept for the next
+	length   int          // how many of the bytes it asked for
 	held     atomic.Bool
 }
 
@@ -57,17 +59,34 @@ func (l *linked) dropped() {
 		return
 	}
 	l.shut(false)
-	l.releasePeek()
+	l.releasePins()
 	l.leave()
 }
 
-// cause counts the first failure of the stream.
+// cause counts the first failure of the stream, with the completion status that it was seen by:
+// where no request has failed all that were posted are flushed.
 func (l *linked) cause(err error) error {
-	if err != nil {
-		var failure *link.Error // on the heap
-		if errors.As(err, &failure) && !l.failed.Swap(true) {
-			l.place.failures().errnos.count(failure.Errno)
-		}
+	if err == nil {
+		return nil
+	}
+	errno := error(syscall.ECONNRESET)
+	var failure *link.Error // on the heap
+	if errors.As(err, &failure) {
+		errno = failure.Errno
+	} else if err != errno {
+		return err
+	}
+	if l.failed.Swap(true) {
+		return err
+	}
+	counts := l.place.failures()
+	counts.errnos.count(errno)
+	var status verbs.WCStatus
+	switch {
+	case errors.As(err, &status):
+		counts.statuses[min(status, maxStatus)].Add(1)
+	case errors.Is(err, verbs.ErrPeerGone):
+		counts.statuses[verbs.WCWRFlushErr].Add(1)
 	}
 	return err
 }
@@ -106,12 +125,16 @@ func (l *linked) releasePeek() bool {
 	return true
 }
 
-// dropPins: nobody can call Discard any more when c is collected. What was reserved is the
-// collector's anyway.
+// dropPins: nobody can call Discard or Commit any more when c is collected.
 func (l *linked) dropPins(c *Conn) {
-	if l.peeked.Load() {
-		runtime.AddCleanup(c, func(l *linked) { l.releasePeek() }, l)
+	if l.peeked.Load() || l.held.Load() {
+		runtime.AddCleanup(c, (*linked).releasePins, l)
 	}
+}
+
+func (l *linked) releasePins() {
+	l.releasePeek()
+	l.releaseReserve()
 }
 
 func (l *linked) write(p []byte) (int, error) {
@@ -124,20 +147,37 @@ func (l *linked) write(p []byte) (int, error) {
 	return n, l.cause(err)
 }
 
-// reserve gives memory of Go: the stream copies it where the device wants it registered.
 func (l *linked) reserve(n int) ([]byte, error) {
-	if _, err := l.write(nil); err != nil {
+	if !l.held.Load() {
+		b, err := l.s.TakeBuffer()
+		if l.cause(err) != nil {
+			return nil, err
+		}
+		if b == nil && l.reserved == nil {
+			l.reserved = make([]byte, MaxReserve)
+		}
+		l.buffer = b
+		l.held.Store(true)
+	} else if _, err := l.write(nil); err != nil {
 		return nil, err
 	}
-	if l.reserved == nil {
-		l.reserved = make([]byte, MaxReserve)
-	}
-	l.held.Store(true)
 	l.length = n
-	return l.reserved[:n:n], nil
+	return l.memory()[:n:n], nil
 }
 
-func (l *linked) releaseReserve() { l.held.Store(false) }
+// memory is what was reserved.
+func (l *linked) memory() []byte {
+	if l.buffer != nil {
+		return l.buffer.Bytes()
+	}
+	return l.reserved
+}
+
+func (l *linked) releaseReserve() {
+	if l.held.CompareAndSwap(true, false) && l.buffer != nil {
+		l.buffer.Free()
+	}
+}
 
 func (l *linked) commit(n int) (err error) {
 	if !l.held.Load() {
@@ -146,11 +186,21 @@ func (l *linked) commit(n int) (err error) {
 	if n < 0 || n > l.length {
 		return errCommit(n, l.length)
 	}
-	if n > 0 {
+	switch {
+	case n == 0:
+	case l.buffer != nil:
+		_, err = l.send(l.buffer, n)
+	default:
 		_, err = l.write(l.reserved[:n])
 	}
-	l.held.Store(false)
+	l.releaseReserve()
 	return err
+}
+
+func (l *linked) send(b *link.Buffer, n int) (int, error) {
+	sent, err := l.s.Send(b, n)
+	l.placed.Add(uint64(sent))
+	return sent, l.cause(err)
 }
 
 // readFrom does not hold the write lock while r reads, which may take for ever.
@@ -158,12 +208,30 @@ func (l *linked) readFrom(c *Conn, r io.Reader) (int, error) {
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
-	err := l.cause(l.s.AwaitRoom())
+	b, err := l.s.TakeBuffer()
 	c.exit(c.life.unlock(dirWrite))
-	if err != nil {
+	if l.cause(err) != nil {
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}
-	return c.readFromScratch(r, MaxReserve)
+	if b == nil {
+		return c.readFromScratch(r, MaxReserve)
+	}
+	defer b.Free() // also if r panics
+	n, rerr := r.Read(b.Bytes())
+	if n < 0 || n > len(b.Bytes()) {
+		return 0, errInvalidRead
+	}
+	if n > 0 {
+		if !c.life.lock(dirWrite) {
+			return 0, c.opError(opWrite, net.ErrClosed)
+		}
+		sent, err := l.send(b, n)
+		c.exit(c.life.unlock(dirWrite))
+		if err != nil {
+			return sent, c.opError(opWrite, inCall(opWrite, err))
+		}
+	}
+	return n, rerr
 }
 
 func (l *linked) closeRead() error  { return inShutdown(l.s.CloseRead()) }
@@ -197,6 +265,9 @@ func (l *linked) configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfi
 
 func (l *linked) shut(reset bool) {
 	l.shutDown.Store(true)
+	if err := l.s.Status().Err; err != nil {
+		_ = l.cause(err) // what no call has seen
+	}
 	if reset {
 		_ = l.s.Reset() // fails if it was closed, which it was not
 	} else {
@@ -224,6 +295,8 @@ func (l *linked) stats() ConnStats {
 	s := l.s.Status()
 	return ConnStats{
 		BytesRead: s.Read, BytesWritten: s.Written, MessagesSent: s.Sent, MessagesReceived: s.Received,
+		DoorbellsSent: s.Sent + s.CreditsSent + s.RecordsSent, DoorbellsReceived: s.Received + s.CreditsGot + s.RecordsGot,
+		CreditsSent: s.CreditsSent, CreditsReceived: s.CreditsGot, RingsGrown: s.Grown,
 		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
 		BytesCopied: l.copied.Load(), BytesPlaced: l.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
 	}
@@ -232,6 +305,7 @@ func (l *linked) stats() ConnStats {
 func (l *linked) describe(i *ConnInfo) {
 	s := l.s.Status()
 	i.Unread, i.Writable, i.Registered = s.Unread, s.Writable, s.ReadBuffer
+	i.Credits, i.SendQueue, i.SendQueueSize = s.FreeSlots, s.SendQueue, s.SendDepth
 	switch {
 	case s.Closed, s.Ended && s.Shut && s.Err == nil:
 		i.State = StateClosing

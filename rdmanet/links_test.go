@@ -7,6 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// synchronous reports whether the device is done with the bytes of a Write when that returns.
+func (c *Conn) synchronous() bool {
+	if l, ok := c.via.(*linked); ok {
+		return l.s.Synchronous()
+	}
+	return c.ep.synchronous
+}
+
 // arrivedByLink is arrived where c and its peer, which is in this process, go by a link.
 func arrivedByLink(t *testing.T, c *Conn) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 // docs/ARCHITECTURE.md, "Connections by links", lists what is missing for them.
 var linkSkips = []struct{ reason, tests string }{
 	{"they look at, or play, the inside of a connection with a QP of its own", `
-		TestAcceptedBeginsWithAPark TestArm TestBlocksWithoutMemory TestChangeOverDoesNotWait TestConns
+		TestAcceptedBeginsWithAPark TestArm TestBlocksWithoutMemory TestChangeOverDoesNotWait
 		TestDeadlinesOfBothDirections TestDisconnectsWhereHeard TestDrainBehindCredit TestDrainCannotBeArmed
 		TestDrainDisconnect TestDrainPeerCloses TestDrainReset TestFailureAfterArrival
 		TestFaultyNotifications TestFaultyOverrun TestFaultyPosts TestFaultyReceives TestFaultySends TestFaultyShortPost
@@ -23,9 +23,9 @@ var linkSkips = []struct{ reason, tests string }{
 		TestGatherPeerCloses TestGatherRefused TestGatherStream TestGatherStuck TestGatherTick TestGrowthHalfRead
 		TestGrowthRegisters TestGrowthWithoutKeys TestIdleSharedMemory TestImmediateWhereNone TestLogOfConn
 		TestLogWithLocksHeld TestLostWakeupFull TestLostWakeupPingPong TestPathOptionsReachTheQPs TestPeerTakesMemoryAway
-		TestReadOwesCredit TestReadStats TestRefusedReceives TestRefusedRequests TestRescue TestSetBusyPoll
+		TestReadOwesCredit TestRefusedReceives TestRefusedRequests TestRescue TestSetBusyPoll
 		TestStressAbrupt TestTwoProcessLostWakeup TestUnwrittenData TestWaitOnRemovedDevice TestWaitWhileClosing
-		TestWakeups TestWriteHearsFailure TestReadStatsCountsFailures`},
+		TestWakeups TestWriteHearsFailure`},
 	{"they speak version 1 of the protocol", `
 		TestConfirmation TestConfirmationRefused TestDialAwaitsAcknowledgement TestFirstDataConfirms TestFirstWordInVain
 		TestFirstWordIsAwaited TestFirstWordIsSaid TestHostileAsleep TestHostileBystanders TestHostileByteAMinute
@@ -48,9 +48,9 @@ var linkSkips = []struct{ reason, tests string }{
 		TestShortageHTTPServer TestShortageOfEach TestShortageOnDevice`},
 	{"a stream begins with a smaller ring, so a Write may take more messages", `ExampleConn_Stats`},
 	{"links lack it in another way", `
-		TestCopyIsZeroCopy TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy
+		TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy
 		TestKeepAlive TestKeepAliveHearsFailures TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain
-		TestPersist TestReserveAndCommit TestReserveOutlivesClose TestTrace TestWriteCopies`},
+		TestPersist`},
 }
 
 // linkSkipPattern is what go test is to skip.

@@ -77,7 +77,9 @@ func TestReserveOutlivesClose(t *testing.T) {
 		for i := range b {
 			b[i] = 1
 		}
-		require.Greater(t, MemoryInUse(), before, "the block is still mapped")
+		if !overLinks || !client.synchronous() { // else it is memory of Go
+			require.Greater(t, MemoryInUse(), before, "the block is still mapped")
+		}
 		require.ErrorIs(t, client.Commit(len(b)), net.ErrClosed)
 		memoryFalls(t, before, false)
 	})

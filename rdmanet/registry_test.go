@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -158,6 +160,9 @@ func TestReadStatsCountsFailures(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.Equal(t, map[string]uint64{"ECONNRESET": 1}, counted(t, client.Device(), before).Errors)
 	})
+	if overLinks {
+		return // TestReadStatsCountsFailuresOfLinks has the rest
+	}
 	t.Run("gone", func(t *testing.T) {
 		waitForNone(t)
 		before := ReadStats()
@@ -182,6 +187,54 @@ func TestReadStatsCountsFailures(t *testing.T) {
 		require.Equal(t, uint64(1), d.FailedWRs["REM_ACCESS_ERR"])
 		require.Equal(t, uint64(1), d.FailedWRs[otherError])
 	})
+}
+
+// TestReadStatsCountsFailuresOfLinks: how the lane has ended that carried a connection.
+func TestReadStatsCountsFailuresOfLinks(t *testing.T) {
+	byLinks(t)
+	for _, tt := range []struct {
+		cause         error
+		errno, status string
+	}{
+		{&link.Error{Errno: syscall.ECONNABORTED, Err: fmt.Errorf("%w: %w", ErrProtocol, verbs.WCLocLenErr)}, "ECONNABORTED", "LOC_LEN_ERR"},
+		{&link.Error{Errno: syscall.ETIMEDOUT, Err: errors.Join(ErrPeerGone, verbs.WCRetryExcErr)}, "ETIMEDOUT", "RETRY_EXC_ERR"},
+		{&link.Error{Errno: syscall.ECONNRESET, Err: errors.Join(ErrPeerGone, verbs.WCStatus(200))}, "ECONNRESET", otherError},
+		{&link.Error{Errno: syscall.ECONNRESET, Err: ErrPeerGone}, "ECONNRESET", "WR_FLUSH_ERR"},
+		{&link.Error{Errno: syscall.ENODEV, Err: errBroken}, "ENODEV", ""},
+		{syscall.ECONNRESET, "ECONNRESET", ""},
+		{syscall.EPIPE, "", ""},
+		{io.EOF, "", ""},
+		{net.ErrClosed, "", ""},
+	} {
+		before := ReadStats()
+		client, _ := pair(t)
+		l := client.via.(*linked)
+		for range 2 {
+			require.Equal(t, tt.cause, l.cause(tt.cause))
+		}
+		d := counted(t, client.Device(), before)
+		once := func(name string) map[string]uint64 {
+			if name == "" {
+				return nil
+			}
+			return map[string]uint64{name: 1}
+		}
+		require.Equal(t, once(tt.errno), d.Errors)
+		require.Equal(t, once(tt.status), d.FailedWRs)
+	}
+}
+
+// TestUnseenFailureIsCounted: a connection that was reset counts, though no call has seen it.
+func TestUnseenFailureIsCounted(t *testing.T) {
+	byLinks(t)
+	before := ReadStats()
+	client, server := pair(t)
+	require.NoError(t, server.SetLinger(0))
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool { return client.info().State == StateFailed }, patience, time.Millisecond)
+	require.NoError(t, client.Close())
+	torn(t, client)
+	require.Equal(t, map[string]uint64{"ECONNRESET": 1}, counted(t, client.Device(), before).Errors)
 }
 
 func TestReadStatsCountsDialErrors(t *testing.T) {

@@ -145,14 +145,10 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 	}
 	d, err := lane.ParseDoorbell(imm)
 	if err != nil || d.Type != lane.TypeControl {
-		err = e.state.Arrive(imm, nil) // which names what is wrong with it
-		if err != nil || d.Type != lane.TypeData {
+		if err = e.state.Arrive(imm, nil); err != nil { // which names what is wrong with it
 			return err
 		}
-		e.counts.bytesIn += uint64(d.N)
-		if s := e.streams[d.Stream]; s != nil { // an id that is no stream's was refused
-			s.counts.received++
-		}
+		e.countArrived(d)
 		return nil
 	}
 	// What records took up is given back as soon as can be: the peer has few places for them.
@@ -168,6 +164,7 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 	// Before the next message: of places that come and are asked back at once, the dials that
 	// wait take theirs first.
 	e.passOn()
+	e.countRecord(record[:]) // of a stream that it may have opened
 	return e.err
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"log/slog"
 	"math/bits"
 
@@ -68,8 +69,8 @@ func (e *laneEnd) keeper() {
 		}
 		e.grant(c.grant-c.wanted, usePlace)
 		if c.trim {
-			if err := e.slab.trim(); err != nil {
-				slog.Warn("link: giving back memory of rings", "err", err)
+			if err := errors.Join(e.slab.trim(), e.sends.trim()); err != nil {
+				slog.Warn("link: giving back memory", "err", err)
 			}
 		}
 	}
@@ -134,6 +135,9 @@ func (e *laneEnd) resize(s *stream) {
 		return
 	}
 	e.counts.resizes++
+	if u == useGrowth {
+		s.counts.grown++
+	}
 	s.wants = false
 	s.pieces = append(s.pieces, p)
 	e.settle()

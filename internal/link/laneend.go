@@ -49,6 +49,7 @@ type laneEnd struct {
 	id    *cm.ID
 	p     *endpoint
 	slab  *slab
+	sends *slab // of Buffers
 	peer  hello
 
 	failed atomic.Bool           // err is set
@@ -68,6 +69,8 @@ type laneEnd struct {
 	writes    uint // calls, that poll now and then
 	sq        sendQueue
 	staging   staging
+	sending   []*Buffer // that were given back, and the device may read still
+	spare     []*Buffer // for the next
 	wrs       [2]verbs.SendWR
 	sge       [1]verbs.SGE
 	record    [lane.RecordLen]byte
@@ -129,9 +132,10 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 	}
 	e := &laneEnd{
 		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
-		slab: &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget},
-		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
-		done: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
+		slab:  &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget, access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite},
+		sends: newSends(p, cfg.Budget),
+		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
+		done:  make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.look, e.seat.relieve = e.lookAgain, e.relieve
 	if role == lane.RoleListener {
@@ -333,7 +337,7 @@ func (e *laneEnd) teardown() {
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.tasks.Wait()
-	if err := errors.Join(e.p.destroy(e.slab.close), e.id.Close()); err != nil {
+	if err := errors.Join(e.p.destroy(e.slab.close, e.sends.close), e.id.Close()); err != nil {
 		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
 	e.mu.Lock()
@@ -350,7 +354,7 @@ func (e *laneEnd) teardown() {
 
 // discard destroys a lane that was not started.
 func (e *laneEnd) discard() {
-	if err := errors.Join(e.p.destroy(e.slab.close), e.id.Close()); err != nil {
+	if err := errors.Join(e.p.destroy(e.slab.close, e.sends.close), e.id.Close()); err != nil {
 		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
 }

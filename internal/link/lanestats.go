@@ -26,7 +26,7 @@ type LaneStats struct {
 	Batches    uint64 // times that polling has found something
 	Wakeups    uint64 // of the lane's goroutine, by the device or by the connection manager
 	KeepAlives uint64 // signs of life that were asked for
-	Memory     int64  // bytes registered for rings
+	Memory     int64  // bytes registered for rings and Buffers
 	Resizes    uint64 // rings that were offered
 	Refusals   uint64 // of memory
 }
@@ -55,7 +55,7 @@ func (e *laneEnd) stats() LaneStats {
 		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
 		MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
 		Batches: n.batches, Wakeups: n.wakeups, KeepAlives: e.alive.asked,
-		Memory: e.slab.registered(), Resizes: n.resizes, Refusals: n.refusals,
+		Memory: e.slab.registered() + e.sends.registered(), Resizes: n.resizes, Refusals: n.refusals,
 	}
 	s.Places = e.state.Places()
 	s.FreeSlots, s.Slots = e.state.Slots()

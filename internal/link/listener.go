@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"runtime/trace"
 	"slices"
 	"sync"
 
@@ -109,6 +110,9 @@ func (l *Listener) request(ev *cm.Event) {
 		if !l.ups.begin(l.closed) {
 			_ = ev.ID.Close()
 			return
+		}
+		if trace.IsEnabled() {
+			defer traceAccept(l.id.LocalAddr()).end()
 		}
 		u := &arrival{patience: networkTicks}
 		if !l.bringUp(ev.ID, h, ev.Param.PrivateData, u) {

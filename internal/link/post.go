@@ -51,6 +51,7 @@ func (e *laneEnd) pump() {
 			e.stuck = false
 			return
 		}
+		e.countSaid(&m)
 		last := m.Record.Kind == lane.KindClose || m.Record.Kind == lane.KindReset
 		if err := e.say(&m, last); err != nil {
 			e.failLocked(err)
@@ -97,6 +98,7 @@ func (e *laneEnd) reap() bool {
 		e.sendFailed(err)
 		return true
 	}
+	e.sent(e.sq.completed)
 	if e.staging.freed(e.sq.completed) || some {
 		e.unblock()
 		return true

@@ -17,13 +17,14 @@ const (
 	minBlock  = lane.MinRing
 )
 
-// slab is the memory of the rings of one lane: chunks registered once, of which rings are
+// slab is the memory of the rings of one lane, or of its Buffers: chunks registered once, of which rings are
 // taken as blocks of a power of two. It belongs to one pair of processes and is never given
 // to another.
 type slab struct {
 	ctx    verbs.Context
 	pd     verbs.PD
 	budget *Budget
+	access verbs.AccessFlags
 
 	mu     sync.Mutex
 	chunks []*chunk
@@ -104,7 +105,7 @@ func (s *slab) register(size int, u use) (_ *chunk, err error) {
 		return nil, err
 	}
 	c.bytes = c.memory.Bytes()[:size]
-	if c.mr, err = s.pd.RegMR(c.bytes, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+	if c.mr, err = s.pd.RegMR(c.bytes, s.access); err != nil {
 		s.budget.Give(size)
 		return nil, errors.Join(err, c.memory.Close())
 	}

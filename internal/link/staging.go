@@ -18,6 +18,8 @@ type staging struct {
 // staged is a piece of send memory.
 type staged struct {
 	off, len int
+	addr     uint64 // of its first byte
+	lkey     uint32
 	last     uint64 // sendQueue.posted behind the last request that reads it; 0 until then
 	unused   bool   // no request does
 }

@@ -1,6 +1,10 @@
 package link
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
 
 // stalls is told when a Write begins to wait for room, and when it has waited. mu is held.
 func (s *stream) stalls(waits bool) {
@@ -13,4 +17,56 @@ func (s *stream) stalls(waits bool) {
 	n.stalls++
 	n.stallTime += time.Since(n.stalled)
 	n.stalled = time.Time{}
+}
+
+// countArrived counts a message that is no record. mu is held.
+func (e *laneEnd) countArrived(d lane.Doorbell) {
+	s := e.streams[d.Stream] // nil for an id that is no stream's: of slots it is 0
+	switch d.Type {
+	case lane.TypeData:
+		e.counts.bytesIn += uint64(d.N)
+		if s != nil {
+			s.counts.received++
+		}
+	case lane.TypeCredit:
+		if s != nil {
+			s.counts.creditsIn++
+		}
+	}
+}
+
+// countRecord counts a record that has arrived and was taken for right. mu is held.
+func (e *laneEnd) countRecord(record []byte) {
+	r, err := lane.ParseRecord(record)
+	if err != nil {
+		return
+	}
+	if s := e.about(&r); s != nil {
+		s.counts.recordsIn++
+	}
+}
+
+// countSaid counts a message that is no data and is to be posted. mu is held.
+func (e *laneEnd) countSaid(m *lane.Message) {
+	if m.Record.Kind != 0 {
+		if s := e.about(&m.Record); s != nil {
+			s.counts.recordsOut++
+		}
+		return
+	}
+	if d, err := lane.ParseDoorbell(m.Imm); err == nil && d.Type == lane.TypeCredit && e.streams[d.Stream] != nil {
+		e.streams[d.Stream].counts.creditsOut++
+	}
+}
+
+// about is the stream that a record is about, nil if that is not one. mu is held.
+func (e *laneEnd) about(r *lane.Record) *stream {
+	switch r.Kind {
+	case lane.KindPlaces, lane.KindRelease: // ids without a stream
+		return nil
+	}
+	if int(r.Stream) >= len(e.streams) {
+		return nil
+	}
+	return e.streams[r.Stream]
 }

@@ -56,10 +56,20 @@ type Status struct {
 	Unread, Writable        int    // bytes that wait to be read, and that the peer has room for
 	ReadBuffer, WriteBuffer int    // sizes of the rings of either end
 
-	Sent, Received uint64        // messages with data
+	Sent, Received uint64 // messages with data
+	CreditsSent    uint64 // that gave room back
+	CreditsGot     uint64 // and gave this end room
+	RecordsSent    uint64 // about the stream: its begin and its end, and other rings
+	RecordsGot     uint64
+	Grown          uint64        // larger rings that were offered
 	Stalls         uint64        // of Writes that have waited for room or do
 	StallTime      time.Duration // so far
 	Spins, Parks   uint64        // waits that polling ended, and sleeps
+
+	// What it shares with the other streams of its lane: receives that the peer has left, and
+	// requests that are not known to be complete, of those that may be.
+	FreeSlots            int
+	SendQueue, SendDepth int
 
 	Shut   bool // CloseWrite was called
 	Ended  bool // the peer has said its last byte
@@ -81,6 +91,10 @@ func (h *Stream) Status() Status {
 	}
 	n := &s.counts
 	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime
+	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn
+	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, n.grown
+	st.FreeSlots, _ = s.e.state.Slots()
+	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
 	if !n.stalled.IsZero() {
 		st.Stalls++
 		st.StallTime += time.Since(n.stalled)
@@ -95,25 +109,7 @@ func (h *Stream) Status() Status {
 	return st
 }
 
-// AwaitRoom waits until something can be written, or never will be.
-func (h *Stream) AwaitRoom() error {
-	err := h.stream.awaitRoom()
-	runtime.KeepAlive(h)
-	return err
-}
-
-func (s *stream) awaitRoom() error {
-	e := s.e
-	e.mu.Lock()
-	s.writing.begin(&e.mu)
-	err := s.awaitWritable()
-	s.writing.end()
-	e.mu.Unlock()
-	e.chore()
-	return err
-}
-
-// awaitWritable is awaitRoom for who holds mu and has the turn.
+// awaitWritable waits until something can be written, or never will be. mu is held, and the turn.
 func (s *stream) awaitWritable() error {
 	for {
 		if s.writer.expired() && !s.gone.Load() {

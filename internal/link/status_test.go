@@ -2,7 +2,6 @@ package link
 
 import (
 	"io"
-	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -92,36 +91,6 @@ func TestOnFinish(t *testing.T) {
 		other.e.fail(errGone)
 		require.NoError(t, other.Close())
 		require.Same(t, other, next())
-	})
-}
-
-// TestAwaitRoom waits as Write does, and sends nothing.
-func TestAwaitRoom(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		cfg.MaxRing = max(cfg.FirstRing, 1<<10)
-		b := newBed(t, cfg)
-		client, server := b.pair()
-		require.NoError(t, client.AwaitRoom())
-		sent := 0
-		for {
-			require.NoError(t, client.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
-			n, err := client.Write(make([]byte, 256))
-			if sent += n; err != nil {
-				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-				break
-			}
-		}
-		require.ErrorIs(t, client.AwaitRoom(), os.ErrDeadlineExceeded)
-		require.NoError(t, client.SetWriteDeadline(time.Time{}))
-		within(t, "AwaitRoom", func() {
-			all(func() { require.NoError(t, client.AwaitRoom()) }, func() {
-				time.Sleep(5 * time.Millisecond)
-				_, err := io.ReadFull(server, make([]byte, sent))
-				require.NoError(t, err)
-			})
-		})
-		require.NoError(t, client.Close())
-		require.Error(t, client.AwaitRoom())
 	})
 }
 

@@ -57,6 +57,11 @@ type stream struct {
 // counts are what a stream has counted, in both directions.
 type counts struct {
 	sent, received uint64 // messages with data
+	creditsOut     uint64
+	creditsIn      uint64
+	recordsOut     uint64 // about the stream: its begin and its end, and other rings
+	recordsIn      uint64
+	grown          uint64 // larger rings that were offered
 	stalls         uint64
 	stallTime      time.Duration
 	stalled        time.Time // since when a Write waits; zero if none does

@@ -85,7 +85,9 @@ func (s *stream) giveWay() {
 // stall waits until there may be room.
 func (s *stream) stall() error {
 	s.stalls(true)
+	region := traceStall()
 	err := s.e.wait(&s.writer, s.mayWrite)
+	region.End()
 	s.stalls(false)
 	return err
 }
@@ -143,7 +145,7 @@ func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 	if from == nil {
 		t.inline = p[:span.Len]
 	} else {
-		t.staged = verbs.SGE{Addr: e.p.localMR.Addr() + uint64(from.off+from.len-len(p)), Length: span.Len, LKey: e.p.localMR.LKey()}
+		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: span.Len, LKey: from.lkey}
 	}
 	e.counts.bytesOut += uint64(span.Len)
 	e.post(&t)
@@ -173,6 +175,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 			return 0, nil
 		}
 	}
+	from.addr, from.lkey = e.p.localMR.Addr()+uint64(from.off), e.p.localMR.LKey()
 	e.tasks.Add(1) // its memory stays
 	e.mu.Unlock()
 	copy(e.p.local.Bytes()[from.off:], piece)

@@ -1,0 +1,166 @@
+package link
+
+import (
+	"runtime"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+const (
+	// BufferSize is the size of a Buffer.
+	BufferSize = 64 << 10
+	// maxSending is how many that were given back may still be sent, on one lane.
+	maxSending = 8
+	// maxSpare is how many a lane keeps for the next that want one.
+	maxSpare = 4
+)
+
+// A Buffer is registered memory of BufferSize bytes from which a stream sends without a copy. It
+// is the caller's until Free, also when the stream is closed and its lane has ended. It is for one
+// goroutine at a time.
+type Buffer struct {
+	s    *stream
+	p    piece
+	from staged
+}
+
+// Bytes is the memory.
+func (b *Buffer) Bytes() []byte { return b.p.bytes() }
+
+// TakeBuffer waits until something can be written and returns a Buffer to be filled. Without
+// one, and without an error, Write does as well: on a device that is done with the bytes when
+// Write returns, and where there is no memory.
+func (h *Stream) TakeBuffer() (*Buffer, error) {
+	b, err := h.stream.takeBuffer()
+	runtime.KeepAlive(h)
+	return b, err
+}
+
+func (s *stream) takeBuffer() (*Buffer, error) {
+	e := s.e
+	e.mu.Lock()
+	s.writing.begin(&e.mu)
+	err := s.awaitWritable()
+	for err == nil && e.tooManySending() {
+		e.block(s)
+		err = s.awaitWritable()
+	}
+	s.writing.end()
+	registered := err == nil && e.err == nil && !e.p.synchronous
+	var b *Buffer
+	if registered {
+		e.sends.hold()
+		if n := len(e.spare); n > 0 {
+			b, e.spare = e.spare[n-1], e.spare[:n-1]
+			b.s, b.from.last = s, 0
+		} else {
+			e.tasks.Add(1)
+		}
+	}
+	e.mu.Unlock()
+	e.chore()
+	if !registered || b != nil {
+		return b, err
+	}
+	defer e.tasks.Done()
+	p, err := e.sends.alloc(BufferSize, useGrowth)
+	if err != nil {
+		return nil, e.sends.release() // Write has other memory
+	}
+	return &Buffer{s: s, p: p, from: staged{addr: p.chunk.mr.Addr() + uint64(p.off), lkey: p.chunk.mr.LKey()}}, nil
+}
+
+// tooManySending looks at what has completed, if that is worth it, and reports whether a stream
+// has to wait for more. mu is held.
+func (e *laneEnd) tooManySending() bool {
+	if len(e.sending) < maxSending {
+		return false
+	}
+	e.reap()
+	return e.err == nil && len(e.sending) >= maxSending
+}
+
+// Send sends the first n bytes of b, and waits while the peer's ring is full. It returns how many
+// were handed to the device. The bytes are not to be changed before Free.
+func (h *Stream) Send(b *Buffer, n int) (int, error) {
+	sent, err := h.stream.sendBuffer(b, n)
+	runtime.KeepAlive(h)
+	return sent, err
+}
+
+func (s *stream) sendBuffer(b *Buffer, n int) (sent int, err error) {
+	e := s.e
+	e.mu.Lock()
+	s.writing.begin(&e.mu)
+	b.from.len = n
+	err = s.awaitWritable()
+	for err == nil && sent < n {
+		if err = s.writeErr(); err != nil {
+			break
+		}
+		var k int
+		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent)
+		if k > 0 {
+			b.from.last = e.sq.posted
+		}
+		e.settle()
+		sent += k
+		switch {
+		case err != nil || sent == n:
+		case k > 0: // streams of a lane take turns
+			s.giveWay()
+		default:
+			if e.glance(); !s.mayWrite() {
+				err = s.stall()
+			}
+		}
+	}
+	s.writing.end()
+	e.mu.Unlock()
+	e.chore()
+	return sent, err
+}
+
+// Free gives the memory back. What of it is being sent goes on being so.
+func (b *Buffer) Free() {
+	e := b.s.e
+	e.mu.Lock()
+	if b.from.last > e.sq.completed && e.err == nil {
+		e.sending = append(e.sending, b)
+	} else {
+		e.keepBuffer(b)
+	}
+	e.mu.Unlock()
+	_ = e.sends.release() // unmapping fails only for what was never mapped
+	e.chore()
+}
+
+// sent takes back what completed requests have read. mu is held.
+func (e *laneEnd) sent(completed uint64) {
+	still := e.sending[:0]
+	for _, b := range e.sending {
+		if b.from.last > completed {
+			still = append(still, b)
+		} else {
+			e.keepBuffer(b)
+		}
+	}
+	clear(e.sending[len(still):])
+	e.sending = still
+}
+
+// keepBuffer has what nothing is sent from any more for the next, or gives its memory back. mu is
+// held.
+func (e *laneEnd) keepBuffer(b *Buffer) {
+	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.short() {
+		e.spare = append(e.spare, b)
+	} else if e.sends.free(b.p) {
+		e.keep.trim = true
+		e.work.Store(true)
+	}
+}
+
+// newSends is the slab of a lane's Buffers, which the peer cannot write to.
+func newSends(p *endpoint, b *Budget) *slab {
+	return &slab{ctx: p.ctx, pd: p.pd, budget: b, access: verbs.AccessLocalWrite}
+}

@@ -1,0 +1,136 @@
+package link
+
+import (
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fill writes until the peer has no room, and returns how much that was.
+func fill(t *testing.T, s *Stream) (sent int) {
+	t.Helper()
+	defer func() { require.NoError(t, s.SetWriteDeadline(time.Time{})) }()
+	for {
+		require.NoError(t, s.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+		n, err := s.Write(make([]byte, 256))
+		if sent += n; err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			return sent
+		}
+	}
+}
+
+// TestTakeBuffer waits as Write does, and sends nothing.
+func TestTakeBuffer(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.MaxRing = max(cfg.FirstRing, 1<<10)
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		take := func() error {
+			got, err := client.TakeBuffer()
+			if got != nil {
+				got.Free()
+			}
+			return err
+		}
+		require.NoError(t, take())
+		sent := fill(t, client)
+		require.NoError(t, client.SetWriteDeadline(time.Now()))
+		require.ErrorIs(t, take(), os.ErrDeadlineExceeded)
+		require.NoError(t, client.SetWriteDeadline(time.Time{}))
+		within(t, "TakeBuffer", func() {
+			all(func() { require.NoError(t, take()) }, func() {
+				time.Sleep(5 * time.Millisecond)
+				_, err := io.ReadFull(server, make([]byte, sent))
+				require.NoError(t, err)
+			})
+		})
+		require.NoError(t, client.Close())
+		require.Error(t, take())
+	})
+}
+
+// TestBuffers sends a stream from Buffers, beside Writes: nothing is given out again that is still
+// being sent, and of those that were given back there are few.
+func TestBuffers(t *testing.T) {
+	b := newBed(t, Config{Asynchronous: true})
+	client, server := b.pair()
+	const rounds = 200
+	want := make([]byte, 0, rounds*(BufferSize/2))
+	go func() {
+		for i := range rounds {
+			got, err := client.TakeBuffer()
+			if err != nil || got == nil {
+				t.Errorf("no memory: %v", err)
+				return
+			}
+			n := 1 + i*977%BufferSize
+			for j := range got.Bytes()[:n] {
+				got.Bytes()[j] = byte(i)
+			}
+			if _, err := client.Send(got, n); err != nil {
+				t.Error(err)
+				return
+			}
+			got.Free()
+			client.e.mu.Lock()
+			if n := len(client.e.sending); n > maxSending {
+				t.Errorf("%d are being sent", n)
+			}
+			client.e.mu.Unlock()
+			if _, err := client.Write([]byte{byte(i), byte(i)}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		_ = client.CloseWrite()
+	}()
+	for i := range rounds {
+		for range 1 + i*977%BufferSize + 2 {
+			want = append(want, byte(i))
+		}
+	}
+	within(t, "the stream", func() {
+		got, err := io.ReadAll(server)
+		require.NoError(t, err)
+		require.Equal(t, len(want), len(got))
+		require.True(t, string(want) == string(got))
+	})
+}
+
+// TestBufferOutlivesItsLane: the memory is the program's until Free, whatever becomes of the
+// stream and the lane, and is charged until then.
+func TestBufferOutlivesItsLane(t *testing.T) {
+	budget := NewBudget(func() int64 { return 1 << 30 })
+	b := newBed(t, Config{Asynchronous: true, Budget: budget})
+	client, server := b.pair()
+	got, err := client.TakeBuffer()
+	require.NoError(t, err)
+	client.e.fail(errGone)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	within(t, "the end of the lanes", func() { <-client.e.done; <-server.e.done })
+	for i := range got.Bytes() {
+		got.Bytes()[i] = 1
+	}
+	require.EqualValues(t, chunkSize, budget.InUse())
+	_, err = client.Send(got, 1)
+	require.Error(t, err)
+	got.Free()
+	require.Zero(t, budget.InUse())
+}
+
+// TestNoBuffer: where there is no memory Write has to do.
+func TestNoBuffer(t *testing.T) {
+	budget := NewBudget(func() int64 { return 1 << 30 })
+	b := newBed(t, Config{Asynchronous: true, Budget: budget})
+	client, server := b.pair()
+	budget.SetLimit(1)
+	got, err := client.TakeBuffer()
+	require.NoError(t, err)
+	require.Nil(t, got)
+	say(t, client, server)
+}
