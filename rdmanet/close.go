@@ -73,11 +73,7 @@ func (c *Conn) exit(last bool) {
 	if !last {
 		return
 	}
-	limit := defaultDrain
-	if sec := c.linger.Load(); sec > 0 {
-		limit = time.Duration(sec) * time.Second
-	}
-	c.via.finish(limit, c)
+	c.via.finish(c.drainLimit(), c)
 }
 
 func (s *stream) finish(linger time.Duration, c *Conn) {

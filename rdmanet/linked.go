@@ -58,9 +58,9 @@ func (l *linked) dropped() {
 	if l.shutDown.Load() {
 		return
 	}
-	l.shut(false)
+	l.shut(l.place.linger.Load() == 0)
 	l.releasePins()
-	l.leave()
+	l.finish(l.place.drainLimit(), nil)
 }
 
 // cause counts the first failure of the stream, with the completion status that it was seen by:

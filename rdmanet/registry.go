@@ -45,6 +45,14 @@ func (e *entry) gone() {
 	close(e.torn)
 }
 
+// drainLimit is how long what was sent may take to arrive when the connection is closed.
+func (e *entry) drainLimit() time.Duration {
+	if sec := e.linger.Load(); sec > 0 {
+		return time.Duration(sec) * time.Second
+	}
+	return defaultDrain
+}
+
 // failures are those of the device, nil before the connection stands.
 func (e *entry) failures() *failures {
 	if d := e.device.Load(); d != nil {
