@@ -14,9 +14,6 @@ import (
 // byLinks has the connections of a test go by links, whatever those of the others do.
 func byLinks(t *testing.T) {
 	t.Helper()
-	if onIWARP(t) {
-		t.Skip("links refuse a network's iWARP")
-	}
 	before := overLinks
 	overLinks = true
 	t.Cleanup(func() {
