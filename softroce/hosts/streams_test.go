@@ -33,6 +33,9 @@ func (w *Worker) HoldListen(_ int, at *string) error {
 		return err
 	}
 	*at = l.Addr().String()
+	w.mu.Lock()
+	w.l = l.(*rdmanet.Listener) // which Finish closes
+	w.mu.Unlock()
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -108,7 +111,8 @@ func (w *Worker) HoldSay(_ int, _ *int) error {
 // A Cost is what a process has for its connections.
 type Cost struct{ QPs, Threads int }
 
-// Cost counts it.
+// Cost counts it. No other process of the host has QPs; the kernel names the thread that has made
+// one, and not the process.
 func (w *Worker) Cost(_ int, c *Cost) error {
 	out, err := exec.Command("rdma", "-j", "resource", "show", "qp").Output()
 	if err != nil {
@@ -121,7 +125,7 @@ func (w *Worker) Cost(_ int, c *Cost) error {
 		return fmt.Errorf("rdma resource show qp: %w: %q", err, out)
 	}
 	for _, qp := range qps {
-		if qp.PID == os.Getpid() {
+		if qp.PID != 0 {
 			c.QPs++
 		}
 	}

@@ -329,6 +329,8 @@ func (f footprint) leaked() string {
 			// Of a device that is gone; librdmacm closes it when the process ends.
 		case target == "anon_inode:[eventpoll]":
 			// The software device has one for all of a process.
+		case target == "anon_inode:[timerfd]":
+			// Links have one for all of a process.
 		case isSpare(target):
 		default:
 			fmt.Fprintf(&list, "descriptor %s: %s\n", fd, target)
