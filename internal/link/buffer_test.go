@@ -60,6 +60,7 @@ func TestBuffers(t *testing.T) {
 	client, server := b.pair()
 	const rounds = 200
 	want := make([]byte, 0, rounds*(BufferSize/2))
+	lasts := map[piece]uint64{} // the last request that reads it
 	go func() {
 		for i := range rounds {
 			got, err := client.TakeBuffer()
@@ -67,6 +68,11 @@ func TestBuffers(t *testing.T) {
 				t.Errorf("no memory: %v", err)
 				return
 			}
+			client.e.mu.Lock()
+			if last, done := lasts[got.p], client.e.sq.completed; last > done {
+				t.Errorf("request %d reads what was given out again, %d are completed", last, done)
+			}
+			client.e.mu.Unlock()
 			n := 1 + i*977%BufferSize
 			for j := range got.Bytes()[:n] {
 				got.Bytes()[j] = byte(i)
@@ -75,6 +81,7 @@ func TestBuffers(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			lasts[got.p] = got.from.last
 			got.Free()
 			client.e.mu.Lock()
 			if n := len(client.e.sending); n > maxSending {
