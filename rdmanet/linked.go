@@ -257,11 +257,12 @@ func (l *linked) setDeadlines(t time.Time, from, to direction) {
 
 func (l *linked) setBusyPoll(d time.Duration) { l.s.SetBusyPoll(d) }
 
-// growReadBuffer: rings of streams grow by themselves, as soon as they are half full.
-func (l *linked) growReadBuffer(int) {}
+// growReadBuffer: rings grow and shrink by themselves, and not below what was asked for.
+func (l *linked) growReadBuffer(bytes int) { l.s.SetReadBuffer(max(bytes, MinReadBuffer)) }
 
-// configureKeepAlive: what notices that a peer is gone is the lane's, for all its streams.
-func (l *linked) configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig) {}
+func (l *linked) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepAliveConfig) {
+	l.s.SetKeepAlive(change)
+}
 
 func (l *linked) shut(reset bool) {
 	l.shutDown.Store(true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -107,7 +108,9 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 		}
 		return nil, dialCause(ctx, call, err)
 	}
-	return newLinkedConn(st, network, false), nil
+	c := newLinkedConn(st, network, false)
+	c.via.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
+	return c, nil
 }
 
 // bindLinked is bindRDMA for a listener of links.
@@ -117,6 +120,7 @@ func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, er
 	}
 	first, most := l.sizes.linkRings()
 	config := linkConfig(options, first, most, l.sizes.asynchronous)
+	config.KeepAlive = l.keepAlive
 	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
 	config.Shortages, config.OnShortage = l.shortages, l.lacking
 	var err error

@@ -24,7 +24,8 @@ var linkSkips = []struct{ reason, tests string }{
 		TestGrowthRegisters TestGrowthWithoutKeys TestIdleSharedMemory TestImmediateWhereNone TestLogOfConn
 		TestLogWithLocksHeld TestLostWakeupFull TestLostWakeupPingPong TestPathOptionsReachTheQPs TestPeerTakesMemoryAway
 		TestReadOwesCredit TestRefusedReceives TestRefusedRequests TestRescue TestSetBusyPoll
-		TestStressAbrupt TestTwoProcessLostWakeup TestUnwrittenData TestWaitOnRemovedDevice TestWaitWhileClosing
+		TestStressAbrupt TestTwoProcessLostWakeup TestKeepAlive TestKeepAliveHearsFailures
+		TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain TestPersist TestUnwrittenData TestWaitOnRemovedDevice TestWaitWhileClosing
 		TestWakeups TestWriteHearsFailure`},
 	{"they speak version 1 of the protocol", `
 		TestConfirmation TestConfirmationRefused TestDialAwaitsAcknowledgement TestFirstDataConfirms TestFirstWordInVain
@@ -48,9 +49,7 @@ var linkSkips = []struct{ reason, tests string }{
 		TestShortageHTTPServer TestShortageOfEach TestShortageOnDevice`},
 	{"a stream begins with a smaller ring, so a Write may take more messages", `ExampleConn_Stats`},
 	{"links lack it in another way", `
-		TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy
-		TestKeepAlive TestKeepAliveHearsFailures TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain
-		TestPersist`},
+		TestHandOver TestHandOverKeepsWhoWaits TestHandOverToWhoIsBusy`},
 }
 
 // linkSkipPattern is what go test is to skip.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // Keepalive of a lane over a network, where Config.KeepAlive leaves the times open.
@@ -35,14 +37,36 @@ const (
 	beatSteps = 4
 )
 
+// A pace is how a peer is looked after.
+type pace struct {
+	idle     time.Duration // of silence until it is asked
+	interval time.Duration
+	patience time.Duration // of silence until it is given up
+}
+
+// paceOf is the pace of one configuration.
+func paceOf(c *net.KeepAliveConfig) pace {
+	return pace{c.Idle, c.Interval, c.Idle + time.Duration(c.Count)*c.Interval}
+}
+
+// with is the pace of what wants o as well: whatever comes first.
+func (p pace) with(o pace) pace {
+	if p == (pace{}) {
+		return o
+	}
+	return pace{min(p.idle, o.idle), min(p.interval, o.interval), min(p.patience, o.patience)}
+}
+
+func (p *pace) step() time.Duration { return max(min(p.interval/beatSteps, p.idle/2), minBeat) }
+
 // A heartbeat decides when a silent peer is asked for a sign of life and when it is given up.
 // It is a state machine without a clock: tick is called when the time that it asked for has
 // passed.
 type heartbeat struct {
-	heard   uint64 // signs of life at the last tick
-	asked   bool   // and then the peer was asked for one
-	silence int    // steps since
-	late    bool   // the last tick came much later than it was asked for
+	heard  uint64 // signs of life at the last tick
+	asked  bool   // and then the peer was asked for one
+	silent time.Duration
+	late   bool // the last tick came much later than it was asked for
 }
 
 type beat uint8
@@ -59,26 +83,29 @@ const (
 // at the latest. A peer is not given
 // up at a tick that is late, unless the one before it was as well: what it has said while this
 // process did not run may not be taken in yet.
-func (h *heartbeat) tick(heard uint64, late bool, c *net.KeepAliveConfig) (beat, time.Duration) {
-	step := max(min(c.Interval/beatSteps, c.Idle/2), minBeat)
+func (h *heartbeat) tick(heard uint64, late bool, p *pace) (beat, time.Duration) {
 	switch {
 	case heard != h.heard:
 		*h = heartbeat{heard: heard}
-		return beatRest, max(c.Idle/2, minBeat)
+		return beatRest, max(p.idle/2, minBeat)
 	case !h.asked:
-		h.asked = true
-		return beatAsk, step
+		h.asked, h.silent = true, p.idle
+		return beatAsk, p.step()
 	}
-	h.silence++
-	if time.Duration(h.silence)*step >= time.Duration(c.Count)*c.Interval && (!late || h.late) {
-		return beatDead, 0
+	h.silent += p.step()
+	if h.silent >= p.patience && (!late || h.late) {
+		return beatDead, p.step()
 	}
 	h.late = late
-	return beatRest, step
+	return beatRest, p.step()
 }
 
 // keepAlive is the keepalive of a lane, one for all its streams. It has a timer only while
 // there is a stream to look after. The lane's lock guards it.
+//
+// The peer is asked as often as the stream asks that wants it most. Each stream is given up by
+// its own settings, and the lane with the last one. A stream that has none goes on until the
+// device itself gives up, which happens to all at once.
 //
 // The sign of life asked for is the acknowledgement of a WRITE of no bytes or, on iWARP, the
 // answer to a READ, which the peer's device gives without its software: a process that is
@@ -92,6 +119,10 @@ type keepAlive struct {
 	wait    time.Duration // until then, when it was set
 	stalled int           // Writes that wait for room
 	asked   uint64        // how often
+
+	own  map[net.KeepAliveConfig]int // streams by their settings, if those are not the lane's
+	owns int                         // how many
+	lost int                         // streams that were given up, and have their ids yet
 }
 
 // persist is in force while a Write waits for room, where keepalive is off: all that it sent
@@ -99,24 +130,133 @@ type keepAlive struct {
 // well (RFC 9293, 3.8.6.1).
 var persist = withDefaultTimes(net.KeepAliveConfig{Enable: true})
 
-// keepAliveInForce is what to go by, nil if there is nothing to look after. mu is held.
-func (e *laneEnd) keepAliveInForce() *net.KeepAliveConfig {
-	switch {
-	case e.err != nil || e.live+len(e.dials) == 0 || e.p.sameHost && !e.cfg.beats && !e.cfg.pings:
+// paceInForce is what to go by, nil if there is nothing to look after. mu is held.
+func (e *laneEnd) paceInForce() *pace {
+	k := &e.alive
+	if e.err != nil || e.p.sameHost && !e.cfg.beats && !e.cfg.pings {
 		return nil // of a process of this host the device tells at once that it is gone
-	case e.cfg.KeepAlive.Enable:
-		return &e.cfg.KeepAlive
-	case e.alive.stalled > 0 || len(e.dials) > 0:
-		return &persist
 	}
-	return nil
+	var all pace
+	off := false
+	add := func(c *net.KeepAliveConfig) {
+		if c.Enable {
+			all = all.with(paceOf(c))
+		}
+		off = off || !c.Enable
+	}
+	if e.live > k.owns+k.lost {
+		add(&e.cfg.KeepAlive)
+	}
+	for c := range k.own {
+		add(&c)
+	}
+	if off && k.stalled > 0 || len(e.dials) > 0 {
+		all = all.with(paceOf(&persist))
+	}
+	if all == (pace{}) {
+		return nil
+	}
+	return &all
+}
+
+// SetKeepAlive sets the keepalive of the stream: change makes the new settings of the old ones.
+// Times that are 0 or below stand for the defaults. It has no effect within a host.
+func (h *Stream) SetKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) {
+	e := h.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := h.stream
+	c := withDefaultTimes(change(s.keepAlive()))
+	if c == s.keepAlive() || !s.counted || s.lost {
+		return
+	}
+	e.disown(s)
+	if k := &e.alive; c != e.cfg.KeepAlive {
+		if k.own == nil {
+			k.own = map[net.KeepAliveConfig]int{}
+		}
+		s.kept = &c
+		k.own[c]++
+		k.owns++
+	}
+	e.lookAfter()
+	if p, k := e.paceInForce(), &e.alive; p != nil { // a program that sets it over and over puts nothing off
+		if d := max(p.idle/2, minBeat); !k.beat.asked && time.Until(k.due) > d {
+			k.next(d)
+		}
+	}
+}
+
+// keepAlive are the settings of the stream.
+func (s *stream) keepAlive() net.KeepAliveConfig {
+	if s.kept != nil {
+		return *s.kept
+	}
+	return s.e.cfg.KeepAlive
+}
+
+// disown forgets the settings of a stream. mu is held.
+func (e *laneEnd) disown(s *stream) {
+	k := &e.alive
+	if s.kept == nil {
+		return
+	}
+	if k.own[*s.kept]--; k.own[*s.kept] == 0 {
+		delete(k.own, *s.kept)
+	}
+	k.owns--
+	s.kept = nil
+}
+
+// giveUpSilent gives up the streams that have waited for the peer for long enough, and the lane
+// if none is left. mu is held.
+func (e *laneEnd) giveUpSilent(silent time.Duration) {
+	err := fmt.Errorf("%w: no keepalive within %v", errNoAnswer, silent)
+	left := 0
+	var lost []*stream
+	for _, s := range e.streams {
+		if s == nil || !s.counted || s.lost {
+			continue
+		}
+		if c := s.keepAlive(); !c.Enable && s.counts.stalled.IsZero() || silent < s.patience(&c) {
+			left++
+		} else {
+			lost = append(lost, s)
+		}
+	}
+	if left == 0 {
+		e.failLocked(err)
+		return
+	}
+	for _, s := range lost {
+		e.disown(s)
+		s.lost = true
+		e.alive.lost++
+		s.failWith(ended(err))
+		e.state.Reset(s.st, lane.CodeReset)
+		s.writable = true
+		s.reader.found(e)
+		s.writer.found(e)
+	}
+	if e.role == lane.RoleDialer {
+		e.retire() // another lane tells whether the peer is there
+	}
+	e.settle()
+}
+
+// patience is for how long the stream waits for a peer that is silent.
+func (s *stream) patience(c *net.KeepAliveConfig) time.Duration {
+	if !c.Enable {
+		c = &persist
+	}
+	return paceOf(c).patience
 }
 
 // lookAfter begins the ticks if there is something to look after. mu is held.
 func (e *laneEnd) lookAfter() {
 	k := &e.alive
-	c := e.keepAliveInForce()
-	if k.ticking || c == nil {
+	p := e.paceInForce()
+	if k.ticking || p == nil {
 		return
 	}
 	k.ticking = true
@@ -124,7 +264,7 @@ func (e *laneEnd) lookAfter() {
 	if k.timer == nil {
 		k.timer = time.AfterFunc(time.Hour, e.keepAliveTick)
 	}
-	k.next(max(c.Idle/2, minBeat))
+	k.next(max(p.idle/2, minBeat))
 }
 
 func (k *keepAlive) next(d time.Duration) {
@@ -178,22 +318,22 @@ func (e *laneEnd) tickLocked() {
 		e.see()
 		e.mu.Lock()
 	}
-	c := e.keepAliveInForce()
-	if c == nil {
+	p := e.paceInForce()
+	if p == nil {
 		k.ticking = false
 		return
 	}
 	e.reap()
 	late := time.Since(k.due) > k.wait
-	do, next := k.beat.tick(e.signsOfLife(), late, c)
+	do, next := k.beat.tick(e.signsOfLife(), late, p)
 	switch do {
 	case beatAsk:
 		k.asked++
 		e.ask()
 	case beatDead:
-		silent := time.Duration(c.Count) * c.Interval
-		e.failLocked(fmt.Errorf("%w: no keepalive within %v", errNoAnswer, silent))
-		return
+		if e.giveUpSilent(k.beat.silent); e.err != nil {
+			return
+		}
 	}
 	k.next(next)
 }

@@ -37,11 +37,12 @@ func (p *beatPeer) ask() {
 // the peer is given up, or the zero time if it is not within an hour.
 func beatUntilDead(c *net.KeepAliveConfig, p *beatPeer, tick func(at time.Duration) time.Duration) time.Time {
 	var h heartbeat
+	at := paceOf(c)
 	start := time.Now()
 	for wait := max(c.Idle/2, minBeat); time.Since(start) < time.Hour; {
 		due := time.Now().Add(wait)
 		time.Sleep(wait + tick(time.Since(start)))
-		do, next := h.tick(p.heard.Load(), time.Since(due) > wait, c)
+		do, next := h.tick(p.heard.Load(), time.Since(due) > wait, &at)
 		switch do {
 		case beatAsk:
 			p.ask()
@@ -201,6 +202,88 @@ func TestKeepAliveDeadPeer(t *testing.T) {
 		again, far := b.pair()
 		say(t, again, far)
 	})
+}
+
+// TestKeepAliveOfEachStream: streams of a lane are given up each by its own settings. One without
+// keepalive outlives the silence, and a dial takes another lane; the lane ends with the last
+// stream that asks.
+func TestKeepAliveOfEachStream(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Hour}
+		cfg.pings, cfg.Places = true, 4
+		b := newBed(t, cfg)
+		quick, far := b.pair()
+		off, other := b.pair()
+		usual, _ := b.pair()
+		say(t, quick, far)
+		off.SetKeepAlive(func(c net.KeepAliveConfig) net.KeepAliveConfig {
+			require.Equal(t, withDefaultTimes(cfg.KeepAlive), c)
+			c.Enable = false
+			return c
+		})
+		goOn := stopped(t, other)
+		quick.SetKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig {
+			return net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 5 * time.Millisecond, Count: 2}
+		})
+		within(t, "a Read whose peer is silent", func() {
+			_, err := quick.Read(make([]byte, 1))
+			requireTimedOut(t, err)
+			_, err = quick.Write([]byte{1})
+			requireTimedOut(t, err)
+		})
+		e := quick.e
+		e.mu.Lock()
+		require.NoError(t, e.err)
+		require.True(t, e.away)
+		require.Equal(t, []int{1, 1}, []int{e.alive.owns, e.alive.lost})
+		e.giveUpSilent(time.Minute)
+		require.False(t, off.lost, "its keepalive is off, and no Write waits")
+		require.NoError(t, off.cause)
+		e.mu.Unlock()
+		goOn()
+		say(t, off, other)
+		_, err := far.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		again, server := b.pair()
+		require.NotSame(t, e, again.e)
+		say(t, again, server)
+		for _, s := range []*Stream{quick, off, usual} {
+			require.NoError(t, s.Close())
+		}
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.alive.owns+e.alive.lost == 0
+		}, patience, time.Millisecond)
+	})
+}
+
+// TestKeepAliveSetAgain: a program that sets it over and over puts nothing off.
+func TestKeepAliveSetAgain(t *testing.T) {
+	cfg := Config{KeepAlive: net.KeepAliveConfig{Enable: true, Idle: time.Hour}, pings: true}
+	b := newBed(t, cfg)
+	client, server := b.pair()
+	say(t, client, server)
+	stopped(t, server)
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		done <- err
+	}()
+	timeout := time.After(patience)
+	for i := 0; ; i++ {
+		client.SetKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig {
+			return net.KeepAliveConfig{Enable: true, Idle: 60 * time.Millisecond, Interval: 20 * time.Millisecond, Count: 4 + i%2}
+		})
+		select {
+		case err := <-done:
+			requireTimedOut(t, err)
+			return
+		case <-timeout:
+			t.Fatal("the peer was not given up")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 func requireTimedOut(t *testing.T, err error) {

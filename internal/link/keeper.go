@@ -103,12 +103,14 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u use) {
 	rx := s.st.Receiver()
 	switch now := rx.Ring().Size; {
 	case e.err != nil || s.closed || s.freed || rx.Offering():
+	case now < s.least:
+		return s.least, useGrowth
 	case s.wants || rx.WantsRing(): // it may have been read by now
 		if now < e.cfg.MaxRing {
 			return min(now*growthFactor, e.cfg.MaxRing), useGrowth
 		}
-	case now > e.cfg.FirstRing && rx.Buffered() == 0:
-		return e.cfg.FirstRing, useStream
+	case now > s.smallest() && rx.Buffered() == 0:
+		return s.smallest(), useStream
 	}
 	return 0, 0
 }

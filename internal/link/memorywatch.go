@@ -118,7 +118,7 @@ func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 	switch {
 	case s.closed, s.freed:
 		return false // its rings go when the peer has ended, too
-	case rx.Ring().Size <= e.cfg.FirstRing && !rx.Offering() && !s.resizing:
+	case rx.Ring().Size <= s.smallest() && !rx.Offering() && !s.resizing:
 		return false
 	case s.st.Ended():
 		// Nothing comes any more, so there is no other ring to move to.
@@ -128,7 +128,7 @@ func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 		}
 		return true
 	}
-	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), e.cfg.FirstRing) >= enough && !rx.Offering() && !s.resizing {
+	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), s.smallest()) >= enough && !rx.Offering() && !s.resizing {
 		s.wants = false
 		e.resizeDue(s)
 	}

@@ -70,6 +70,7 @@ type Status struct {
 	// requests that are not known to be complete, of those that may be.
 	FreeSlots            int
 	SendQueue, SendDepth int
+	KeepAlive            net.KeepAliveConfig
 
 	Shut   bool // CloseWrite was called
 	Ended  bool // the peer has said its last byte
@@ -87,7 +88,8 @@ func (h *Stream) Status() Status {
 		Read: rx.ConsumedBytes(), Written: tx.SentBytes(),
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
-		Shut: s.shut, Ended: s.st.Ended(), Closed: s.closed,
+		KeepAlive: s.keepAlive(),
+		Shut:      s.shut, Ended: s.st.Ended(), Closed: s.closed,
 	}
 	n := &s.counts
 	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime

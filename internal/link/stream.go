@@ -36,21 +36,24 @@ type stream struct {
 	marked   time.Time
 	listed   bool // among those with a large ring
 	age      ringAge
-	copying  bool        // a Read copies out of a ring
-	lent     bool        // the program has what Lend returned
-	borrowed int         // unread bytes that are as good as read
-	blocked  bool        // among those that wait for the send queue
-	writable bool        // there may be room, since Write last found none
-	shut     bool        // CloseWrite was called
-	readShut bool        // CloseRead was
-	closed   bool        // Close was
-	freed    bool        // the rings were given back
-	counted  bool        // among the lane's live streams
-	portless bool        // its port was given back
-	finished func()      // see OnFinish
-	reached  uint32      // key of the peer's memory that the device knows of
-	said     uint64      // sendQueue.posted behind its end; 0: it was not said
-	limit    *time.Timer // of FinishWithin
+	copying  bool                 // a Read copies out of a ring
+	lent     bool                 // the program has what Lend returned
+	borrowed int                  // unread bytes that are as good as read
+	blocked  bool                 // among those that wait for the send queue
+	writable bool                 // there may be room, since Write last found none
+	shut     bool                 // CloseWrite was called
+	readShut bool                 // CloseRead was
+	closed   bool                 // Close was
+	freed    bool                 // the rings were given back
+	counted  bool                 // among the lane's live streams
+	portless bool                 // its port was given back
+	finished func()               // see OnFinish
+	least    uint32               // ring that SetReadBuffer asked for
+	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
+	lost     bool                 // the peer was silent for too long
+	reached  uint32               // key of the peer's memory that the device knows of
+	said     uint64               // sendQueue.posted behind its end; 0: it was not said
+	limit    *time.Timer          // of FinishWithin
 	counts   counts
 }
 
@@ -96,6 +99,10 @@ func (s *stream) uncount() {
 		return
 	}
 	s.counted = false
+	e.disown(s)
+	if s.lost {
+		e.alive.lost--
+	}
 	if e.streams[s.st.ID()] == s {
 		e.streams[s.st.ID()] = nil
 	}
@@ -159,10 +166,10 @@ func (s *stream) reclaim() {
 			s.pieces = s.pieces[1:]
 		}
 	}
-	if rx.Ring().Size > s.e.cfg.FirstRing {
+	if rx.Ring().Size > s.smallest() {
 		s.e.watch(s)
 	}
-	if s.wantsRing() {
+	if s.wantsRing() || rx.Ring().Size < s.least {
 		s.e.growDue(s)
 	}
 }

@@ -1,0 +1,22 @@
+package link
+
+import "math/bits"
+
+// SetReadBuffer has the peer offered a ring of at least so many bytes, a power of two within
+// Config.MaxRing, and never a smaller one afterwards. There may be no memory for it.
+func (h *Stream) SetReadBuffer(n int) {
+	e, s := h.e, h.stream
+	e.mu.Lock()
+	size := e.cfg.MaxRing
+	if n < int(size) {
+		size = 1 << bits.Len(uint(max(n, 1)-1))
+	}
+	if s.least = max(s.least, size); s.st.Receiver().Ring().Size < s.least {
+		e.growDue(s)
+	}
+	e.mu.Unlock()
+	e.chore()
+}
+
+// smallest is the ring that a stream goes back to. mu is held.
+func (s *stream) smallest() uint32 { return max(s.e.cfg.FirstRing, s.least) }
