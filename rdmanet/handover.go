@@ -154,6 +154,9 @@ func (l *Listener) drain() {
 
 // resetWaiting resets the connections that nobody accepted.
 func (l *Listener) resetWaiting() {
+	if l.links != nil {
+		l.links.Abandon()
+	}
 	for c := l.queue.next(); c != nil; c = l.queue.next() {
 		reset(c)
 	}
@@ -166,7 +169,13 @@ func (l *Listener) resetWaiting() {
 
 // nextLeft returns the connections that a closed listener is left with.
 func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
-	if c := l.queue.next(); c != nil {
+	if l.links != nil {
+		// It ends when each dialer has said that it opens no more, or Abandon does it.
+		if s, err := l.links.Accept(context.Background()); err == nil {
+			l.accepted.Add(1)
+			return newLinkedConn(s, l.network, true), nil, nil
+		}
+	} else if c := l.queue.next(); c != nil {
 		l.handshakes.release()
 		l.accepted.Add(1)
 		return c, nil, nil

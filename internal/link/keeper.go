@@ -321,6 +321,7 @@ func (e *laneEnd) goAway(stage lane.Stage) {
 	case lane.StageStopped:
 		e.state.GoAwayFinal()
 		e.final = true
+		e.introduced()
 		if e.live == 0 {
 			e.owner.emptied(e)
 		}

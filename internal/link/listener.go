@@ -38,6 +38,8 @@ type Listener struct {
 	backlog  backlog
 	feeding  bool
 	closed   chan struct{}
+	leaving  map[*laneEnd]struct{} // after Close with ReusePort: whose dialers may have opened more
+	ended    chan struct{}         // closed when nothing comes to Accept any more
 }
 
 // Listen listens on addr; port 0 chooses one.
@@ -61,7 +63,8 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 	}
 	l := &Listener{
 		cfg: c, lanes: map[*laneEnd]struct{}{},
-		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places), closed: make(chan struct{}),
+		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places),
+		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	id, err := cm.NewHandlerChannel(l.request).CreateID(c.CM)
 	if err != nil {
@@ -235,6 +238,7 @@ func (l *Listener) remove(e *laneEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
+	l.left(e)
 }
 
 func (l *Listener) isClosed() bool {
@@ -247,7 +251,7 @@ func (l *Listener) isClosed() bool {
 }
 
 // Accept returns the next stream that was opened, until ctx ends. After Close the error is
-// net.ErrClosed.
+// net.ErrClosed, with ReusePort when all were returned that were opened.
 func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 	for {
 		if s, err := l.next(); s != nil || err != nil {
@@ -255,7 +259,7 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 		}
 		select {
 		case <-l.ready:
-		case <-l.closed:
+		case <-l.ended:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -282,10 +286,10 @@ func (l *Listener) Opened() (waiting int, all uint64) {
 func (l *Listener) next() (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosed() {
-		return nil, net.ErrClosed
-	}
 	if len(l.accepted) == 0 {
+		if l.isClosed() && len(l.leaving) == 0 {
+			return nil, net.ErrClosed
+		}
 		return nil, nil
 	}
 	s := l.accepted[0]
@@ -308,7 +312,8 @@ func (l *Listener) signal() {
 }
 
 // Close stops listening. Streams that nobody has accepted are reset; those that were stay, and
-// their lanes with them.
+// their lanes with them. With ReusePort Accept goes on to return what was opened, until each
+// dialer has said that it opens no more here; Abandon ends that.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.isClosed() {
@@ -316,8 +321,13 @@ func (l *Listener) Close() error {
 		return net.ErrClosed
 	}
 	close(l.closed)
-	unaccepted := l.accepted
-	l.accepted = nil
+	var unaccepted []*stream
+	if l.cfg.CM.ReusePort {
+		l.leaving = maps.Clone(l.lanes)
+	} else {
+		unaccepted, l.accepted = l.accepted, nil
+	}
+	l.endIfLeft()
 	lanes := slices.Collect(maps.Keys(l.lanes))
 	l.mu.Unlock()
 	err := l.id.Close()
@@ -328,6 +338,40 @@ func (l *Listener) Close() error {
 		e.leaveListener()
 	}
 	return err
+}
+
+// left says that no stream is opened on a lane any more. mu is held.
+func (l *Listener) left(e *laneEnd) {
+	if _, ok := l.leaving[e]; ok {
+		delete(l.leaving, e)
+		l.endIfLeft()
+	}
+}
+
+// endIfLeft ends Accept, for when it has returned what was opened. mu is held.
+func (l *Listener) endIfLeft() {
+	if len(l.leaving) == 0 {
+		close(l.ended)
+	}
+}
+
+// Abandon ends a Listener that was closed: what nobody has accepted is reset.
+func (l *Listener) Abandon() {
+	l.mu.Lock()
+	if !l.isClosed() {
+		l.mu.Unlock()
+		return
+	}
+	unaccepted := l.accepted
+	l.accepted = nil
+	if len(l.leaving) > 0 {
+		l.leaving = nil
+		l.endIfLeft()
+	}
+	l.mu.Unlock()
+	for _, s := range unaccepted {
+		_ = s.Reset()
+	}
 }
 
 // leaveListener has the lane end when its streams have. One that is not up yet ends at once.
@@ -353,7 +397,7 @@ func (e *laneEnd) leaveListener() {
 func (l *Listener) opened(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.isClosed() {
+	if _, leaving := l.leaving[s.e]; l.isClosed() && !leaving {
 		go s.Reset() // the lane's lock is held
 		return
 	}

@@ -2,7 +2,9 @@ package link
 
 import (
 	"context"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,4 +98,35 @@ func TestAllStreamsInUse(t *testing.T) {
 			require.NoError(t, s.Close())
 		}
 	}
+}
+
+// TestCloseWithReusePort: Accept goes on to return what was opened before the dialers knew, and
+// then fails; what nobody takes is reset by Abandon.
+func TestCloseWithReusePort(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.CM.ReusePort = true
+		b := newBed(t, cfg)
+		first, server := b.pair()
+		clients := []*Stream{b.dial()}
+		if cfg.Places != 1 {
+			clients = append(clients, b.dial())
+		}
+		require.NoError(t, b.l.Close())
+		for _, client := range clients {
+			say(t, client, b.accept())
+		}
+		_, err := b.l.Accept(b.ctx())
+		require.ErrorIs(t, err, net.ErrClosed)
+		say(t, first, server)
+
+		b = newBed(t, cfg)
+		client := b.dial()
+		require.Eventually(t, func() bool { n, _ := b.l.Opened(); return n == 1 }, patience, time.Millisecond)
+		require.NoError(t, b.l.Close())
+		b.l.Abandon()
+		_, err = b.l.Accept(b.ctx())
+		require.ErrorIs(t, err, net.ErrClosed)
+		_, err = client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	})
 }

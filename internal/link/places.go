@@ -19,6 +19,7 @@ const (
 	noteBack                 // one was given back
 	noteReleased             // an id may be used again
 	noteLeft                 // there are none any more
+	noteFinal                // no stream is opened any more
 )
 
 // note tells the Listener, and does what it says. mu is held.
@@ -75,6 +76,8 @@ func (l *Listener) note(e *laneEnd, what note, n int) allotment {
 		b.released(s)
 	case noteLeft:
 		b.leave(s)
+	case noteFinal:
+		l.left(e)
 	}
 	o := b.do(s)
 	l.feed()

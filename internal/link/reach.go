@@ -92,4 +92,12 @@ func (e *laneEnd) introduceReady(all bool) {
 			e.owner.opened(n.s)
 		}
 	}
+	e.introduced()
+}
+
+// introduced says that no stream will come any more, if that is so. mu is held.
+func (e *laneEnd) introduced() {
+	if e.final && len(e.newcomers) == 0 {
+		e.note(noteFinal, 0)
+	}
 }
