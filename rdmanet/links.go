@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -28,6 +29,12 @@ var errWantsLink = fmt.Errorf("%w: the client's connections share QPs (RDMANET_L
 
 // errLinkChecksum: the peer would have to know as well.
 var errLinkChecksum = errors.New("connections over links have no checksums yet")
+
+// linkPatience bounds a dial without a deadline that waits for a link or for a place. Tests
+// shorten it.
+var linkPatience = dialPatience
+
+var errLinkPatience = errors.New("the listener gave the dial no place")
 
 // A linkKey is what dials must agree in to share a link, beside the two addresses.
 type linkKey struct {
@@ -56,10 +63,14 @@ func linksOf(key linkKey) (*link.Links, error) {
 	if l := dialLinks.sets[key]; l != nil {
 		return l, nil
 	}
-	l, err := link.NewLinks(linkConfig(cm.Options{
+	config := linkConfig(cm.Options{
 		Device: key.device, AnyUser: key.anyUser, TOS: key.path.tos, AckTimeout: key.path.ackTimeout,
 		ApartFromTCP: key.apartFromTCP,
-	}, key.first, key.most, key.asynchronous))
+	}, key.first, key.most, key.asynchronous)
+	if config.Retries = int(key.path.retries); config.Retries == 0 {
+		config.Retries = -1
+	}
+	l, err := link.NewLinks(config)
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +110,17 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 	if err != nil {
 		return nil, err
 	}
-	st, err := links.Dial(ctx, link.Target{Src: src, Dst: dst})
+	waiting := ctx
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeoutCause(ctx, linkPatience, errLinkPatience)
+		defer cancel()
+	}
+	st, err := links.Dial(waiting, link.Target{Src: src, Dst: dst})
 	if err != nil {
+		if errors.Is(err, errLinkPatience) {
+			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
+		}
 		call := "connect"
 		var address *link.AddressError
 		if errors.As(err, &address) {
@@ -122,6 +142,7 @@ func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, er
 	config := linkConfig(options, first, most, l.sizes.asynchronous)
 	config.KeepAlive = l.keepAlive
 	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
+	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
 	config.Shortages, config.OnShortage = l.shortages, l.lacking
 	var err error
 	if l.links, err = link.Bind(config, at); err != nil {

@@ -22,7 +22,7 @@ var linkSkips = []struct{ reason, tests string }{
 		TestFaultyRemoval TestGather TestGatherEnds TestGatherFullRing TestGatherMost TestGatherNoTail
 		TestGatherPeerCloses TestGatherRefused TestGatherStream TestGatherStuck TestGatherTick TestGrowthHalfRead
 		TestGrowthRegisters TestGrowthWithoutKeys TestIdleSharedMemory TestImmediateWhereNone TestLogOfConn
-		TestLogWithLocksHeld TestLostWakeupFull TestLostWakeupPingPong TestPathOptionsReachTheQPs TestPeerTakesMemoryAway
+		TestLogWithLocksHeld TestLostWakeupFull TestLostWakeupPingPong TestPeerTakesMemoryAway
 		TestReadOwesCredit TestRefusedReceives TestRefusedRequests TestRescue TestSetBusyPoll
 		TestStressAbrupt TestTwoProcessLostWakeup TestKeepAlive TestKeepAliveHearsFailures
 		TestKeepAliveHearsOfLeaving TestKeepAliveOnThisHost TestKeepAliveSetAgain TestPersist TestUnwrittenData TestWaitOnRemovedDevice TestWaitWhileClosing

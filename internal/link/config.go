@@ -39,8 +39,8 @@ const recallTime = 10 * time.Second
 // opened at a listener that closes.
 const goAwayTime = 10 * time.Second
 
-// handshakeTimeout bounds how long a listener waits for the first word of a dialer.
-const handshakeTimeout = 5 * time.Second
+// DefaultHandshakeTimeout is the default of Config.HandshakeTimeout.
+const DefaultHandshakeTimeout = 5 * time.Second
 
 // Config says how links are made. The zero value of a field stands for its default.
 type Config struct {
@@ -77,6 +77,13 @@ type Config struct {
 	// links it keeps.
 	Idle    time.Duration
 	MaxIdle int
+
+	// Retries is how often the device of this end sends again what is not acknowledged, 1 to 7;
+	// below 0 it does not. 0 stands for 7 at a dialer, and at a listener for what the dialer says.
+	Retries int
+
+	// HandshakeTimeout is how long a listener waits for the first word of a dialer.
+	HandshakeTimeout time.Duration
 
 	// OnEvent, if it is not nil, is told what the connection manager says of a listening id
 	// besides requests. It must not wait.
@@ -154,6 +161,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Shrink == 0 {
 		c.Shrink = DefaultShrink
 	}
+	if c.HandshakeTimeout == 0 {
+		c.HandshakeTimeout = DefaultHandshakeTimeout
+	}
 	if c.recallTime == 0 {
 		c.recallTime = recallTime
 	}
@@ -168,10 +178,22 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:
 		return c, fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)
+	case c.Retries > maxRetries:
+		return c, fmt.Errorf("%w: Retries %d is above %d", errConfig, c.Retries, maxRetries)
+	case c.HandshakeTimeout < 0:
+		return c, fmt.Errorf("%w: HandshakeTimeout %v is negative", errConfig, c.HandshakeTimeout)
 	case c.Shrink < 0:
 		return c, fmt.Errorf("%w: Shrink %v is negative", errConfig, c.Shrink)
 	}
 	return c, nil
+}
+
+// retries is what a dialer's QP is to have.
+func (c *Config) retries() uint8 {
+	if c.Retries == 0 {
+		return maxRetries
+	}
+	return uint8(max(c.Retries, 0))
 }
 
 func ringSize(n uint32) bool { return n >= lane.MinRing && n <= lane.MaxRing && n&(n-1) == 0 }

@@ -173,7 +173,7 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
 	mine := e.p.hello(e.cfg, e.cfg.Streams, rand.Uint32(), e.cfg.Secret.link(e.id.RemoteAddr()))
 	param := cm.ConnParam{
-		PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries,
+		PrivateData: mine.put(), RetryCount: e.cfg.retries(), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}
 	if err := e.id.Connect(&param, 0); err != nil {

@@ -20,9 +20,9 @@ const (
 	maxInline = 192
 	// bellLen is a doorbell that is a SEND: the immediate, big-endian.
 	bellLen = 4
-	// retries and rnrRetries are those of the QP. No RNR happens, as each message has a
-	// receive; the few tries are for a peer that is slow to post the first ones.
-	retries    = 7
+	// maxRetries bounds those of the QP, rnrRetries are those it has. No RNR happens, as each
+	// message has a receive; the few tries are for a peer that is slow to post the first ones.
+	maxRetries = 7
 	rnrRetries = 3
 )
 

@@ -24,7 +24,7 @@ var (
 	// errGaveWay is a dialer that has connected and says nothing, while others wait.
 	errGaveWay = errors.New("link: the dialer was silent while others waited")
 	// errSilent is a dialer that has connected and says nothing.
-	errSilent = fmt.Errorf("link: the dialer has not spoken within %v", handshakeTimeout)
+	errSilent = errors.New("link: the dialer has not spoken")
 )
 
 // An AddressError is why a dial failed that has not got as far as asking anybody.

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -171,11 +172,11 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		e.ports.bound = from.Port()
 	}
 	if e.err == nil {
-		e.timer = runtimer.After(handshakeTimeout, e.unheard)
+		e.timer = runtimer.After(e.cfg.HandshakeTimeout, e.unheard)
 	}
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{
-		PrivateData: mine.put(), RetryCount: retries, RNRRetryCount: rnrRetries,
+		PrivateData: mine.put(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}); err != nil {
 		l.noLane(id, err)
@@ -189,13 +190,13 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 
 // unheard ends a lane whose dialer has said nothing in time.
 func (e *laneEnd) unheard() {
-	if e.silent(errSilent) {
+	if e.silent(fmt.Errorf("%w within %v", errSilent, e.cfg.HandshakeTimeout)) {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.heard && e.err == nil {
-		e.timer = runtimer.After(handshakeTimeout, e.unheard)
+		e.timer = runtimer.After(e.cfg.HandshakeTimeout, e.unheard)
 	}
 }
 

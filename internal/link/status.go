@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when nothing has
@@ -46,6 +48,17 @@ func (s *stream) over() bool {
 
 // Synchronous reports whether Write is done with its bytes when it returns, without a copy.
 func (h *Stream) Synchronous() bool { return h.e.p.synchronous }
+
+// QueryQP asks the device for the attributes of the QP that carries the stream.
+func (h *Stream) QueryQP() (verbs.QPAttr, error) {
+	e := h.e
+	if !e.begin() {
+		return verbs.QPAttr{}, net.ErrClosed
+	}
+	defer e.tasks.Done()
+	attr, _, err := e.p.qp.Query()
+	return attr, err
+}
 
 // Device returns the name of the device that carries the stream.
 func (h *Stream) Device() string { return h.e.p.ctx.Device().Name() }
