@@ -64,7 +64,6 @@ func TestDropped(t *testing.T) {
 				before := settled(t)
 				counts := ReadStats()
 				server := dropOne(t, &fl, tt.use)
-				require.Len(t, Conns(), 2, "they are open")
 				ended := begun(func() error {
 					got, err := io.ReadAll(server)
 					if err == nil && string(got) != "last words" {
@@ -104,6 +103,8 @@ func dropOne(t *testing.T, fl *flavour, use func(t *testing.T, client, server ne
 	_, err = client.Write([]byte("last words"))
 	require.NoError(t, err)
 	use(t, client, server)
+	require.Len(t, Conns(), 2, "they are open")
+	runtime.KeepAlive(client)
 	return server
 }
 

@@ -299,7 +299,11 @@ func (ch *cmChannel) contextOf(handle uintptr) (*devContext, error) {
 	if ctx := ch.contexts[handle]; ctx != nil {
 		return ctx, nil
 	}
-	ctx, err := newContext(ch.verbs, describe(ch.verbs, at[cContext](handle).device), handle, ch)
+	dev, err := describe(ch.verbs, at[cContext](handle).device)
+	if err != nil {
+		return nil, err
+	}
+	ctx, err := newContext(ch.verbs, dev, handle, ch)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func zoned(device string, local, remote netip.AddrPort) (netip.AddrPort, netip.A
 	if a := local.Addr(); !a.Is6() || !a.IsLinkLocalUnicast() || a.Zone() != "" {
 		return local, remote
 	}
-	nics := netdevsOf(device)
+	nics, _ := netdevsOf(device) // without descriptors the zone stays unknown
 	zone := func(a netip.AddrPort, nic string) netip.AddrPort {
 		if !a.Addr().IsLinkLocalUnicast() {
 			return a
@@ -89,7 +89,7 @@ func zoned(device string, local, remote netip.AddrPort) (netip.AddrPort, netip.A
 		return netip.AddrPortFrom(a.Addr().WithZone(nic), a.Port())
 	}
 	own := local.Addr()
-	interfaceAddrs(func(nic string, p netip.Prefix) bool {
+	_, _ = interfaceAddrs(func(nic string, p netip.Prefix) bool {
 		if !nics[nic] || p.Addr() != own {
 			return false
 		}

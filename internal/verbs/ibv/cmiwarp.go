@@ -64,13 +64,14 @@ func (id *cmID) mayAsk(listener netip.AddrPort, abandoned <-chan struct{}) bool 
 // it has tried.
 func (id *cmID) notAsked() {
 	id.mu.Lock()
+	listener := id.remote
 	waits := !id.asking && id.state == cmConnecting
 	if waits {
 		id.abandon()
 	}
 	id.mu.Unlock()
 	if waits {
-		id.notConnected(fmt.Errorf("%v has not answered the requests before: %w", id.remote, verbs.ErrTryAgain))
+		id.notConnected(fmt.Errorf("%v has not answered the requests before: %w", listener, verbs.ErrTryAgain))
 	}
 }
 

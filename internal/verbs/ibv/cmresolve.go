@@ -37,7 +37,9 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 		}
 	}
 	if err := id.call("rdma_bind_addr", id.ch.lib.bindAddr, id.handle, uintptr(unsafe.Pointer(&c))); err != nil {
-		switch own := isLocal(addr.Addr()); {
+		switch own, unknown := isLocal(addr.Addr()); {
+		case unknown != nil:
+			err = fmt.Errorf("%w: %w", err, unknown)
 		case errors.Is(err, syscall.ENODEV) && !own:
 			err = syscall.EADDRNOTAVAIL
 		case errors.Is(err, syscall.EADDRNOTAVAIL) && own:

@@ -67,9 +67,8 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 	list, errno := lib.callErrno(lib.getDeviceList, uintptr(unsafe.Pointer(&n)))
 	if list == 0 {
 		if errno == syscall.ENOSYS {
-			// Or it cannot open what the module shows.
-			if _, err := os.ReadFile("/sys/class/infiniband_verbs/abi_version"); noDescriptors(err) {
-				return failed("ibv_get_device_list", syscall.EMFILE)
+			if err := loadedAndUnreadable(); err != nil {
+				return err
 			}
 			return fmt.Errorf("%w: the kernel module ib_uverbs is not loaded: %w", verbs.ErrNoDevice, errno)
 		}
@@ -84,6 +83,20 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 	return nil
 }
 
+// loadedAndUnreadable is why libibverbs, which takes the module ib_uverbs for missing then, cannot
+// open what it shows; nil if there is nothing. A file that is not there needs a descriptor as well
+// before open(2) says so, which stat(2) does not.
+func loadedAndUnreadable() error {
+	const shown = "/sys/class/infiniband_verbs/abi_version"
+	if _, err := os.Stat(shown); err != nil {
+		return nil
+	}
+	if _, err := os.ReadFile(shown); noDescriptors(err) {
+		return failed("ibv_get_device_list", syscall.EMFILE)
+	}
+	return nil
+}
+
 var deviceList cache[struct{}, []*device]
 
 func listDevices() ([]*device, error) {
@@ -93,33 +106,35 @@ func listDevices() ([]*device, error) {
 	}
 	return deviceList.get(struct{}{}, func() (devices []*device, err error) {
 		err = eachDevice(lib, func(dev uintptr) error {
-			devices = append(devices, describe(lib, dev))
-			return nil
+			d, err := describe(lib, dev)
+			devices = append(devices, d)
+			return err
 		})
 		return devices, err
 	})
 }
 
 // describe is the device of a struct ibv_device.
-func describe(lib *libibverbs, dev uintptr) *device {
+func describe(lib *libibverbs, dev uintptr) (*device, error) {
 	d := at[cDevice](dev)
 	name := goString(d.name[:])
+	transport, err := transportOf(name, d.nodeType)
 	return &device{
 		lib:       lib,
 		name:      name,
 		guid:      bits.ReverseBytes64(uint64(call(lib.getDeviceGUID, dev))),
-		transport: transportOf(name, d.nodeType),
-	}
+		transport: transport,
+	}, err
 }
 
 // transportOf tells RoCE from InfiniBand by the link layer of the first port. Some
 // devices are neither, nor iWARP: EFA and usNIC have transports of their own.
-func transportOf(name string, nodeType int32) verbs.Transport {
+func transportOf(name string, nodeType int32) (verbs.Transport, error) {
 	layer, err := os.ReadFile(filepath.Join(sysfs, name, "ports/1/link_layer"))
-	if err != nil {
-		layer = nil
+	if noDescriptors(err) {
+		return verbs.TransportUnknown, err
 	}
-	return transport(nodeType, strings.TrimSpace(string(layer)))
+	return transport(nodeType, strings.TrimSpace(string(layer))), nil
 }
 
 func transport(nodeType int32, linkLayer string) verbs.Transport {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -54,12 +55,20 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 	if err != nil {
 		return verbs.Route{}, fmt.Errorf("%w: %v is reached from %v, which belongs to no RDMA device: %w", verbs.ErrNoRoute, dst, src, err)
 	}
-	r := verbs.Route{Device: owner.dev.name, Src: src, SameHost: isLocal(dst)}
+	own, err := isLocal(dst)
+	if err != nil {
+		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+	}
+	r := verbs.Route{Device: owner.dev.name, Src: src, SameHost: own}
 	if name == "" || r.Device == name {
 		return r, nil
 	}
 	// Another device of the same network will do as well.
-	if on, ok := neighbour(name, dst); ok && !r.SameHost {
+	on, ok, err := neighbour(name, dst)
+	if err != nil {
+		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+	}
+	if ok && !r.SameHost {
 		if owner, err = ch.ownerOf(on); err == nil && owner.dev.name == name {
 			return verbs.Route{Device: name, Src: on}, nil
 		}
@@ -71,7 +80,7 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 // a UDP socket looks up the route and sends nothing.
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 4791)))
-	if noDescriptors(err) {
+	if errors.Is(err, syscall.EMFILE) {
 		return netip.Addr{}, fmt.Errorf("%w; raise RLIMIT_NOFILE (ulimit -n)", err)
 	}
 	if err != nil {
@@ -107,51 +116,63 @@ func (ch *cmChannel) ownerOf(local netip.Addr) (*devContext, error) {
 }
 
 // interfaceAddrs calls f for every address of this host until it returns true.
-func interfaceAddrs(f func(nic string, p netip.Prefix) bool) bool {
+func interfaceAddrs(f func(nic string, p netip.Prefix) bool) (bool, error) {
 	nics, err := net.Interfaces()
 	if err != nil {
-		return false
+		return false, err
 	}
 	for _, nic := range nics {
 		addrs, err := nic.Addrs()
+		if noDescriptors(err) {
+			return false, err
+		}
 		if err != nil {
 			continue // the interface went away meanwhile
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && f(nic.Name, p) {
-				return true
+				return true, nil
 			}
 		}
 	}
-	return false
+	return false, nil
 }
 
 // isLocal says whether dst is an address of this host.
-func isLocal(dst netip.Addr) bool {
+func isLocal(dst netip.Addr) (bool, error) {
 	dst = dst.Unmap()
-	return dst.IsLoopback() || dst.IsUnspecified() ||
-		interfaceAddrs(func(_ string, p netip.Prefix) bool { return p.Addr() == dst.WithZone("") })
+	if dst.IsLoopback() || dst.IsUnspecified() {
+		return true, nil
+	}
+	return interfaceAddrs(func(_ string, p netip.Prefix) bool { return p.Addr() == dst.WithZone("") })
 }
 
 // neighbour is an address of the device whose network dst is in.
-func neighbour(device string, dst netip.Addr) (found netip.Addr, ok bool) {
-	nics := netdevsOf(device)
+func neighbour(device string, dst netip.Addr) (found netip.Addr, ok bool, err error) {
+	nics, err := netdevsOf(device)
+	if err != nil {
+		return found, false, err
+	}
 	dst = dst.Unmap().WithZone("")
-	ok = interfaceAddrs(func(nic string, p netip.Prefix) bool {
+	ok, err = interfaceAddrs(func(nic string, p netip.Prefix) bool {
 		found = p.Addr()
 		return nics[nic] && p.Contains(dst)
 	})
-	return found, ok
+	return found, ok, err
 }
 
 // netdevsOf are the network devices that a device's GIDs belong to.
-func netdevsOf(device string) map[string]bool {
+func netdevsOf(device string) (map[string]bool, error) {
 	nics := map[string]bool{}
 	files, _ := filepath.Glob(filepath.Join(sysfs, device, "ports", "*", "gid_attrs", "ndevs", "*")) // the pattern is well formed
 	for _, file := range files {
-		if b, err := os.ReadFile(file); err == nil {
+		b, err := os.ReadFile(file)
+		if noDescriptors(err) {
+			return nil, err
+		}
+		if err == nil {
 			nics[strings.TrimSpace(string(b))] = true
 		}
 	}
-	return nics
+	return nics, nil
 }

@@ -19,6 +19,7 @@ type waiter struct {
 	poll    func(uintptr) bool // calls try
 	waiting atomic.Bool
 	gone    bool // retired; written under mu and dl
+	waits   uint8
 
 	dl       sync.Mutex // guards what follows
 	deadline time.Time  // as the application set it
@@ -55,7 +56,9 @@ func (w *waiter) wait(try func() bool) error {
 		return os.ErrClosed
 	}
 	w.try = try
-	lookAtProcessors()
+	if w.waits++; w.waits%64 == 1 {
+		lookAtProcessors()
+	}
 	w.waiting.Store(true)
 	err := w.park()
 	for err != nil && w.wasRoused() {

@@ -29,7 +29,10 @@ func (d *device) Transport() verbs.Transport { return d.transport }
 
 func (d *device) Open() (verbs.Context, error) { return d.open(), nil }
 
-func (d *device) open() *devContext { return &devContext{dev: d} }
+func (d *device) open() *devContext {
+	lookAtProcessors()
+	return &devContext{dev: d}
+}
 
 // sharedContext is the one context per process that the connection manager binds
 // its ids to. It is never closed.

@@ -24,16 +24,38 @@ const (
 )
 
 var (
-	oneProcessor atomic.Bool // as of the last wait in a channel
+	oneProcessor atomic.Bool // when last looked at
 	wakes        atomic.Uint32
-	// pauser is nil if there is no pipe to be had.
-	pauser = sync.OnceValue(newPollerPause)
+	pauser       struct {
+		atomic.Pointer[pollerPause]
+		making sync.Mutex
+	}
 )
 
-// lookAtProcessors is to be called now and then.
+// lookAtProcessors is to be called now and then: asking takes a lock of the scheduler's.
 func lookAtProcessors() {
-	if one := runtime.GOMAXPROCS(0) == 1; one != oneProcessor.Load() {
+	one := runtime.GOMAXPROCS(0) == 1
+	if one != oneProcessor.Load() {
 		oneProcessor.Store(one)
+	}
+	if one {
+		preparePause()
+	}
+}
+
+// preparePause makes the pipe. Without one, for want of descriptors for example, nobody pauses,
+// and it is tried again at the next look.
+func preparePause() {
+	if pauser.Load() != nil {
+		return
+	}
+	pauser.making.Lock()
+	defer pauser.making.Unlock()
+	if pauser.Load() != nil {
+		return
+	}
+	if p, err := newPollerPause(); err == nil {
+		pauser.Store(p)
 	}
 }
 
@@ -42,7 +64,7 @@ func mayPause() {
 	if !oneProcessor.Load() || wakes.Add(1)%wakesPerPause >= pausedWakes {
 		return
 	}
-	if p := pauser(); p != nil {
+	if p := pauser.Load(); p != nil {
 		p.pause()
 	}
 }
@@ -55,17 +77,21 @@ type pollerPause struct {
 	outFD   int
 	raw     syscall.RawConn
 	written bool
+	ended   uint64                // pauses
 	poll    func(fd uintptr) bool // try; made once, as waking allocates nothing
 	buf     [16]byte
 }
 
-func newPollerPause() *pollerPause {
+func newPollerPause() (*pollerPause, error) {
 	in, out, err := os.Pipe()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	p := &pollerPause{out: out, outFD: -1}
-	if p.raw, err = in.SyscallConn(); err == nil {
+	if err = polls(in); err == nil {
+		p.raw, err = in.SyscallConn()
+	}
+	if err == nil {
 		var raw syscall.RawConn
 		if raw, err = out.SyscallConn(); err == nil {
 			err = raw.Control(func(fd uintptr) { p.outFD = int(fd) })
@@ -74,10 +100,10 @@ func newPollerPause() *pollerPause {
 	if err != nil {
 		in.Close()
 		out.Close()
-		return nil
+		return nil, err
 	}
 	p.poll = p.try
-	return p
+	return p, nil
 }
 
 // pause returns when the scheduler has asked the kernel what has happened.
@@ -85,6 +111,7 @@ func (p *pollerPause) pause() {
 	p.mu.Lock()
 	p.written = false
 	_ = p.raw.Read(p.poll)
+	p.ended++
 	p.mu.Unlock()
 }
 

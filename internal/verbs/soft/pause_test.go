@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +15,8 @@ import (
 // TestPause: pauses end, of many at once as well, and none leaves anything behind that would
 // end the next before it has begun.
 func TestPause(t *testing.T) {
-	p := newPollerPause()
-	require.NotNil(t, p)
+	p, err := newPollerPause()
+	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -43,4 +44,71 @@ func TestPause(t *testing.T) {
 		return true
 	}))
 	require.Zero(t, unread, "bytes left in the pipe")
+}
+
+// oneProcessorFor has the test, and only it, run on one processor.
+func oneProcessorFor(t *testing.T) {
+	t.Helper()
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() {
+		runtime.GOMAXPROCS(before)
+		lookAtProcessors()
+	})
+	lookAtProcessors()
+}
+
+// TestOneProcessorPauses: of those who are woken from within the process some pause.
+func TestOneProcessorPauses(t *testing.T) {
+	oneProcessorFor(t)
+	p := pauser.Load()
+	require.NotNil(t, p)
+	ended := func() uint64 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.ended
+	}
+	before := ended()
+	e, err := newEventFile()
+	require.NoError(t, err)
+	defer e.close()
+	var w waiter
+	w.init(e, false)
+	waits := make(chan struct{})
+	over := make(chan error, 1)
+	go func() {
+		for range wakesPerPause {
+			tries := 0
+			if err := w.wait(func() bool {
+				if tries++; tries == 1 {
+					waits <- struct{}{}
+				}
+				return tries > 1
+			}); err != nil {
+				over <- err
+				return
+			}
+		}
+		over <- nil
+	}()
+	for range wakesPerPause {
+		<-waits
+		w.rouse()
+	}
+	require.NoError(t, <-over)
+	require.GreaterOrEqual(t, ended()-before, uint64(pausedWakes))
+}
+
+// TestPauseWithoutPoller: a pipe that the poller does not take would fill, and then stop
+// everybody. There are no pauses then, but there are when it takes one.
+func TestPauseWithoutPoller(t *testing.T) {
+	had := pauser.Swap(nil)
+	t.Cleanup(func() { pauser.Store(had) })
+	noPoll(t, 2, func(int) bool { return true })
+	_, err := newPollerPause()
+	require.ErrorIs(t, err, unix.ENOMEM)
+	oneProcessorFor(t)
+	require.Nil(t, pauser.Load())
+	lookAtProcessors()
+	require.NotNil(t, pauser.Load())
+	mayPause()
 }
