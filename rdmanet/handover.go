@@ -170,6 +170,16 @@ func (l *Listener) resetWaiting() {
 // nextLeft returns the connections that a closed listener is left with.
 func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 	if l.links != nil {
+		if tcp != nil {
+			select { // what need not be waited for
+			case c, open := <-l.tcp.left:
+				if open {
+					l.acceptedTCP.Add(1)
+					return nil, c, nil
+				}
+			default:
+			}
+		}
 		// It ends when each dialer has said that it opens no more, or Abandon does it.
 		if s, err := l.links.Accept(context.Background()); err == nil {
 			l.accepted.Add(1)

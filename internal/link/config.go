@@ -73,13 +73,14 @@ type Config struct {
 	Places  int
 	Backlog int
 
-	// Idle is for how long a dialer keeps a link that has no stream, MaxIdle how many such
-	// links it keeps.
+	// Idle is for how long a dialer keeps a lane that has no stream, MaxIdle how many such
+	// lanes it keeps.
 	Idle    time.Duration
 	MaxIdle int
 
 	// Retries is how often the device of this end sends again what is not acknowledged, 1 to 7;
-	// below 0 it does not. 0 stands for 7 at a dialer, and at a listener for what the dialer says.
+	// below 0 a dialer's does not. 0 stands for 7 at a dialer, and at a listener, as what is below
+	// does there, for what the dialer says.
 	Retries int
 
 	// HandshakeTimeout is how long a listener waits for the first word of a dialer.

@@ -12,7 +12,7 @@ import (
 // TestHandshakeTimeout: a dialer that was answered and says nothing loses its lane in that time,
 // though nobody waits for its place.
 func TestHandshakeTimeout(t *testing.T) {
-	b := newBed(t, Config{HandshakeTimeout: 10 * time.Millisecond})
+	b := newBed(t, Config{HandshakeTimeout: time.Second})
 	events := make(chan *cm.Event, 4)
 	id, err := newEventHandler(events).channel().CreateID(b.links.cfg.CM)
 	require.NoError(t, err)

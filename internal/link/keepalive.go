@@ -255,8 +255,11 @@ func (s *stream) patience(c *net.KeepAliveConfig) time.Duration {
 // lookAfter begins the ticks if there is something to look after. mu is held.
 func (e *laneEnd) lookAfter() {
 	k := &e.alive
+	if k.ticking {
+		return
+	}
 	p := e.paceInForce()
-	if k.ticking || p == nil {
+	if p == nil {
 		return
 	}
 	k.ticking = true

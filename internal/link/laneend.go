@@ -107,9 +107,11 @@ type laneEnd struct {
 	counts   laneCounts
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
-	final bool // listener: and the dialer knows which were
-	err   error
-	torn  bool
+	final      bool        // listener: and the dialer knows which were
+	finalNoted bool        // and the Listener knows that all of them have come
+	patient    *time.Timer // listener: of newcomers
+	err        error
+	torn       bool
 
 	wcs      [wcBatch]verbs.WC // of who has the baton
 	sleeper  *waiter           // who sleeps in the channel with it

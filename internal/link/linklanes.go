@@ -43,6 +43,7 @@ type linkLane struct {
 	cancel  context.CancelFunc
 	timer   *time.Timer // while it is idle
 	beside  bool        // it comes up beside others
+	late    bool        // and did not in the time that a dial waits for it
 	busy    bool        // it has streams
 	dropped bool        // new dials go by others
 	over    bool        // it takes no more streams
@@ -112,10 +113,10 @@ func (k *linkLane) load() (n int, full bool) {
 }
 
 // least returns the lane with the least load that is not full, nil if there is none. Those that
-// come up count if coming says so. mu is held.
-func (to *link) least(coming bool) (best *linkLane, load int) {
+// come up count if coming says so, and those of them that are late if late does. mu is held.
+func (to *link) least(coming, late bool) (best *linkLane, load int) {
 	for _, k := range to.lanes {
-		if k.c == nil && !coming {
+		if k.c == nil && (!coming || k.late && !late) {
 			continue
 		}
 		if n, full := k.load(); !full && (best == nil || n < load) {
@@ -129,11 +130,11 @@ func (to *link) least(coming bool) (best *linkLane, load int) {
 // it need not wait for long if its lane is only coming up. More lanes are brought up beside those
 // that stand only if beside says so. mu is held.
 func (to *link) choose(beside bool) (k *linkLane, others bool) {
-	stands, _ := to.least(false)
+	stands, _ := to.least(false, false)
 	if stands != nil && !beside {
 		return stands, true
 	}
-	k, load := to.least(true)
+	k, load := to.least(true, stands == nil)
 	if k == nil || stands != nil && load > 0 && len(to.lanes) < to.most && !time.Now().Before(to.pause) {
 		k = to.bring(stands != nil)
 	}
@@ -146,11 +147,12 @@ func (l *Links) get(ctx context.Context, t Target) (*linkLane, error) {
 	for err == nil {
 		err = k.await(ctx, others)
 		switch {
-		case err == nil && others:
+		case err == nil && (others || l.hasLeft(k)): // what open says of one that has ends the dial
 			return k, nil
 		case err == nil: // many may have waited for the first lane, or for room
 			k, others, err = l.take(k, t, true)
 		case others && ctx.Err() == nil:
+			l.noteLate(k, err)
 			k, others, err = l.take(k, t, false)
 		}
 	}
@@ -158,6 +160,20 @@ func (l *Links) get(ctx context.Context, t Target) (*linkLane, error) {
 		l.done(k)
 	}
 	return nil, err
+}
+
+// hasLeft reports whether k takes no more dials.
+func (l *Links) hasLeft(k *linkLane) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return k.dropped
+}
+
+// noteLate has the dials to come not wait for a lane that has let one wait.
+func (l *Links) noteLate(k *linkLane, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.late = errors.Is(err, errLate)
 }
 
 // errLate says that a lane does not come up beside others as fast as a dial would like.

@@ -109,7 +109,7 @@ func TestSlowLanesComeUpBeside(t *testing.T) {
 		l, lanes, _ := fakeBeside(t, Config{Lanes: 2}, time.Second, 2, 1<<20)
 		dialed(t, l, 1)
 		require.Equal(t, besidePatience, dialed(t, l, 1))
-		require.Equal(t, besidePatience, dialed(t, l, 8), "at most")
+		require.Zero(t, dialed(t, l, 8), "one has waited for all")
 		require.Equal(t, []int{10}, loads(lanes()))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -119,6 +119,29 @@ func TestSlowLanesComeUpBeside(t *testing.T) {
 		require.NoError(t, l.Close())
 	})
 }
+
+// TestLaneThatEndsAtOnce: a dial does not shake hands for ever with a listener whose lanes end
+// as soon as they stand, and says why they do.
+func TestLaneThatEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeBeside(t, Config{}, time.Millisecond, 1, 1<<20)
+		bring := l.bring
+		l.bring = func(ctx context.Context, to Target, k *linkLane) (carrier, error) {
+			c, err := bring(ctx, to, k)
+			k.forget()
+			return endedLane{c}, err
+		}
+		_, err := l.Dial(t.Context(), towards(1))
+		require.ErrorIs(t, err, errRetired)
+		require.Len(t, lanes(), maxTries)
+		require.NoError(t, l.Close())
+	})
+}
+
+// An endedLane is one that stood and has ended.
+type endedLane struct{ carrier }
+
+func (endedLane) open(context.Context) (*Stream, error) { return nil, errRetired }
 
 // TestManyDialsAtOnce are spread over the lanes, though they all have waited for the first.
 func TestManyDialsAtOnce(t *testing.T) {

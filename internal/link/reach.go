@@ -1,12 +1,18 @@
 package link
 
-import "github.com/rdmanet/go-rdmanet/internal/verbs"
+import (
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
 
 // reach has the device learn of the peer's memory before it is written to. The software device
 // asks the peer for an MR that it does not know: what a Write has handed over by then would be
 // lost with this process, though its peer is there to read it. So the lane touches an MR when it
-// first hears of it, with a byte where the first one of a stream is to be, and dials and streams
-// to be accepted wait until that has completed. So do Writes to a ring in an MR that was not
+// first hears of it, with a byte where the first one of a stream is to be, and dials wait until
+// that has completed, and streams to be accepted for at most reachPatience: a peer that does not
+// answer must not keep a place of the backlog. So do Writes to a ring in an MR that was not
 // known then. Other devices need nothing but the key. The lane's lock guards it.
 type reach struct {
 	rkey uint32
@@ -53,6 +59,10 @@ func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 	return e.sq.completed >= e.sq.posted
 }
 
+// reachPatience is how long an opened stream waits before Accept has it, though its first Write may
+// have to wait then.
+const reachPatience = time.Second
+
 // maxReached bounds how many MRs of a peer are remembered. The software device itself keeps 64.
 const maxReached = 64
 
@@ -66,10 +76,30 @@ type newcomer struct {
 func (e *laneEnd) introduce(n newcomer) {
 	e.newcomers = append(e.newcomers, n)
 	e.introduceReady(false)
-	if len(e.newcomers) > 0 {
-		e.blocks.Store(true)
-		e.unseen.Store(true)
+	if len(e.newcomers) == 0 {
+		return
 	}
+	e.blocks.Store(true)
+	e.unseen.Store(true)
+	if e.role != lane.RoleListener {
+		return
+	}
+	if e.patient == nil {
+		e.patient = time.AfterFunc(reachPatience, e.introduceLate)
+	} else if len(e.newcomers) == 1 {
+		e.patient.Reset(reachPatience)
+	}
+}
+
+// introduceLate ends the wait of streams to be accepted.
+func (e *laneEnd) introduceLate() {
+	e.mu.Lock()
+	e.introduceReady(true)
+	if e.err == nil {
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.chore()
 }
 
 // introduceReady tells of the streams that can be written to, in order, or of all when the lane
@@ -85,6 +115,9 @@ func (e *laneEnd) introduceReady(all bool) {
 		}
 		if e.newcomers = e.newcomers[1:]; len(e.newcomers) == 0 {
 			e.newcomers = nil
+			if e.patient != nil {
+				e.patient.Stop()
+			}
 		}
 		if n.d != nil {
 			close(n.d.done)
@@ -95,9 +128,10 @@ func (e *laneEnd) introduceReady(all bool) {
 	e.introduced()
 }
 
-// introduced says that no stream will come any more, if that is so. mu is held.
+// introduced says, once, that no stream will come any more, if that is so. mu is held.
 func (e *laneEnd) introduced() {
-	if e.final && len(e.newcomers) == 0 {
+	if e.final && !e.finalNoted && len(e.newcomers) == 0 {
+		e.finalNoted = true
 		e.note(noteFinal, 0)
 	}
 }
