@@ -112,7 +112,7 @@ func deviations(d *device) verbstest.Deviation {
 	if strings.HasPrefix(d.name, softIWARPName) {
 		known |= verbstest.DeviatesLocalStatus | verbstest.DeviatesNoErrorEvents | verbstest.DeviatesEarlySlots | verbstest.DeviatesQuietFlush |
 			verbstest.DeviatesReadOrder | verbstest.DeviatesEmptyRead | verbstest.DeviatesErrPosts | verbstest.DeviatesRights |
-			verbstest.DeviatesSolicited | verbstest.DeviatesClosedAnswer
+			verbstest.DeviatesSolicited | verbstest.DeviatesClosedAnswer | verbstest.DeviatesLateWrites
 	}
 	return known
 }

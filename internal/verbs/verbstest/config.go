@@ -105,6 +105,9 @@ const (
 	// request of the next client is lost now and then (siw, whose count of a listening
 	// endpoint's references then underflows: a WARNING of siw_cep_put).
 	DeviatesClosedAnswer
+	// DeviatesLateWrites: what is being placed when its MR is closed is placed to the end (siw, which
+	// holds the memory of the message that it receives, and does not wait for it).
+	DeviatesLateWrites
 )
 
 // beside says why a subject has nothing to say of a device with a Deviation.
