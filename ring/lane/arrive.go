@@ -1,5 +1,7 @@
 package lane
 
+import "github.com/rdmanet/go-rdmanet/ring"
+
 // Arrive takes in a message that has completed: its immediate and, if that says so, a copy
 // of the next record in the ring of records. An error is a *ProtocolError about the lane,
 // and ends the link. What is wrong about one stream resets that stream, and is told by
@@ -60,7 +62,13 @@ func (l *Lane) dataArrived(s *Stream, n uint32) error {
 		l.breakOff(s, RuleAfterFIN, uint64(n))
 		return nil
 	}
-	if err := s.rx.Data(n); err != nil {
+	err := error(nil)
+	if s.sums != nil && n%ring.FrameAlign != 0 {
+		err = violation(RuleFrame, s.id, uint64(n), ring.FrameAlign)
+	} else {
+		err = s.rx.Data(n)
+	}
+	if err != nil {
 		l.broke(s, err)
 		return nil
 	}
@@ -112,6 +120,9 @@ func (l *Lane) recordArrived(b []byte) error {
 	l.got++
 	if by := senders[r.Kind]; by != 0 && by == l.cfg.Role {
 		return violation(RuleRole, r.Stream, uint64(r.Kind), 0)
+	}
+	if r.Sum != 0 && !l.cfg.Checksums {
+		return violation(RuleReserved, r.Stream, uint64(r.Sum), 0)
 	}
 	switch r.Kind {
 	case KindPlaces:
@@ -221,6 +232,7 @@ func (l *Lane) finArrived(s *Stream, r *Record) {
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
 		s.finGot = true
+		s.endSum(r.Sum)
 		l.readable(s)
 	}
 }
@@ -238,6 +250,7 @@ func (l *Lane) endArrived(s *Stream, r *Record) {
 	case !s.drops && r.Total != s.rx.received:
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
+		s.endSum(r.Sum)
 		l.tell(Event{Kind: EventClosed, Stream: s})
 	}
 	l.writable(s)

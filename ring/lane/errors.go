@@ -78,6 +78,8 @@ const (
 	RuleAfterFIN
 	// RuleTotal: a stream ended with another number of bytes than arrived.
 	RuleTotal
+	// RuleFrame: data that is no frame, on a lane with checksums.
+	RuleFrame
 
 	numRules
 )
@@ -115,6 +117,7 @@ var ruleTexts = [numRules]string{
 	RuleMove:         "move to a ring that was not offered",
 	RuleAfterFIN:     "message after FIN",
 	RuleTotal:        "stream ends with another number of bytes",
+	RuleFrame:        "data that is no frame",
 }
 
 // Error describes the rule.

@@ -337,6 +337,10 @@ func (h *hasher) stream(s *Stream) {
 	for _, r := range s.rx.rings[:s.rx.n] {
 		h.add(uint64(r.RKey), r.start)
 	}
+	if s.sums != nil {
+		h.add(uint64(s.sums.sent), uint64(s.sums.end), uint64(s.sums.reader.Sum()), uint64(s.sums.reader.Left()))
+		h.bits(s.sums.ended)
+	}
 }
 
 func (m *model) hash() uint64 {
@@ -371,7 +375,7 @@ func (m *model) hash() uint64 {
 		for k := range m.apps[i] {
 			a := &m.apps[i][k]
 			h.stream(a.s)
-			h.add(uint64(a.left), a.wrote, a.read, uint64(a.offers))
+			h.add(uint64(a.left), a.wrote, a.read, a.framed[0], a.framed[1], uint64(a.offers))
 			h.bits(a.parked, a.ready, a.done, a.eof, a.gone, a.partial, a.moved)
 		}
 	}

@@ -2,6 +2,8 @@ package lane
 
 import (
 	"errors"
+
+	"github.com/rdmanet/go-rdmanet/ring"
 )
 
 // A Role is which end of a lane this is.
@@ -23,6 +25,7 @@ type Config struct {
 	Receives     int    // that this end has posted, MinDepth to MaxDepth
 	PeerReceives int    // that the peer has posted
 	Places       int    // records that either ring of records holds
+	Checksums    bool   // data messages are frames
 }
 
 var (
@@ -236,10 +239,10 @@ func (l *Lane) take(s *Stream) Record {
 		r.Kind = KindMoved
 	case todoFIN:
 		s.finSent = true
-		r.Kind, r.Total = KindFIN, s.tx.sent
+		r.Kind, r.Total, r.Sum = KindFIN, s.tx.sent, s.Sum()
 	case todoClose:
 		s.endSent = true
-		r.Kind, r.Total = KindClose, s.tx.sent
+		r.Kind, r.Total, r.Sum = KindClose, s.tx.sent, s.Sum()
 	case todoReset:
 		s.endSent = true
 		r.Kind, r.Code = KindReset, s.code
@@ -258,7 +261,8 @@ func (l *Lane) take(s *Stream) Record {
 // Data returns where the next at most n bytes of a stream go, with the doorbell that
 // announces them, and counts them as sent: they are to be posted. Last says that no more
 // follow soon. ok is false if none may be sent now; EventWritable tells when to ask again,
-// unless the stream has ended, which is ErrStream.
+// unless the stream has ended, which is ErrStream. On a lane with checksums p is the place of a
+// frame with Payload of the bytes, whose padding need not be written, and Summed follows.
 func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err error) {
 	if s.finished() || s.ignored {
 		return p, b, false, ErrStream
@@ -266,6 +270,9 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err e
 	if !s.sends() || l.abort.rule != 0 {
 		s.waits = true
 		return p, b, false, nil
+	}
+	if s.sums != nil && n > 0 {
+		n = ring.FrameLen(n)
 	}
 	if p = s.tx.Next(n); p.Len == 0 || !l.slots.CanData(s.id) {
 		s.waits = true

@@ -35,7 +35,8 @@ type hostile struct {
 }
 
 func newHostile(t testing.TB, s *script) *hostile {
-	l, err := New(Config{Role: Role(s.next()%2 + 1), Epoch: 7, Streams: 4, Receives: 32, PeerReceives: 32, Places: 8})
+	n := s.next()
+	l, err := New(Config{Role: Role(n%2 + 1), Epoch: 7, Streams: 4, Receives: 32, PeerReceives: 32, Places: 8, Checksums: n&2 != 0})
 	require.NoError(t, err)
 	return &hostile{t: t, l: l, s: s, broken: map[Rule]bool{}}
 }
@@ -77,6 +78,9 @@ func (h *hostile) record(kind Kind) []byte {
 			r.Total = s.rx.received
 		}
 	}
+	if has&hasSum != 0 && h.l.cfg.Checksums {
+		r.Sum = uint32(h.s.next())
+	}
 	if has&hasOpens != 0 {
 		r.Opens = h.l.opens + uint32(h.s.next()%3)
 	}
@@ -116,6 +120,9 @@ func (h *hostile) lie() error {
 		}
 		if s := h.l.table[d.Stream%5]; n == 2 && s != nil && s.rx.n > 0 { // all that fits
 			d.N = uint32(s.rx.last().Size) - uint32(s.rx.Buffered()%MinRing)
+		}
+		if n == 2 && h.l.cfg.Checksums {
+			d.N = uint32(ring.FrameLen(int(d.N)) - ring.FrameAlign)
 		}
 		return h.l.Arrive(d.Imm(), nil)
 	case 3:
@@ -180,10 +187,19 @@ func (h *hostile) act() {
 			d, err := ParseDoorbell(m.Imm)
 			require.NoError(h.t, err)
 			require.Equal(h.t, Doorbell{TypeData, s.id, p.Len}, d)
+			if h.l.cfg.Checksums {
+				require.Zero(h.t, p.Len%ring.FrameAlign)
+				require.Positive(h.t, s.Payload(p, 1))
+				s.Summed(s.Sum() + p.Len)
+			}
 		}
 	case 10, 11:
 		if n := h.s.next(); l.Consume(s, n) != nil {
 			_ = l.Consume(s, min(n, int(s.rx.Buffered())))
+		}
+		if err := s.CheckEnd(); err != nil {
+			require.ErrorIs(h.t, err, ring.ErrChecksum)
+			require.True(h.t, s.Ended() && s.rx.Buffered() == 0)
 		}
 		for {
 			if _, ok := s.rx.Reclaim(); !ok {

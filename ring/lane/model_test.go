@@ -33,6 +33,8 @@ type plan struct {
 	recall     bool // the listener asks for a place back
 	unread     int  // 1 + the end that reads nothing
 	silent     int  // streams that the listener's peer does not read, by number from 1
+	checksums  bool // what is written goes in frames
+	bite       int  // bytes of the stream that a Read takes from frames
 }
 
 // how an application ends a stream.
@@ -49,6 +51,7 @@ type packet struct {
 	Message
 	span   Span
 	offset uint64 // of the stream, of its first byte
+	frame  []byte // with checksums
 	life   uint16 // which stream, 0: none
 }
 
@@ -56,7 +59,8 @@ type packet struct {
 // written there and not read, from 1 on.
 type memory struct {
 	bytes []uint16
-	gone  bool // given back
+	data  []byte // with checksums, what is really there
+	gone  bool   // given back
 }
 
 // app is an application's end of a stream.
@@ -64,9 +68,10 @@ type app struct {
 	s       *Stream
 	left    int // bytes to write
 	parked  bool
-	ready   bool // there was an event since there was nothing to read
-	wrote   uint64
+	ready   bool   // there was an event since there was nothing to read
+	wrote   uint64 // bytes of rings, those of frames included
 	read    uint64
+	framed  [2]uint64 // bytes of the stream that it has written and read, with checksums
 	offers  int
 	done    bool // it has ended its side
 	eof     bool
@@ -120,7 +125,7 @@ func newModel(p *plan) (*model, error) {
 	m := &model{p: p, opens: p.opens}
 	for i := range m.lanes {
 		var err error
-		m.lanes[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 2, Receives: MinDepth, PeerReceives: MinDepth, Places: MinPlaces})
+		m.lanes[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 2, Receives: MinDepth, PeerReceives: MinDepth, Places: MinPlaces, Checksums: p.checksums})
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +140,11 @@ func newModel(p *plan) (*model, error) {
 }
 
 func (m *model) ring(size uint32) Ring {
-	m.rings = append(m.rings, memory{bytes: make([]uint16, size)})
+	r := memory{bytes: make([]uint16, size)}
+	if m.p.checksums {
+		r.data = make([]byte, size)
+	}
+	m.rings = append(m.rings, r)
 	return Ring{Addr: uint64(len(m.rings)) << 32, RKey: uint32(len(m.rings) - 1), Size: size}
 }
 
@@ -157,7 +166,7 @@ func (m *model) clone() *model {
 	c := *m
 	c.rings = slices.Clone(m.rings)
 	for i := range c.rings {
-		c.rings[i].bytes = slices.Clone(m.rings[i].bytes)
+		c.rings[i].bytes, c.rings[i].data = slices.Clone(m.rings[i].bytes), slices.Clone(m.rings[i].data)
 	}
 	for i, l := range m.lanes {
 		var from, to []*Stream
@@ -169,6 +178,10 @@ func (m *model) clone() *model {
 				return to[k]
 			}
 			t := *s
+			if s.sums != nil {
+				sums := *s.sums
+				t.sums = &sums
+			}
 			from, to = append(from, s), append(to, &t)
 			return &t
 		}
@@ -232,6 +245,7 @@ func (m *model) post(e int, p packet) error {
 			}
 			*at = uint16(p.offset+i) + 1
 		}
+		copy(r.data[min(int(p.span.Off), len(r.data)):], p.frame)
 	}
 	m.wire[1-e] = append(m.wire[1-e], p)
 	if p.Solicited {
@@ -402,6 +416,9 @@ func (m *model) events(e int) error {
 		}
 		if a != nil && a.ready && a.s.Ended() && a.s.rx.Buffered() == 0 {
 			a.eof, a.ready = true, false
+			if err := m.checkEnd(a); err != nil {
+				return err
+			}
 		}
 		if err := m.reclaim(e, a); err != nil {
 			return err
@@ -451,14 +468,18 @@ func (m *model) write(e int, a *app) error {
 	}
 	offset := a.wrote
 	a.wrote += uint64(p.Len)
-	a.left -= int(p.Len)
-	return m.post(e, packet{Message: msg, span: p, offset: offset, life: a.s.port})
+	payload := a.s.Payload(p, n)
+	a.left -= payload
+	return m.post(e, packet{Message: msg, span: p, offset: offset, life: a.s.port, frame: m.frame(a, payload)})
 }
 
 // read takes what lies together.
 func (m *model) read(e int, a *app) error {
 	p := a.s.rx.Readable()
 	r := &m.rings[p.Ring.RKey]
+	if err := m.unframe(a, r, &p); err != nil {
+		return err
+	}
 	for i := range uint64(p.Len) {
 		at := &r.bytes[uint64(p.Off)+i]
 		if *at != uint16(a.read+i)+1 {
@@ -472,7 +493,11 @@ func (m *model) read(e int, a *app) error {
 		if err := m.lanes[e].Consume(a.s, int(p.Len)); err != nil {
 			return err
 		}
-		a.eof = a.s.Ended() && a.s.rx.Buffered() == 0
+		if a.eof = a.s.Ended() && a.s.rx.Buffered() == 0; a.eof {
+			if err := m.checkEnd(a); err != nil {
+				return err
+			}
+		}
 		return m.reclaim(e, a)
 	})
 }

@@ -22,7 +22,7 @@ func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 		id := first + ID(i)
 		own := r
 		own.Addr += uint64(i) * uint64(r.Size)
-		l.table[id] = &Stream{id: id, rx: NewReceiver(own)}
+		l.table[id] = &Stream{id: id, rx: NewReceiver(own), sums: l.newSums()}
 	}
 	l.stored += count
 	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r, Port: port})
@@ -45,7 +45,7 @@ func (l *Lane) placesArrived(r *Record) error {
 	for i := range ID(r.Count) {
 		to := r.Ring
 		to.Addr += uint64(i) * uint64(to.Size)
-		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true, own: r.Port + uint16(i)}
+		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true, own: r.Port + uint16(i), sums: l.newSums()}
 		l.table[s.id] = s
 		l.places.push(s)
 	}

@@ -184,7 +184,7 @@ type Record struct {
 	Ring  Ring
 	Total uint64 // bytes of the stream; the token of PING and PONG
 	Opens uint32 // opens sent on this lane, this one included; of GOAWAY those it is about
-	Sum   uint32 // checksum of the stream, 0 without checksums
+	Sum   uint32 // CRC-32C of the bytes of the stream on a lane with checksums, else 0
 	Port  uint16
 	Stage Stage
 }

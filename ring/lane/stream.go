@@ -53,6 +53,7 @@ type Stream struct {
 	own    uint16 // the port that came with the place
 	tx     Sender
 	rx     Receiver
+	sums   *sums // nil without checksums
 
 	placed  bool // the place was told
 	opened  bool // OPEN was sent or has arrived
