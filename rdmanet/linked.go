@@ -290,7 +290,7 @@ func (l *linked) leave() {
 }
 
 func (l *linked) deviceName() string { return l.s.Device() }
-func (l *linked) hasChecksum() bool  { return false }
+func (l *linked) hasChecksum() bool  { return l.s.Checksum() }
 
 func (l *linked) stats() ConnStats {
 	s := l.s.Status()
@@ -300,6 +300,7 @@ func (l *linked) stats() ConnStats {
 		CreditsSent: s.CreditsSent, CreditsReceived: s.CreditsGot, RingsGrown: s.Grown,
 		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
 		BytesCopied: l.copied.Load(), BytesPlaced: l.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
+		ChecksumErrors: s.ChecksumErrors,
 	}
 }
 

@@ -27,9 +27,6 @@ var keptIdle time.Duration
 // errWantsLink is a client whose connections go by links, unlike those of this listener.
 var errWantsLink = fmt.Errorf("%w: the client's connections share QPs (RDMANET_LINKS=1) and those of the listener do not", cm.ErrVersion)
 
-// errLinkChecksum: the peer would have to know as well.
-var errLinkChecksum = errors.New("connections over links have no checksums yet")
-
 // linkPatience bounds a dial without a deadline that waits for a link or for a place. Tests
 // shorten it.
 var linkPatience = dialPatience
@@ -44,6 +41,7 @@ type linkKey struct {
 	path         pathOptions
 	first, most  uint32
 	asynchronous bool
+	checksum     bool
 }
 
 // linkSecret has all links of the process be those of one dialer.
@@ -67,6 +65,7 @@ func linksOf(key linkKey) (*link.Links, error) {
 		Device: key.device, AnyUser: key.anyUser, TOS: key.path.tos, AckTimeout: key.path.ackTimeout,
 		ApartFromTCP: key.apartFromTCP,
 	}, key.first, key.most, key.asynchronous)
+	config.Checksum = key.checksum
 	if config.Retries = int(key.path.retries); config.Retries == 0 {
 		config.Retries = -1
 	}
@@ -99,11 +98,9 @@ func (s *sizes) linkRings() (first, most uint32) {
 
 // dialLinked makes one attempt by a link.
 func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
-	if s.checksum {
-		return nil, errors.Join(ErrNoChecksum, errLinkChecksum)
-	}
 	key := linkKey{
 		device: deviceOr(d.Device), anyUser: d.AnyUser, apartFromTCP: withTCP(network), path: s.path, asynchronous: s.asynchronous,
+		checksum: s.checksum,
 	}
 	key.first, key.most = s.linkRings()
 	links, err := linksOf(key)
@@ -135,12 +132,9 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 
 // bindLinked is bindRDMA for a listener of links.
 func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, error) {
-	if l.sizes.checksum {
-		return nil, errors.Join(ErrNoChecksum, errLinkChecksum)
-	}
 	first, most := l.sizes.linkRings()
 	config := linkConfig(options, first, most, l.sizes.asynchronous)
-	config.KeepAlive = l.keepAlive
+	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
 	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
 	config.Shortages, config.OnShortage = l.shortages, l.lacking

@@ -95,11 +95,12 @@ func (s *stream) sendBuffer(b *Buffer, n int) (sent int, err error) {
 	b.from.len = n
 	err = s.awaitWritable()
 	for err == nil && sent < n {
+		ahead := s.sumAhead(b.Bytes()[sent:n])
 		if err = s.writeErr(); err != nil {
 			break
 		}
 		var k int
-		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent)
+		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
 		if k > 0 {
 			b.from.last = e.sq.posted
 		}

@@ -78,6 +78,10 @@ type Config struct {
 	Idle    time.Duration
 	MaxIdle int
 
+	// Checksum has all streams have checksums. A peer that does not know them gets no lane, nor
+	// is asked for streams.
+	Checksum bool
+
 	// Retries is how often the device of this end sends again what is not acknowledged, 1 to 7;
 	// below 0 a dialer's does not. 0 stands for 7 at a dialer, and at a listener, as what is below
 	// does there, for what the dialer says.
@@ -114,6 +118,8 @@ type Config struct {
 	Asynchronous bool
 	// confirms has the software device that is like iWARP treated as one of a network.
 	confirms bool
+	// noChecksums has this end be one that is too old to know checksums.
+	noChecksums bool
 	// beats and pings have lanes within a host looked after as well, pings by PING.
 	beats, pings bool
 }

@@ -255,8 +255,16 @@ func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
 
 // hello is what this end tells the other.
 func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link linkID) hello {
+	checksums := cm.FeatureChecksum
+	if c.Checksum {
+		checksums |= cm.FeatureWantChecksum
+	}
+	if c.noChecksums {
+		checksums = 0
+	}
 	return hello{
-		streams: streams, writeImm: p.writeImm, receives: p.receives,
+		checksums: checksums,
+		streams:   streams, writeImm: p.writeImm, receives: p.receives,
 		records: p.remoteMR.Addr(), rkey: p.remoteMR.RKey(), places: p.records, epoch: epoch,
 		lanes: c.Lanes, link: link,
 	}

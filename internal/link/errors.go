@@ -23,6 +23,8 @@ var (
 	errNoAnswer = fmt.Errorf("%w: it does not answer", verbs.ErrPeerGone)
 	// errGaveWay is a dialer that has connected and says nothing, while others wait.
 	errGaveWay = errors.New("link: the dialer was silent while others waited")
+	// errCorrupt is the end of a stream at the end that has sent what did not arrive so.
+	errCorrupt = fmt.Errorf("%w: the peer found it in what this end sent", ring.ErrChecksum)
 	// errSilent is a dialer that has connected and says nothing.
 	errSilent = errors.New("link: the dialer has not spoken")
 )
@@ -74,11 +76,13 @@ var refusals = map[lane.Code]string{
 	lane.CodeNoMemory:  "the peer has no memory for the stream",
 	lane.CodeClosed:    "the listener was closed",
 	lane.CodeProtocol:  "the peer says that this end broke the protocol",
-	lane.CodeChecksum:  "the peer found that bytes did not arrive as they were sent",
 }
 
 // reset is why a stream fails that the peer has broken off.
 func reset(code lane.Code) error {
+	if code == lane.CodeChecksum {
+		return &Error{syscall.ECONNRESET, errCorrupt}
+	}
 	if text := refusals[code]; text != "" {
 		return &Error{syscall.ECONNRESET, errors.New(text)}
 	}

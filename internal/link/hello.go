@@ -29,15 +29,16 @@ func IsHello(b []byte) bool { return len(b) >= 4 && string(b[:4]) == helloMagic 
 // a link over. The dialer draws the epoch, and the link once for all its lanes; the listener
 // repeats both.
 type hello struct {
-	streams  lane.ID
-	writeImm bool // the device has WRITE_WITH_IMM; else a SEND follows each WRITE
-	receives int
-	records  uint64
-	rkey     uint32
-	places   int
-	epoch    uint32
-	lanes    int
-	link     linkID
+	streams   lane.ID
+	writeImm  bool        // the device has WRITE_WITH_IMM; else a SEND follows each WRITE
+	checksums cm.Features // whether it knows them and wants them, and nothing else
+	receives  int
+	records   uint64
+	rkey      uint32
+	places    int
+	epoch     uint32
+	lanes     int
+	link      linkID
 }
 
 const (
@@ -45,7 +46,8 @@ const (
 	helloVersion = 1
 	helloLen     = 48
 
-	featureWriteImm = 1 << 0
+	featureWriteImm  = 1 << 0
+	featureChecksums = cm.FeatureChecksum | cm.FeatureWantChecksum // bits 2 and 3
 )
 
 var (
@@ -64,9 +66,11 @@ func (h *hello) put() []byte {
 	b[4], b[5] = helloVersion, helloLen
 	le := binary.LittleEndian
 	le.PutUint16(b[6:], uint16(h.streams))
+	features := uint32(h.checksums)
 	if h.writeImm {
-		le.PutUint32(b[8:], featureWriteImm)
+		features |= featureWriteImm
 	}
+	le.PutUint32(b[8:], features)
 	le.PutUint32(b[12:], uint32(h.receives))
 	le.PutUint64(b[16:], h.records)
 	le.PutUint32(b[24:], h.rkey)
@@ -99,13 +103,16 @@ func parseHello(b []byte) (h hello, err error) {
 	features := le.Uint32(b[8:])
 	h = hello{
 		streams: lane.ID(le.Uint16(b[6:])), writeImm: features&featureWriteImm != 0,
-		receives: int(le.Uint32(b[12:])), records: le.Uint64(b[16:]), rkey: le.Uint32(b[24:]),
+		checksums: cm.Features(features) & featureChecksums,
+		receives:  int(le.Uint32(b[12:])), records: le.Uint64(b[16:]), rkey: le.Uint32(b[24:]),
 		places: int(le.Uint32(b[28:])), epoch: le.Uint32(b[32:]),
 		lanes: int(le.Uint16(b[36:])), link: linkID(le.Uint64(b[40:])),
 	}
 	switch {
-	case features&^featureWriteImm != 0:
+	case features&^uint32(featureWriteImm|featureChecksums) != 0:
 		return h, fmt.Errorf("%w: features %#x", errHello, features)
+	case h.checksums == cm.FeatureWantChecksum:
+		return h, fmt.Errorf("%w: it wants checksums that it does not know", errHello)
 	case h.streams == 0 || h.streams > lane.MaxStream:
 		return h, fmt.Errorf("%w: %d streams", errHello, h.streams)
 	case h.receives < lane.MinDepth || h.receives > lane.MaxDepth:
@@ -127,7 +134,8 @@ func (h *hello) meet(peer *hello) error {
 	if h.writeImm != peer.writeImm {
 		return fmt.Errorf("%w: one end rings doorbells with WRITE_WITH_IMM and the other with SEND", errHello)
 	}
-	return nil
+	_, err := cm.Checksums(h.checksums, peer.checksums)
+	return err
 }
 
 // agreed returns what the ends of a lane reckon with: the records that either ring of records

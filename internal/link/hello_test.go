@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00, lanes: 3, link: 0xa1a2a3a4a5a6a7a8}
+var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00, lanes: 3, link: 0xa1a2a3a4a5a6a7a8, checksums: cm.FeatureChecksum | cm.FeatureWantChecksum}
 
 func TestHello(t *testing.T) {
 	b := someHello.put()
@@ -16,23 +18,24 @@ func TestHello(t *testing.T) {
 	require.Equal(t, someHello, h)
 
 	for name, f := range map[string]func(b []byte) []byte{
-		"cut off":       func(b []byte) []byte { return b[:helloLen-1] },
-		"empty":         func(b []byte) []byte { return nil },
-		"magic":         func(b []byte) []byte { b[0]++; return b },
-		"length":        func(b []byte) []byte { b[5]++; return b },
-		"streams":       func(b []byte) []byte { b[7] = 0xff; return b },
-		"no streams":    func(b []byte) []byte { b[6], b[7] = 0, 0; return b },
-		"features":      func(b []byte) []byte { b[11] = 1; return b },
-		"receives":      func(b []byte) []byte { b[15] = 1; return b },
-		"few receives":  func(b []byte) []byte { b[12], b[13] = 1, 0; return b },
-		"places":        func(b []byte) []byte { b[28] = 65; return b },
-		"records":       func(b []byte) []byte { copy(b[16:24], "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
-		"not zero":      func(b []byte) []byte { b[39] = 1; return b },
-		"no lanes":      func(b []byte) []byte { b[36] = 0; return b },
-		"lanes":         func(b []byte) []byte { b[36] = MaxLanes + 1; return b },
-		"no link":       func(b []byte) []byte { clear(b[40:48]); return b },
-		"behind it":     func(b []byte) []byte { return append(b, 0, 1) },
-		"other version": func(b []byte) []byte { b[4]++; return b },
+		"cut off":                               func(b []byte) []byte { return b[:helloLen-1] },
+		"empty":                                 func(b []byte) []byte { return nil },
+		"magic":                                 func(b []byte) []byte { b[0]++; return b },
+		"length":                                func(b []byte) []byte { b[5]++; return b },
+		"streams":                               func(b []byte) []byte { b[7] = 0xff; return b },
+		"no streams":                            func(b []byte) []byte { b[6], b[7] = 0, 0; return b },
+		"features":                              func(b []byte) []byte { b[11] = 1; return b },
+		"wants checksums that it does not know": func(b []byte) []byte { b[8] &^= 1 << 2; return b },
+		"receives":                              func(b []byte) []byte { b[15] = 1; return b },
+		"few receives":                          func(b []byte) []byte { b[12], b[13] = 1, 0; return b },
+		"places":                                func(b []byte) []byte { b[28] = 65; return b },
+		"records":                               func(b []byte) []byte { copy(b[16:24], "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
+		"not zero":                              func(b []byte) []byte { b[39] = 1; return b },
+		"no lanes":                              func(b []byte) []byte { b[36] = 0; return b },
+		"lanes":                                 func(b []byte) []byte { b[36] = MaxLanes + 1; return b },
+		"no link":                               func(b []byte) []byte { clear(b[40:48]); return b },
+		"behind it":                             func(b []byte) []byte { return append(b, 0, 1) },
+		"other version":                         func(b []byte) []byte { b[4]++; return b },
 	} {
 		_, err := parseHello(f(someHello.put()))
 		require.Error(t, err, name)

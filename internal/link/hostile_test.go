@@ -85,6 +85,7 @@ func TestHostileLane(t *testing.T) {
 		{"GoAway", lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
 		{"AbortOfNothing", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},
 		{"AbortOfAStream", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = byte(lane.RuleOverflow) })},
+		{"Sum", lane.RuleReserved, rec(lane.Record{Kind: lane.KindFIN, Stream: own, Sum: 1}, nil)},
 		{"Pong", lane.RulePing, rec(lane.Record{Kind: lane.KindPong, Total: 7}, nil)},
 	}
 	eachFlavour(t, func(t *testing.T, cfg Config) {

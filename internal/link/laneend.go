@@ -11,6 +11,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -71,10 +72,11 @@ type laneEnd struct {
 	staging   staging
 	sending   []*Buffer // that were given back, and the device may read still
 	spare     []*Buffer // for the next
-	wrs       [2]verbs.SendWR
+	wrs       [3]verbs.SendWR
 	sge       [1]verbs.SGE
 	record    [lane.RecordLen]byte
 	bell      [bellLen]byte
+	frame     [ring.FrameHeaderLen + smallFrame]byte
 	got       uint32               // records
 	hurry     bool                 // one was among what has just arrived
 	stuck     bool                 // a message waits for the send queue
@@ -157,9 +159,14 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	}
 	mine := e.p.hello(e.cfg, streams, epoch, peer.link)
 	records, own, theirs := mine.agreed(&peer)
+	checksums, err := cm.Checksums(mine.checksums, peer.checksums)
+	if err != nil {
+		return err
+	}
 	e.p.lot = min(wcBatch, own/8) // of at most a quarter: see lane.Slots
 	e.state, err = lane.New(lane.Config{
 		Role: e.role, Epoch: epoch, Streams: streams, Receives: own, PeerReceives: theirs, Places: records,
+		Checksums: checksums,
 	})
 	if err != nil {
 		return err

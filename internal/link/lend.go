@@ -57,16 +57,23 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	switch {
 	case s.closed:
 		return nil, net.ErrClosed
-	case rx.Buffered() == 0:
-		return nil, s.readErr()
+	case rx.Buffered() == 0 || s.corrupt != nil:
+		return nil, s.endErr()
 	}
-	span := rx.Readable()
-	b := s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]
+	var b []byte
+	if s.st.Frames() == nil {
+		b = s.unread()
+	} else {
+		var err error
+		if b, err = s.openFrame(); err != nil {
+			return nil, err
+		}
+	}
 	s.lent = true
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
 	} else {
-		s.borrowed = len(b)
+		s.borrowed = s.ringBytes(len(b))
 	}
 	return b, nil
 }
@@ -77,13 +84,12 @@ func (s *stream) giveBack(n int) {
 	if s.lent {
 		s.lent, s.borrowed = false, 0
 		if n > 0 {
-			if err := e.state.Consume(s.st, n); err != nil {
-				e.failLocked(err) // more than was lent: this end does not agree with itself
+			used := s.ringBytes(n)
+			if f := s.st.Frames(); f != nil && n <= f.Left() {
+				f.Take(n)
+				s.counts.framingIn += uint64(used - n)
 			}
-			if len(s.pieces) > 1 {
-				s.reclaim()
-			}
-			if e.err == nil {
+			if s.consume(used) && e.err == nil {
 				e.settle()
 			}
 		}

@@ -140,6 +140,7 @@ type target struct {
 	imm       uint32
 	solicited bool
 	signaled  bool
+	head      []byte // of a frame, by a WRITE of its own before the rest
 	inline    []byte
 	staged    verbs.SGE // if there is nothing inline
 }
@@ -148,7 +149,7 @@ type target struct {
 // a SEND behind it. The caller has made sure of the room.
 func (e *laneEnd) post(t *target) {
 	e.counts.messagesOut++
-	wr := &e.wrs[0]
+	wr := &e.wrs[1]
 	wr.Flags, wr.Inline, wr.SGList = 0, nil, nil
 	switch {
 	case t.inline != nil:
@@ -157,18 +158,22 @@ func (e *laneEnd) post(t *target) {
 		e.sge[0] = t.staged
 		wr.SGList = e.sge[:]
 	}
-	wr.RemoteAddr, wr.RKey = t.addr, t.rkey
-	wrs := e.wrs[:1]
+	wr.RemoteAddr, wr.RKey = t.addr+uint64(len(t.head)), t.rkey
+	wrs := e.wrs[1:2]
 	if e.p.writeImm {
 		wr.Opcode, wr.ImmData = verbs.WRRDMAWriteWithImm, t.imm
 	} else {
 		wr.Opcode = verbs.WRRDMAWrite
 		binary.BigEndian.PutUint32(e.bell[:], t.imm)
-		e.wrs[1] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: e.bell[:]}
-		wrs = e.wrs[:2]
+		e.wrs[2] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: e.bell[:]}
+		wrs = e.wrs[1:]
 		if wr.Inline == nil && wr.SGList == nil {
-			wrs = e.wrs[1:]
+			wrs = e.wrs[2:]
 		}
+	}
+	if t.head != nil {
+		e.wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: t.head, RemoteAddr: t.addr, RKey: t.rkey}
+		wrs = e.wrs[:1+len(wrs)]
 	}
 	if t.solicited {
 		wrs[len(wrs)-1].Flags |= verbs.SendSolicited

@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/doctest"
+	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -24,13 +26,50 @@ func TestDocumentedHello(t *testing.T) {
 	h := hello{
 		streams: 8192, writeImm: true, receives: 512,
 		records: 0x7f2a10000000, rkey: 0x1a2b3c01, places: 128, epoch: docEpoch,
-		lanes: 8, link: 0x77665544332211aa,
+		lanes: 8, link: 0x77665544332211aa, checksums: cm.FeatureChecksum,
 	}
 	doc := lanesPage(t).Bytes(t, "first word")
 	require.Equal(t, doc, h.put())
 	parsed, err := parseHello(doc)
 	require.NoError(t, err)
 	require.Equal(t, h, parsed)
+}
+
+// The frame of the page is that of the code.
+func TestDocumentedFrame(t *testing.T) {
+	text := []byte("hello, lane\n")
+	b := make([]byte, ring.FrameHeaderLen+len(text))
+	copy(b[ring.FrameHeaderLen:], text)
+	ring.FrameHeader{Len: uint32(len(text)), Sum: ring.Checksum(0, text)}.Put(b)
+	require.Equal(t, lanesPage(t).Bytes(t, "frame"), b)
+
+	c := lane.Config{Role: lane.RoleDialer, Epoch: docEpoch, Streams: 8192, Receives: 512, PeerReceives: 512, Places: 128, Checksums: true}
+	dialer, err := lane.New(c)
+	require.NoError(t, err)
+	c.Role = lane.RoleListener
+	listener, err := lane.New(c)
+	require.NoError(t, err)
+	require.NoError(t, listener.Grant(1, 1, lane.Ring{Addr: 0x7e9c30000000, RKey: 0x3f4e5d07, Size: 1024}, 40000))
+	m, ok := listener.Next()
+	require.True(t, ok)
+	var record [lane.RecordLen]byte
+	require.NoError(t, m.Record.Put(record[:]))
+	require.NoError(t, dialer.Arrive(m.Imm, record[:]))
+	s, err := dialer.Open(lane.Ring{Addr: 0x7f2a20000000, RKey: 0x1a2b3c02, Size: 1024}, 0)
+	require.NoError(t, err)
+	_, ok = dialer.Next()
+	require.True(t, ok)
+	p, bell, ok, err := dialer.Data(s, len(text), true)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.EqualValues(t, 0x40010020, bell.Imm)
+	require.EqualValues(t, 32, p.Len)
+	s.Summed(ring.Checksum(0, text))
+	dialer.Close(s)
+	m, ok = dialer.Next()
+	require.True(t, ok)
+	require.Equal(t, ring.Checksum(0, text), m.Record.Sum)
+	require.EqualValues(t, 32, m.Record.Total)
 }
 
 func TestDocumentedImmediates(t *testing.T) {
@@ -133,6 +172,8 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 	require.EqualValues(t, 8, MaxLanes)
 	require.EqualValues(t, 1, helloVersion)
 	require.EqualValues(t, 1, featureWriteImm)
+	require.EqualValues(t, 1<<2|1<<3, featureChecksums)
+	require.EqualValues(t, 16, ring.FrameAlign)
 	require.EqualValues(t, 16383, lane.MaxStream)
 	require.EqualValues(t, 65536, lane.MaxMessage)
 	require.EqualValues(t, 64, lane.Granule)

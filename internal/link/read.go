@@ -47,11 +47,13 @@ func (s *stream) readable() bool { return s.st.Receiver().Buffered() > 0 || s.re
 
 // take copies what has arrived. mu is held when it is called and when it returns.
 func (s *stream) take(p []byte) (n int, err error) {
+	if s.st.Frames() != nil {
+		return s.takeFrames(p)
+	}
 	e := s.e
 	rx := s.st.Receiver()
 	for n < len(p) && !s.closed && rx.Buffered() > 0 {
-		span := rx.Readable()
-		b := s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len]
+		b := s.unread()
 		b = b[:min(len(b), len(p)-n)]
 		if len(b) <= copyUnderLock {
 			copy(p[n:], b)
@@ -64,12 +66,8 @@ func (s *stream) take(p []byte) (n int, err error) {
 			s.free() // if it was closed meanwhile
 		}
 		n += len(b)
-		if err := e.state.Consume(s.st, len(b)); err != nil {
-			e.failLocked(err) // the machine and this end do not agree
+		if !s.consume(len(b)) {
 			break
-		}
-		if len(s.pieces) > 1 {
-			s.reclaim()
 		}
 	}
 	if n == 0 {
@@ -78,6 +76,24 @@ func (s *stream) take(p []byte) (n int, err error) {
 		e.settle()
 	}
 	return n, err
+}
+
+// unread is what has arrived and lies together, of which there is some. mu is held.
+func (s *stream) unread() []byte {
+	span := s.st.Receiver().Readable()
+	return s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]
+}
+
+// consume gives n bytes back to the peer, and reports whether the lane stands it. mu is held.
+func (s *stream) consume(n int) bool {
+	if err := s.e.state.Consume(s.st, n); err != nil {
+		s.e.failLocked(err) // the machine and this end do not agree
+		return false
+	}
+	if len(s.pieces) > 1 {
+		s.reclaim()
+	}
+	return true
 }
 
 // pieceOf returns which of the pieces is the ring at addr: the first as a rule.

@@ -18,6 +18,7 @@ type staging struct {
 // staged is a piece of send memory.
 type staged struct {
 	off, len int
+	framed   bool   // it begins with room for a header
 	addr     uint64 // of its first byte
 	lkey     uint32
 	last     uint64 // sendQueue.posted behind the last request that reads it; 0 until then

@@ -63,6 +63,9 @@ func (h *Stream) QueryQP() (verbs.QPAttr, error) {
 // Device returns the name of the device that carries the stream.
 func (h *Stream) Device() string { return h.e.p.ctx.Device().Name() }
 
+// Checksum reports whether what is read is compared with what was sent.
+func (h *Stream) Checksum() bool { return h.st.Frames() != nil }
+
 // A Status is what can be seen of a stream.
 type Status struct {
 	Read, Written           uint64 // bytes that the program took and gave
@@ -78,6 +81,7 @@ type Status struct {
 	Stalls         uint64        // of Writes that have waited for room or do
 	StallTime      time.Duration // so far
 	Spins, Parks   uint64        // waits that polling ended, and sleeps
+	ChecksumErrors uint64        // 1 if wrong bytes were found, on a lane with checksums
 
 	// What it shares with the other streams of its lane: receives that the peer has left, and
 	// requests that are not known to be complete, of those that may be.
@@ -98,7 +102,7 @@ func (h *Stream) Status() Status {
 	defer s.e.mu.Unlock()
 	rx, tx := s.st.Receiver(), s.st.Sender()
 	st := Status{
-		Read: rx.ConsumedBytes(), Written: tx.SentBytes(),
+		Read: s.taken(), Written: tx.SentBytes() - s.counts.framingOut,
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
 		KeepAlive: s.keepAlive(),
@@ -118,6 +122,9 @@ func (h *Stream) Status() Status {
 		st.Spins += w.spins.Load()
 		st.Parks += w.parks.Load()
 	}
+	if s.corrupt != nil {
+		st.ChecksumErrors = 1
+	}
 	if err := s.readErr(); !s.closed && err != io.EOF {
 		st.Err = err
 	}
@@ -132,7 +139,7 @@ func (s *stream) awaitWritable() error {
 		}
 		err := s.writeErr()
 		if err == nil && s.writable && s.st.Free() == 0 {
-			_, err = s.message(nil, nil, 1) // which has the machine tell of room
+			_, err = s.message(nil, nil, 1, summed{}) // which has the machine tell of room
 		}
 		if err != nil || s.writable {
 			return err

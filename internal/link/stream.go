@@ -30,6 +30,7 @@ type stream struct {
 	passing  chan struct{}
 	pieces   []piece // of the rings, in the order in which the peer writes to them
 	cause    error   // why it has failed
+	corrupt  error   // a wrong checksum was found: nothing more is read
 	resizing bool    // the keeper is to offer another ring
 	wants    bool    // a larger one, since the last was offered
 	mark     uint64  // bytes received when it was last looked at whether it is busy
@@ -68,6 +69,8 @@ type counts struct {
 	stalls         uint64
 	stallTime      time.Duration
 	stalled        time.Time // since when a Write waits; zero if none does
+	framingIn      uint64    // bytes of frames that are not the stream's
+	framingOut     uint64
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
@@ -197,6 +200,9 @@ func (s *stream) wantsRing() bool {
 	s.mark, s.marked = rx.ReceivedBytes(), now
 	return now.Sub(last) < busyTime
 }
+
+// taken returns how many bytes of the stream were read. mu is held.
+func (s *stream) taken() uint64 { return s.st.Receiver().ConsumedBytes() - s.counts.framingIn }
 
 // failWith ends the stream for a cause, the first of which counts. mu is held.
 func (s *stream) failWith(err error) {

@@ -79,6 +79,8 @@ func refusal(why error) cm.RefusalCode {
 		return cm.RefusedVersion
 	case errors.Is(why, errHello):
 		return cm.RefusedMalformed
+	case errors.Is(why, cm.ErrNoChecksum):
+		return cm.RefusedChecksum
 	case errors.Is(why, net.ErrClosed):
 		return cm.RefusedShutdown
 	case errors.Is(why, shortage.ErrGivenBack), shortage.Is(why):

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -107,8 +108,8 @@ func (s *stream) send(p []byte) (n int, err error) {
 			return n, err
 		}
 		var k int
-		if rest := p[n:]; e.p.synchronous || len(rest) <= e.p.inline {
-			k, err = s.message(rest, nil, len(rest))
+		if rest := p[n:]; e.p.synchronous || len(rest)+s.header() <= e.p.inline {
+			k, err = s.message(rest, nil, len(rest), summed{})
 		} else {
 			k, err = s.stage(rest)
 		}
@@ -121,8 +122,8 @@ func (s *stream) send(p []byte) (n int, err error) {
 }
 
 // message posts the begin of what is left of a Write: of p inline, or of what was staged from
-// it. 0 says that there is no room now. mu is held.
-func (s *stream) message(p []byte, from *staged, left int) (int, error) {
+// it. 0 says that there is no room now. What was summed ahead is of p. mu is held.
+func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, error) {
 	e := s.e
 	if !e.room(controlRoom) || !s.reaches() {
 		e.block(s)
@@ -142,16 +143,22 @@ func (s *stream) message(p []byte, from *staged, left int) (int, error) {
 		return 0, nil
 	}
 	t := target{addr: span.Ring.Addr + uint64(span.Off), rkey: span.Ring.RKey, imm: m.Imm, solicited: m.Solicited}
+	n := s.st.Payload(span, len(p))
 	if from == nil {
-		t.inline = p[:span.Len]
+		t.inline = p[:n]
 	} else {
-		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: span.Len, LKey: from.lkey}
+		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey}
 	}
 	e.counts.bytesOut += uint64(span.Len)
-	e.post(&t)
+	if s.st.Frames() == nil {
+		e.post(&t)
+	} else {
+		s.counts.framingOut += uint64(span.Len) - uint64(n)
+		s.frame(&t, p[:n], from, ahead)
+	}
 	s.counts.sent++
 	s.share += max(int(span.Len), leastShare)
-	return int(span.Len), nil
+	return n, nil
 }
 
 // stage copies what there is room for to send memory, without the lock, and posts it. mu is
@@ -161,16 +168,19 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	free := s.st.Free()
 	switch {
 	case free == 0:
-		return s.message(nil, nil, len(p)) // which has the machine tell of room
+		return s.message(nil, nil, len(p), summed{}) // which has the machine tell of room
 	case !e.room(controlRoom) || !s.reaches():
 		e.block(s)
 		return 0, nil
 	}
-	piece := p[:min(len(p), lane.MaxMessage, free)]
-	from := e.staging.take(len(piece))
+	piece, head, sum := p[:min(len(p), lane.MaxMessage, free)], s.header(), s.st.Sum()
+	if head > 0 {
+		piece = p[:s.payload(len(p))]
+	}
+	from := e.staging.take(head + len(piece))
 	if from == nil {
 		e.reap()
-		if from = e.staging.take(len(piece)); from == nil {
+		if from = e.staging.take(head + len(piece)); from == nil {
 			e.block(s)
 			return 0, nil
 		}
@@ -178,19 +188,26 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	from.addr, from.lkey = e.p.localMR.Addr()+uint64(from.off), e.p.localMR.LKey()
 	e.tasks.Add(1) // its memory stays
 	e.mu.Unlock()
-	copy(e.p.local.Bytes()[from.off:], piece)
+	to := e.p.local.Bytes()[from.off+head:][:len(piece)]
+	if copy(to, piece); head > 0 {
+		sum = ring.Checksum(sum, to)
+	}
 	e.mu.Lock()
 	e.tasks.Done()
+	from.framed = head > 0
 	for n < len(piece) && err == nil { // a ring that wraps takes two
 		if err = s.writeErr(); err != nil {
 			break
 		}
 		var k int
-		if k, err = s.message(piece[n:], from, len(p)-n); k == 0 {
+		if k, err = s.message(piece[n:], from, len(p)-n, summed{len(piece), sum}); k == 0 {
 			break
 		}
 		n += k
 		from.last = e.sq.posted
+		if from.framed { // and what has come to be another frame is staged anew
+			break
+		}
 	}
 	if n == 0 {
 		from.unused = true
