@@ -176,7 +176,7 @@ func useDevice(t testing.TB) {
 func noLeaks(t *testing.T) {
 	t.Helper()
 	useDevice(t)
-	lookAtProcessors() // what it opens stays
+	preparePause() // what it opens stays
 	fds, routines := len(leaktest.OpenFiles()), runtime.NumGoroutine()
 	t.Cleanup(func() {
 		left := func() bool { return len(leaktest.OpenFiles()) > fds || runtime.NumGoroutine() > routines }
