@@ -27,6 +27,18 @@ func Take() Snapshot { return Snapshot{OpenFiles(), ourGoroutines(), Mappings()}
 // more, which may be nil, tells of leaks of other kinds.
 func (s Snapshot) Wait(more func() string) (leaked string) { return s.wait(patience, leastLooks, more) }
 
+// Collected runs the garbage collector until done reports true, for half a minute at most, and
+// reports whether it did.
+func Collected(done func() bool) bool {
+	for end := time.Now().Add(patience); !done(); runtime.GC() {
+		if time.Now().After(end) {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}
+
 const (
 	patience   = 30 * time.Second
 	leastLooks = 100 // however slow a look is

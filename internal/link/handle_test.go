@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
 // collects runs the collector until done, and fails the test if that never comes.
 func collects(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !done(); runtime.GC() {
-		require.True(t, time.Now().Before(end), "%s, whatever the collector did", what)
-		time.Sleep(time.Millisecond)
-	}
+	require.True(t, leaktest.Collected(done), "%s, whatever the collector did", what)
 }
 
 // TestDropped: the program loses a Stream without closing it. The collector closes it: the
