@@ -131,7 +131,8 @@ func TestDialerHeardLate(t *testing.T) {
 		got := make(chan bool, 1)
 		go func() { got <- b.begin(closed) }()
 		synctest.Wait()
-		time.Sleep(silentTick * silentTicks * 5 / 2)
+		time.Sleep(silentTick*silentTicks*5/2 + silentTick/2) // between two ticks
+		synctest.Wait()
 		require.Greater(t, asked.Load(), int32(1))
 		require.Empty(t, got)
 		b.end(late) // its first word
