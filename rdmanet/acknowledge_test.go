@@ -88,7 +88,7 @@ func TestNeverAcknowledged(t *testing.T) {
 		t.Run("silence", func(t *testing.T) {
 			p := newWirePeer(t, acknowledging(t, fl.dialer.Device))
 			fl := fl
-			fl.dialer.Timeout = slowly(300 * time.Millisecond)
+			fl.dialer.Timeout = slowly(2 * time.Second) // the answer has to come within it
 			done := fl.dialBehind(p.listen())
 			p.request()
 			p.accept()

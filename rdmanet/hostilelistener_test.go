@@ -83,7 +83,7 @@ func TestHostileListenerAnswers(t *testing.T) {
 		t.Run("lacks resources", func(t *testing.T) {
 			p := newWirePeer(t, wireConfig{device: fl.dialer.Device})
 			fl := fl
-			fl.dialer.Timeout = slowly(300 * time.Millisecond)
+			fl.dialer.Timeout = slowly(2 * time.Second) // it asks twice within it
 			done := fl.dialBehind(p.listen())
 			p.request()
 			require.NoError(t, p.id.Reject(refusal(cm.RefusedResources, "poor")))
