@@ -94,11 +94,19 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 		}
 	}
 	server.e.mu.Unlock()
-	open := forged(e, lane.Record{Kind: lane.KindOpen, Stream: id, Ring: client.pieces[0].ring(), Opens: 2, Port: 7}, nil)
+	e.mu.Lock()
+	last, err := lane.ParseRecord(e.record[:]) // that the dialer has sent
+	require.NoError(t, err)
+	open := make([]byte, lane.RecordLen)
+	require.NoError(t, (&lane.Record{
+		Kind: lane.KindOpen, Stream: id, Epoch: last.Epoch, Number: last.Number + 1,
+		Ring: client.pieces[0].ring(), Opens: 2, Port: 7,
+	}).Put(open))
+	e.mu.Unlock()
 	server.e.mu.Lock()
 	defer server.e.mu.Unlock() // so the dialer, which does not know of it, has not answered yet
 	before := stored()
-	require.NoError(t, server.e.state.Arrive(open.imm, open.inline))
+	require.NoError(t, server.e.state.Arrive(lane.Doorbell{Type: lane.TypeControl}.Imm(), open))
 	server.e.settle()
 	require.Contains(t, server.e.refused, id)
 	require.Equal(t, before-1, stored())

@@ -2,123 +2,166 @@ package link
 
 import (
 	"encoding/binary"
+	"io"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// forge posts a message that the machine of this end knows nothing of.
-func forge(t *testing.T, e *laneEnd, w target) {
-	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if w.addr == 0 {
-		w.addr, w.rkey = e.peer.records, e.peer.rkey
+// Who tells a lie: a wirePeer that is the dialer, the listener, or either.
+const (
+	byDialer = 1 << iota
+	byListener
+	byEither = byDialer | byListener
+)
+
+func by(r lane.Role) int {
+	if r == lane.RoleDialer {
+		return byDialer
 	}
-	w.solicited = true
-	e.post(&w)
+	return byListener
 }
 
-// forged is a record as the next of e, with what f makes of it.
-func forged(e *laneEnd, r lane.Record, f func(b []byte)) target {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	last, err := lane.ParseRecord(e.record[:]) // that e has sent
-	if err != nil {
-		panic(err)
-	}
-	r.Epoch, r.Number = last.Epoch, last.Number+1
-	b := make([]byte, lane.RecordLen)
-	if err := r.Put(b); err != nil {
-		panic(err)
-	}
-	if f != nil {
-		f(b)
-	}
-	return target{
-		addr: e.peer.records + uint64(r.Number&uint32(e.recordPlaces()-1))*lane.RecordLen, rkey: e.peer.rkey,
-		imm: lane.Doorbell{Type: lane.TypeControl}.Imm(), inline: b,
-	}
+// A lie is something that the protocol forbids and a peer does all the same.
+type lie struct {
+	name string
+	who  int
+	rule error
+	tell func(m *meeting)
 }
 
-// TestHostileLane: a dialer lies about its lane. The link ends at both ends with an error that
-// names the lie, and a link beside it does not notice.
-func TestHostileLane(t *testing.T) {
-	imm := func(i uint32) func(*Stream) target { return func(*Stream) target { return target{imm: i} } }
-	bell := func(d lane.Doorbell) func(*Stream) target { return imm(d.Imm()) }
-	rec := func(r lane.Record, f func(b []byte)) func(*Stream) target {
-		return func(s *Stream) target {
-			if r.Stream == 1<<13 {
-				r.Stream = s.st.ID()
+// laneLies are about the lane.
+func laneLies() []lie {
+	imm := func(i uint32) func(*meeting) { return func(m *meeting) { m.p.imm(i) } }
+	bell := func(d lane.Doorbell) func(*meeting) { return imm(d.Imm()) }
+	const own = lane.MaxStream // stands for the id of the liar's own stream
+	rec := func(r lane.Record, f func(b []byte)) func(*meeting) {
+		return func(m *meeting) {
+			r := r
+			if r.Stream == own {
+				r.Stream = m.s.id
 			}
-			return forged(s.e, r, f)
+			m.p.record(r, f)
 		}
 	}
-	const own = lane.ID(1 << 13) // stands for the id of the liar's own stream
-	lies := []struct {
-		name string
-		rule error
-		lie  func(*Stream) target
-	}{
-		{"Nothing", lane.RuleType, imm(0)},
-		{"Reserved", lane.RuleReserved, imm(3<<30 | 2<<28 | 1)},
-		{"CreditOfNothing", lane.RuleNothing, imm(2<<30 | 1<<16)},
-		{"NoStream", lane.RuleStream, imm(1<<30 | 5)},
-		{"HighStream", lane.RuleStream, bell(lane.Doorbell{Type: lane.TypeData, Stream: lane.MaxStream, N: 1})},
-		{"NotOpen", lane.RuleNotOpen, bell(lane.Doorbell{Type: lane.TypeData, Stream: 90, N: 1})},
-		{"Slots", lane.RuleReturn, bell(lane.Doorbell{Type: lane.TypeSlots, N: 60000})},
-		{"ZeroRecord", lane.RuleVersion, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { clear(b) })},
-		{"Kind", lane.RuleKind, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { b[1] = 99 })},
-		{"Epoch", lane.RuleEpoch, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) {
-			le := binary.LittleEndian
-			le.PutUint32(b[4:], le.Uint32(b[4:])+1)
-		})},
-		{"Number", lane.RuleNumber, rec(lane.Record{Kind: lane.KindWant, Count: 1}, func(b []byte) { b[8]++ })},
-		{"Role", lane.RuleRole, rec(lane.Record{Kind: lane.KindAccepted, Stream: own}, nil)},
-		{"Place", lane.RulePlace, rec(lane.Record{Kind: lane.KindOpen, Stream: own, Ring: lane.Ring{Addr: 1 << 20, Size: 1024}, Opens: 9, Port: 1}, nil)},
-		{"Release", lane.RuleRelease, rec(lane.Record{Kind: lane.KindRelease, Stream: own}, nil)},
-		{"GoAway", lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
-		{"AbortOfNothing", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},
-		{"AbortOfAStream", lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = byte(lane.RuleOverflow) })},
-		{"Sum", lane.RuleReserved, rec(lane.Record{Kind: lane.KindFIN, Stream: own, Sum: 1}, nil)},
-		{"Pong", lane.RulePing, rec(lane.Record{Kind: lane.KindPong, Total: 7}, nil)},
+	want := lane.Record{Kind: lane.KindWant, Count: 1}
+	ping := lane.Record{Kind: lane.KindPing, Total: 1}
+	some := lane.Ring{Addr: 1 << 20, RKey: 1, Size: wireRing}
+	places := lane.Record{Kind: lane.KindPlaces, Stream: 9, Count: 1, Ring: some, Port: 9}
+	le := binary.LittleEndian
+	return []lie{
+		{"Nothing", byEither, lane.RuleType, imm(0)},
+		{"Reserved", byEither, lane.RuleReserved, imm(3<<30 | 2<<28 | 1)},
+		{"CreditOfNothing", byEither, lane.RuleNothing, imm(2<<30 | 1<<16)},
+		{"NoStream", byEither, lane.RuleStream, imm(1<<30 | 5)},
+		{"HighStream", byEither, lane.RuleStream, bell(lane.Doorbell{Type: lane.TypeData, Stream: lane.MaxStream, N: 1})},
+		{"NotOpen", byEither, lane.RuleNotOpen, bell(lane.Doorbell{Type: lane.TypeData, Stream: wireStreams - 1, N: 1})},
+		{"Slots", byEither, lane.RuleReturn, bell(lane.Doorbell{Type: lane.TypeSlots, N: 60000})},
+		{"ZeroRecord", byEither, lane.RuleVersion, rec(ping, func(b []byte) { clear(b) })},
+		{"Kind", byEither, lane.RuleKind, rec(ping, func(b []byte) { b[1] = 99 })},
+		{"Epoch", byEither, lane.RuleEpoch, rec(ping, func(b []byte) { le.PutUint32(b[4:], le.Uint32(b[4:])+1) })},
+		{"Number", byEither, lane.RuleNumber, rec(ping, func(b []byte) { b[8]++ })},
+		{"ReservedByte", byEither, lane.RuleReserved, rec(ping, func(b []byte) { b[63] = 1 })},
+		{"FieldOfAnother", byEither, lane.RuleReserved, rec(ping, func(b []byte) { b[12] = 1 })},
+		{"Sum", byEither, lane.RuleReserved, rec(lane.Record{Kind: lane.KindFIN, Stream: own, Sum: 1}, nil)},
+		{"Pong", byEither, lane.RulePing, rec(lane.Record{Kind: lane.KindPong, Total: 7}, nil)},
+		{"NoCode", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindReset, Stream: own, Code: lane.CodeReset}, func(b []byte) { b[12] = 0 })},
+		{"HighCode", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindReset, Stream: own, Code: lane.CodeReset}, func(b []byte) { b[12] = 8 })},
+		{"AbortOfNothing", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},
+		{"AbortOfAStream", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = byte(lane.RuleOverflow) })},
+		{"AfterClose", byDialer, lane.RuleAfterEnd, func(m *meeting) {
+			m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
+			m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: m.s.id, N: 1}.Imm())
+		}},
+		{"RingOfNoSize", byEither, lane.RuleRing, rec(lane.Record{Kind: lane.KindRing, Stream: own, Ring: some}, func(b []byte) { le.PutUint32(b[28:], 0) })},
+		{"RingOfOddSize", byEither, lane.RuleRing, rec(lane.Record{Kind: lane.KindRing, Stream: own, Ring: some}, func(b []byte) { b[28] = 1 })},
+		{"RingBeyondMemory", byEither, lane.RuleRing, rec(lane.Record{Kind: lane.KindRing, Stream: own, Ring: some}, func(b []byte) { le.PutUint64(b[16:], 1<<64-100) })},
+		{"GoAwayWithoutStage", byEither, lane.RuleStage, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, func(b []byte) { b[50] = 0 })},
+		{"GoAwayOfTheFuture", byEither, lane.RuleStage, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, func(b []byte) { b[50] = 9 })},
+
+		{"DialerAccepts", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindAccepted, Stream: own}, nil)},
+		{"DialerRefuses", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRefused, Stream: own, Code: lane.CodeClosed}, nil)},
+		{"DialerGrants", byDialer, lane.RuleRole, rec(places, nil)},
+		{"DialerRecalls", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, nil)},
+		{"OpenTwice", byDialer, lane.RulePlace, func(m *meeting) {
+			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: m.s.id, Ring: m.s.own, Opens: m.p.opens + 1, Port: m.s.port}, nil)
+		}},
+		{"OpenWithoutAPlace", byDialer, lane.RulePlace, func(m *meeting) {
+			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: wireStreams - 1, Ring: m.s.own, Opens: m.p.opens + 1, Port: m.s.port}, nil)
+		}},
+		{"OpensCounted", byDialer, lane.RuleOpenNumber, func(m *meeting) {
+			s := m.p.place()
+			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: s.id, Ring: m.s.own, Opens: m.p.opens + 2, Port: s.port}, nil)
+		}},
+		{"WantOfNothing", byDialer, lane.RuleCount, rec(want, func(b []byte) { b[14] = 0 })},
+		{"ReleaseOfAnOpen", byDialer, lane.RuleRelease, rec(lane.Record{Kind: lane.KindRelease, Stream: own}, nil)},
+		{"ReleaseOfNone", byDialer, lane.RuleRelease, rec(lane.Record{Kind: lane.KindRelease, Stream: wireStreams - 1}, nil)},
+		{"StoppedUnasked", byDialer, lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
+
+		{"ListenerWants", byListener, lane.RuleRole, rec(want, nil)},
+		{"ListenerOpens", byListener, lane.RuleRole, rec(lane.Record{Kind: lane.KindOpen, Stream: 9, Ring: some, Opens: 1, Port: 9}, nil)},
+		{"ListenerReleases", byListener, lane.RuleRole, rec(lane.Record{Kind: lane.KindRelease, Stream: own}, nil)},
+		{"GrantTwice", byListener, lane.RulePlace, rec(lane.Record{Kind: lane.KindPlaces, Stream: own, Count: 1, Ring: some, Port: 9}, nil)},
+		{"GrantAcrossAnOpen", byListener, lane.RulePlace, rec(lane.Record{Kind: lane.KindPlaces, Stream: own, Count: 3, Ring: some, Port: 9}, nil)},
+		{"GrantOfHighStreams", byListener, lane.RuleStream, rec(lane.Record{Kind: lane.KindPlaces, Stream: wireStreams - 1, Count: 3, Ring: some, Port: 9}, nil)},
+		{"GrantOfNone", byListener, lane.RuleCount, rec(places, func(b []byte) { b[14] = 0 })},
+		{"GrantWithoutPort", byListener, lane.RulePort, rec(places, func(b []byte) { b[48] = 0 })},
+		{"GrantOfHighPorts", byListener, lane.RulePort, rec(places, func(b []byte) { b[14] = 2; le.PutUint16(b[48:], 65535) })},
+		{"AcceptOfNone", byListener, lane.RuleNotOpen, rec(lane.Record{Kind: lane.KindAccepted, Stream: wireStreams - 1}, nil)},
+		{"RecallOfNothing", byListener, lane.RuleCount, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, func(b []byte) { b[14] = 0 })},
+		{"FinalUnannounced", byListener, lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, nil)},
+		{"FinalOfMoreOpens", byListener, lane.RuleOpenNumber, func(m *meeting) {
+			m.p.say(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageAnnounce})
+			require.Equal(m.t, lane.StageStopped, m.p.heardRecord(lane.KindGoAway).Stage)
+			m.p.record(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal, Opens: 1000}, nil)
+		}},
+		{"StoppedByTheListener", byListener, lane.RuleRole, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
+		{"DataBeforeAccepted", byListener, lane.RuleNotOpen, func(m *meeting) {
+			dialled := m.dialBehind(m.ctx(), m.p.listener.LocalAddr())
+			m.p.grant(2)
+			require.Equal(m.t, lane.ID(2), m.p.heardRecord(lane.KindOpen).Stream)
+			m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: 2, N: 1}.Imm())
+			if d := <-dialled; d.err == nil {
+				_ = d.s.Close()
+			}
+		}},
 	}
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		cfg.Streams = 100
+}
+
+// TestHostileLane: a peer lies about its lane. The link ends at once with an error that names the
+// lie, the liar is told, and a link beside it does not notice.
+func TestHostileLane(t *testing.T) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		others := b.anotherLinks()
-		bystander, err := others.Dial(b.ctx(), Target{Dst: b.l.Addr()})
-		require.NoError(t, err)
-		defer bystander.Close()
-		beside := b.accept()
-		defer beside.Close()
-		for _, l := range lies {
+		bystander, beside := b.stranger()
+		for _, l := range laneLies() {
+			if l.who&by(role) == 0 {
+				continue
+			}
 			t.Run(l.name, func(t *testing.T) {
-				client, server := b.pair()
-				say(t, client, server)
-				forge(t, client.e, l.lie(client))
+				m := b.on(t).meet(role, wireConfig{})
+				l.tell(m)
 				within(t, "a link that was lied to", func() {
-					_, err := server.Read(make([]byte, 1))
-					require.ErrorIs(t, err, syscall.ECONNABORTED)
-					require.ErrorIs(t, err, ring.ErrProtocol)
-					require.ErrorIs(t, err, l.rule)
-					_, err = server.Write(make([]byte, 1))
-					require.ErrorIs(t, err, l.rule)
-					_, err = client.Read(make([]byte, 1))
-					require.ErrorIs(t, err, syscall.ECONNRESET)
-					require.ErrorIs(t, err, l.rule, "the liar is not told")
-					require.NotErrorIs(t, err, ring.ErrProtocol, "the peer has not lied")
-					_, err = client.Write(make([]byte, 1))
-					require.ErrorIs(t, err, l.rule)
-					require.ErrorContains(t, err, l.rule.Error())
-					<-server.e.done
-					<-client.e.done
+					if _, err := m.victim.Read(make([]byte, 1)); err != io.EOF { // its peer had closed it
+						require.ErrorIs(t, err, syscall.ECONNABORTED)
+						require.ErrorIs(t, err, ring.ErrProtocol)
+						require.ErrorIs(t, err, l.rule)
+						_, err = m.victim.Write(make([]byte, 1))
+						require.ErrorIs(t, err, l.rule)
+						require.ErrorContains(t, err, l.rule.Error())
+					}
+					if l.name != "AfterClose" || cfg.Records == 0 { // else there may be no place for one record more
+						m.told(l.rule)
+					}
+					m.p.cutOff()
+					<-m.victim.e.done
 				})
+				require.ErrorIs(t, m.victim.e.err, l.rule)
 				say(t, bystander, beside)
 				say(t, beside, bystander)
 			})
@@ -126,145 +169,161 @@ func TestHostileLane(t *testing.T) {
 	})
 }
 
-// TestHostileAbort: a dialer says that the listener has lied, which it has not. That ends the
-// liar's own link, as a reset, and the next dial makes another.
+// TestHostileAbort: a peer says that this end has lied, which it has not. That ends the liar's own
+// link, as a reset.
 func TestHostileAbort(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		client, server := b.pair()
-		say(t, client, server)
-		forge(t, client.e, forged(client.e, lane.Record{Kind: lane.KindAbort, Code: lane.Code(lane.RuleDepth)}, nil))
+		m := b.meet(role, wireConfig{})
+		m.p.record(lane.Record{Kind: lane.KindAbort, Code: lane.Code(lane.RuleDepth)}, nil)
 		within(t, "a link that was ended", func() {
-			_, err := server.Read(make([]byte, 1))
+			_, err := m.victim.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.ErrorIs(t, err, lane.RuleDepth)
-			_, err = client.Read(make([]byte, 1))
-			require.Error(t, err)
-			<-server.e.done
+			require.NotErrorIs(t, err, ring.ErrProtocol, "the peer has not lied")
+			<-m.victim.e.done
 		})
-		again, far := b.pair()
-		say(t, again, far)
+		client, server := b.pair()
+		say(t, client, server)
 	})
 }
 
-// TestHostileStream: a dialer lies about one stream. That stream ends with the error that
-// names the lie, and one beside it on the same lane does not notice.
-func TestHostileStream(t *testing.T) {
-	lies := []struct {
-		name string
-		rule error
-		lie  func(*Stream) target
-	}{
-		{"Overflow", lane.RuleOverflow, func(s *Stream) target {
-			return target{imm: lane.Doorbell{Type: lane.TypeData, Stream: s.st.ID(), N: 1 << 16}.Imm()}
+// streamLies are about one stream. Neither end forgets what the lane has counted.
+func streamLies() []lie {
+	data := func(m *meeting, n uint32) { m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: m.s.id, N: n}.Imm()) }
+	total := func(k lane.Kind) func(m *meeting) {
+		return func(m *meeting) { m.p.say(lane.Record{Kind: k, Stream: m.s.id, Total: m.s.sent + 12345}) }
+	}
+	return []lie{
+		{"Overflow", byEither, lane.RuleOverflow, func(m *meeting) { data(m, 1<<16) }},
+		{"OverflowByOne", byEither, lane.RuleOverflow, func(m *meeting) { data(m, m.s.to.Size+1) }},
+		{"Credit", byEither, lane.RuleCredit, func(m *meeting) {
+			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 1}.Imm())
 		}},
-		{"Credit", lane.RuleCredit, func(s *Stream) target {
-			return target{imm: lane.Doorbell{Type: lane.TypeCredit, Stream: s.st.ID(), N: 1000}.Imm()}
+		{"CreditOfMore", byEither, lane.RuleCredit, func(m *meeting) {
+			_, err := m.victim.Write(make([]byte, 3*lane.Granule))
+			require.NoError(m.t, err)
+			m.p.read(m.s, 3*lane.Granule)
+			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 4}.Imm())
 		}},
-		{"Move", lane.RuleMove, func(s *Stream) target {
-			return forged(s.e, lane.Record{Kind: lane.KindMoved, Stream: s.st.ID()}, nil)
+		{"Move", byEither, lane.RuleMove, func(m *meeting) { m.p.say(lane.Record{Kind: lane.KindMoved, Stream: m.s.id}) }},
+		{"Total", byEither, lane.RuleTotal, total(lane.KindFIN)},
+		{"TotalOfClose", byEither, lane.RuleTotal, total(lane.KindClose)},
+		{"AfterFIN", byEither, lane.RuleAfterFIN, func(m *meeting) {
+			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
+			data(m, 1)
 		}},
-		{"Total", lane.RuleTotal, func(s *Stream) target {
-			return forged(s.e, lane.Record{Kind: lane.KindFIN, Stream: s.st.ID(), Total: 12345}, nil)
+		{"TwoFINs", byEither, lane.RuleAfterFIN, func(m *meeting) {
+			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
+			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
 		}},
 	}
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		for _, l := range lies {
+}
+
+// TestHostileStream: a peer lies about one stream. That stream ends with an error that names the
+// lie, and one beside it on the same lane goes on.
+func TestHostileStream(t *testing.T) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+		for _, l := range streamLies() {
 			t.Run(l.name, func(t *testing.T) {
-				b := newBed(t, cfg)
-				neighbour, beside := b.pair()
-				client, server := b.pair()
-				require.Same(t, neighbour.e, client.e)
-				say(t, client, server)
-				forge(t, client.e, l.lie(client))
+				m := newBed(t, cfg).meet(role, wireConfig{})
+				lied, victim := m.s, m.victim
+				m.another(2)
+				beside, neighbour := m.s, m.victim
+				require.Same(t, victim.e, neighbour.e)
+				m.s, m.victim = lied, victim
+				l.tell(m)
 				within(t, "a stream that was lied to", func() {
-					_, err := server.Read(make([]byte, 1))
+					_, err := victim.Read(make([]byte, 1))
+					if err == io.EOF { // FIN was no lie
+						_, err = victim.Write(make([]byte, 1))
+						for err == nil {
+							_, err = victim.Write(make([]byte, 1))
+						}
+					}
 					require.ErrorIs(t, err, syscall.ECONNABORTED)
 					require.ErrorIs(t, err, l.rule)
 				})
-				// What was forged has taken a receive, of which this end knows nothing: it goes on
-				// for a while where there are many. A record has taken a number as well.
-				if cfg.Receives == 0 && (l.name == "Overflow" || l.name == "Credit") {
-					_, err := client.Read(make([]byte, 1))
-					require.ErrorIs(t, err, syscall.ECONNRESET)
-					for range 5 {
-						say(t, neighbour, beside)
-						say(t, beside, neighbour)
-					}
+				r := m.p.heardRecord(lane.KindReset)
+				require.Equal(t, lied.id, r.Stream)
+				require.Equal(t, lane.CodeProtocol, r.Code)
+				m.s, m.victim = beside, neighbour
+				if l.name != "TotalOfClose" { // that was the peer's last word
+					m.p.say(lane.Record{Kind: lane.KindReset, Stream: lied.id, Code: lane.CodeReset})
 				}
+				if role == lane.RoleDialer {
+					m.p.say(lane.Record{Kind: lane.KindRelease, Stream: lied.id})
+				} else {
+					require.Equal(t, lied.id, m.p.heardRecord(lane.KindRelease).Stream)
+				}
+				m.conversation()
 			})
 		}
 	})
 }
 
-// TestHostileMemory: a dialer writes where it may not. That takes its QP down, and the link
-// with it at both ends.
-func TestHostileMemory(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		b := newBed(t, cfg)
-		client, server := b.pair()
-		say(t, client, server)
-		at := client.e.peer.records + uint64(server.e.p.remoteMR.Len())
-		forge(t, client.e, target{addr: at, rkey: client.e.peer.rkey, imm: lane.Doorbell{Type: lane.TypeControl}.Imm(), inline: make([]byte, 64)})
-		within(t, "a link whose dialer wrote elsewhere", func() {
-			for _, s := range []*Stream{client, server} {
-				_, err := s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, syscall.ECONNRESET)
+// TestHostileVerbs: a peer uses another verb, or memory that is none of its business. That ends its
+// own link, and leaves others as they were.
+func TestHostileVerbs(t *testing.T) {
+	write := func(addr uint64, rkey uint32) verbs.SendWR {
+		return verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: make([]byte, 64), RemoteAddr: addr, RKey: rkey}
+	}
+	read := func(op verbs.WROpcode) func(m *meeting, _ *Stream) verbs.SendWR {
+		return func(m *meeting, _ *Stream) verbs.SendWR {
+			return verbs.SendWR{
+				Opcode: op, RemoteAddr: m.s.to.Addr, RKey: m.s.to.RKey, CompareAdd: 1,
+				SGList: []verbs.SGE{{Addr: m.p.mr.Addr() + wireScratch, Length: 8, LKey: m.p.mr.LKey()}},
 			}
-		})
-	})
-}
-
-// TestHostileKey: what the keys of a link open. A dialer writes to the ring of a stream of another
-// link, whose key it has guessed: that takes its own QP down, and the other link stays as it was.
-func TestHostileKey(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		b := newBed(t, cfg)
-		client, server := b.pair()
-		say(t, client, server)
-		other, err := b.anotherLinks().Dial(b.ctx(), Target{Dst: b.l.Addr()})
-		require.NoError(t, err)
-		defer other.Close()
-		beside := b.accept()
-		defer beside.Close()
-		say(t, other, beside)
-		other.e.mu.Lock()
-		ring := other.st.Sender().Ring()
-		other.e.mu.Unlock()
-		forge(t, client.e, target{addr: ring.Addr, rkey: ring.RKey, imm: lane.Doorbell{Type: lane.TypeControl}.Imm(), inline: make([]byte, 64)})
-		within(t, "a link whose dialer wrote to another's ring", func() {
-			for _, s := range []*Stream{client, server} {
-				_, err := s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, syscall.ECONNRESET)
-			}
-		})
-		say(t, other, beside)
-	})
-}
-
-// TestStrangers: who connects with another first word is refused, and costs nothing.
-func TestStrangers(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		b := newBed(t, cfg)
-		for _, first := range [][]byte{nil, []byte("GET / HTTP/1.1"), someHello.put()[:20], make([]byte, 56)} {
-			events := make(chan *cm.Event, 4)
-			id, err := newEventHandler(events).channel().CreateID(b.l.cfg.CM)
-			require.NoError(t, err)
-			require.NoError(t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
-			c, err := b.l.cfg.withDefaults()
-			require.NoError(t, err)
-			p, err := newEndpoint(id, &c)
-			require.NoError(t, err)
-			require.NoError(t, id.Connect(&cm.ConnParam{PrivateData: first}, 0))
-			_, err = established(b.ctx(), events)
-			require.Error(t, err)
-			require.NoError(t, p.destroy())
-			require.NoError(t, id.Close())
 		}
-		b.l.mu.Lock()
-		require.Empty(t, b.l.lanes)
-		b.l.mu.Unlock()
-		client, server := b.pair()
-		say(t, client, server)
-	})
+	}
+	for _, l := range []struct {
+		name string
+		wr   func(m *meeting, other *Stream) verbs.SendWR
+	}{
+		{"BeforeTheRecords", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records-64, m.p.rkey) }},
+		{"AcrossTheRecords", func(m *meeting, _ *Stream) verbs.SendWR {
+			return write(m.p.records+uint64(m.victim.e.p.remoteMR.Len())-63, m.p.rkey)
+		}},
+		{"FarAway", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records+1<<40, m.p.rkey) }},
+		{"WrongKey", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records, m.p.rkey^1<<31) }},
+		{"RingOfAnother", func(_ *meeting, other *Stream) verbs.SendWR {
+			other.e.mu.Lock()
+			defer other.e.mu.Unlock()
+			r := other.st.Receiver().Ring()
+			return write(r.Addr, r.RKey)
+		}},
+		{"Read", read(verbs.WRRDMARead)},
+		{"FetchAndAdd", read(verbs.WRAtomicFetchAndAdd)},
+		{"SendOfNothing", func(*meeting, *Stream) verbs.SendWR {
+			return verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: []byte{}}
+		}},
+		{"SendOfTooMuch", func(*meeting, *Stream) verbs.SendWR {
+			return verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: make([]byte, 5)}
+		}},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+				b := newBed(t, cfg)
+				bystander, beside := b.stranger()
+				say(t, bystander, beside)
+				m := b.meet(role, wireConfig{})
+				wr := l.wr(m, beside)
+				if wr.SGList != nil && !m.p.mayRead(t, wr.Opcode) {
+					return
+				}
+				wr.Flags |= verbs.SendSignaled
+				m.p.post(wr)
+				within(t, "a link whose peer does what it may not", func() {
+					_, err := m.victim.Read(make([]byte, 1))
+					require.Error(t, err)
+					require.NotEqual(t, io.EOF, err)
+					_, err = m.victim.Write(make([]byte, 1))
+					require.Error(t, err)
+					<-m.victim.e.done
+				})
+				say(t, bystander, beside)
+				say(t, beside, bystander)
+			})
+		})
+	}
 }

@@ -1,0 +1,159 @@
+package link
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A meeting is a wirePeer with a stream to a Stream.
+type meeting struct {
+	*bed
+	p      *wirePeer
+	s      *wireStream
+	victim *Stream
+}
+
+// eachPeer runs f with a peer at the dialer's end of a lane, and with one at the listener's.
+func eachPeer(t *testing.T, f func(t *testing.T, cfg Config, role lane.Role)) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		t.Run("dialer", func(t *testing.T) { f(t, cfg, lane.RoleDialer) })
+		t.Run("listener", func(t *testing.T) { f(t, cfg, lane.RoleListener) })
+	})
+}
+
+// on is the bed for another test.
+func (b *bed) on(t testing.TB) *bed { return &bed{t, b.l, b.links} }
+
+// stranger makes the ends of a stream on a lane that has nothing to do with the others.
+func (b *bed) stranger() (client, server *Stream) {
+	b.t.Helper()
+	client, err := b.anotherLinks().Dial(b.ctx(), Target{Dst: b.l.Addr()})
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = client.Close() })
+	server = b.accept()
+	b.t.Cleanup(func() { _ = server.Close() })
+	return client, server
+}
+
+// meet has a peer and a Stream of a bed come together.
+func (b *bed) meet(role lane.Role, cfg wireConfig) *meeting {
+	b.t.Helper()
+	cfg.device = b.l.cfg.CM.Device
+	m := &meeting{bed: b, p: newWirePeer(b.t, role, cfg)}
+	if role == lane.RoleDialer {
+		m.p.dial(b.l.Addr())
+		m.another(0)
+		return m
+	}
+	dialled := b.dialBehind(b.ctx(), m.p.listen())
+	m.p.request()
+	m.p.accept()
+	m.s = m.p.serve(1)
+	m.dialled(dialled)
+	return m
+}
+
+// another opens one more stream, with an id that a peer which listens grants.
+func (m *meeting) another(id lane.ID) {
+	m.t.Helper()
+	if m.p.role == lane.RoleDialer {
+		m.s = m.p.open()
+		m.victim = m.accept()
+		m.closeLater()
+		return
+	}
+	dialled := m.dialBehind(m.ctx(), m.p.listener.LocalAddr())
+	m.s = m.p.serve(id)
+	m.dialled(dialled)
+}
+
+// A dialled is what came of a dial.
+type dialled struct {
+	s   *Stream
+	err error
+}
+
+// dialBehind dials in the background.
+func (b *bed) dialBehind(ctx context.Context, at netip.AddrPort) <-chan dialled {
+	done := make(chan dialled, 1)
+	go func() {
+		s, err := b.links.Dial(ctx, Target{Dst: at})
+		done <- dialled{s, err}
+	}()
+	return done
+}
+
+func (m *meeting) dialled(done <-chan dialled) {
+	m.t.Helper()
+	d := <-done
+	require.NoError(m.t, d.err)
+	m.victim = d.s
+	m.closeLater()
+}
+
+func (m *meeting) closeLater() {
+	s := m.victim
+	m.t.Cleanup(func() { _ = s.Close() })
+}
+
+// told waits for ABORT, and passes over all before.
+func (m *meeting) told(rule error) {
+	m.t.Helper()
+	for {
+		if d := m.p.heard(); d.Type == lane.TypeControl && d.record.Kind == lane.KindAbort {
+			require.Equal(m.t, rule, lane.Rule(d.record.Code))
+			return
+		}
+	}
+}
+
+// TestWirePeer: the peer of these tests is a second implementation of the protocol, and an honest
+// one if nobody tells it otherwise.
+func TestWirePeer(t *testing.T) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+		b := newBed(t, cfg)
+		m := b.meet(role, wireConfig{})
+		for range 3 {
+			m.conversation()
+			m.another(1)
+		}
+	})
+}
+
+// conversation moves bytes both ways and ends the stream in good order.
+func (m *meeting) conversation() {
+	m.t.Helper()
+	m.p.write(m.s, []byte("hello, lane\n"))
+	got := make([]byte, 12)
+	_, err := io.ReadFull(m.victim, got)
+	require.NoError(m.t, err)
+	require.Equal(m.t, "hello, lane\n", string(got))
+	long := make([]byte, 5*wireRing+7)
+	for i := range long {
+		long[i] = byte(i * 7)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := m.victim.Write(long)
+		wrote <- err
+	}()
+	require.Equal(m.t, long, m.p.read(m.s, len(long)))
+	require.NoError(m.t, <-wrote)
+	m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
+	_, err = m.victim.Read(got)
+	require.Equal(m.t, io.EOF, err)
+	require.NoError(m.t, m.victim.Close())
+	require.Equal(m.t, uint64(len(long)), m.p.heardRecord(lane.KindClose).Total)
+	m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
+	if m.p.role == lane.RoleDialer {
+		m.p.say(lane.Record{Kind: lane.KindRelease, Stream: m.s.id})
+	} else {
+		require.Equal(m.t, m.s.id, m.p.heardRecord(lane.KindRelease).Stream)
+	}
+}
