@@ -83,7 +83,7 @@ func linksOf(key linkKey) (*link.Links, error) {
 func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
 	return link.Config{
 		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget, Asynchronous: asynchronous,
-		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Lanes: 1,
+		KeepAlive: defaultKeepAlive, Secret: linkSecret(),
 	}
 }
 

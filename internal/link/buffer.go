@@ -76,7 +76,7 @@ func (e *laneEnd) tooManySending() bool {
 	if len(e.sending) < maxSending {
 		return false
 	}
-	e.reap()
+	e.reapAndSettle()
 	return e.err == nil && len(e.sending) >= maxSending
 }
 

@@ -121,6 +121,7 @@ func (e *laneEnd) fill() {
 		e.dials = e.dials[1:]
 		if err == nil {
 			d.stream = e.newStream(st, d.ring)
+			e.awaitAnswer(d.stream)
 			e.introduce(newcomer{d.stream, d})
 			continue
 		}

@@ -252,12 +252,15 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		s.reclaim()
 		return
 	case lane.EventAccepted:
+		e.answered(s)
 		return
 	case lane.EventRefused, lane.EventReset:
+		e.answered(s)
 		s.failWith(reset(ev.Code))
 	case lane.EventBroken:
 		s.failWith(ended(ev.Err))
 	case lane.EventRedial:
+		e.answered(s)
 		s.failWith(reset(lane.CodeGoingAway))
 	case lane.EventClosed:
 	}

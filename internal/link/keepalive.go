@@ -233,6 +233,7 @@ func (e *laneEnd) giveUpSilent(silent time.Duration) {
 		s.lost = true
 		e.alive.lost++
 		s.failWith(ended(err))
+		e.answered(s)
 		e.state.Reset(s.st, lane.CodeReset)
 		s.writable = true
 		s.reader.found(e)
@@ -326,7 +327,9 @@ func (e *laneEnd) tickLocked() {
 		k.ticking = false
 		return
 	}
-	e.reap()
+	if e.reapAndSettle(); e.err != nil {
+		return
+	}
 	late := time.Since(k.due) > k.wait
 	do, next := k.beat.tick(e.signsOfLife(), late, p)
 	switch do {

@@ -281,10 +281,6 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	p := e.places[st.ID()]
 	e.places[st.ID()] = piece{}
 	e.recalls.went++
-	if err := e.state.Accept(st); err != nil {
-		e.failLocked(err)
-		return
-	}
 	e.introduce(newcomer{s: e.newStream(st, p)})
 	e.note(noteTaken, 0)
 }

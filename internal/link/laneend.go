@@ -53,13 +53,14 @@ type laneEnd struct {
 	sends *slab // of Buffers
 	peer  hello
 
-	failed atomic.Bool           // err is set
-	ending atomic.Pointer[error] // the connection manager says that the lane has ended
-	blocks atomic.Bool           // somebody waits for the send queue
-	inUse  atomic.Int32          // streams that the program has not closed
-	taken  atomic.Int32          // ids of streams: what live says
-	unseen atomic.Bool           // likewise, since somebody has armed the queue of completions
-	work   atomic.Bool           // the keeper has something to do
+	failed     atomic.Bool           // err is set
+	ending     atomic.Pointer[error] // the connection manager says that the lane has ended
+	blocks     atomic.Bool           // somebody waits for the send queue
+	inUse      atomic.Int32          // streams that the program has not closed
+	taken      atomic.Int32          // ids of streams: what live says
+	unanswered atomic.Bool           // dialer: there are streams that the listener has not answered
+	unseen     atomic.Bool           // likewise, since somebody has armed the queue of completions
+	work       atomic.Bool           // the keeper has something to do
 
 	mu        laneLock
 	state     *lane.Lane
@@ -90,6 +91,7 @@ type laneEnd struct {
 	asked     int                  // dialer: places that were asked for and have not come
 	only      uint16               // dialer: the one port of streams, if it is not 0
 	busy      bool                 // dialer: a stream has it
+	answers   answers              // dialer
 	ports     lanePorts            // listener
 	places    []piece              // listener: the rings of places, by id
 	coming    *arrival             // listener: until the first word
@@ -300,6 +302,7 @@ func (e *laneEnd) failLocked(err error) {
 		d.end(e.retiredErr())
 	}
 	e.dials = nil
+	e.tellAnswered(e.answers.opened)
 	e.introduceReady(true)
 	for _, w := range e.calls {
 		if w != nil {

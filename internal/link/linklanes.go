@@ -26,6 +26,7 @@ type link struct {
 	l      *Links
 	target Target
 	lanes  []*linkLane // that take dials, in the order in which they were brought up
+	left   []*linkLane // that take none any more, and have streams
 	most   int         // how many there may be unless they are full
 	pause  time.Time   // until then none is brought up beside others
 }
@@ -47,6 +48,7 @@ type linkLane struct {
 	busy    bool        // it has streams
 	dropped bool        // new dials go by others
 	over    bool        // it takes no more streams
+	ended   bool
 }
 
 // linkTo returns the link to t, which may have no lane. mu is held.
@@ -59,12 +61,26 @@ func (l *Links) linkTo(t Target) *link {
 	return to
 }
 
-// remove takes a lane out. A link without lanes is none. mu is held.
+// remove takes a lane out of those that take dials. While it has streams it is one of those that
+// have left. mu is held.
 func (to *link) remove(k *linkLane) {
-	to.lanes = slices.DeleteFunc(to.lanes, func(o *linkLane) bool { return o == k })
-	if len(to.lanes) == 0 && to.l.links[to.target] == to {
+	to.lanes = without(to.lanes, k)
+	if to.left = without(to.left, k); k.busy && !k.ended {
+		to.left = append(to.left, k)
+	}
+	to.forget()
+}
+
+// forget is for a link that may have no lanes any more: then it is none. mu is held.
+func (to *link) forget() {
+	if len(to.lanes)+len(to.left) == 0 && to.l.links[to.target] == to {
 		delete(to.l.links, to.target)
 	}
+}
+
+// without returns lanes without k.
+func without(lanes []*linkLane, k *linkLane) []*linkLane {
+	return slices.DeleteFunc(lanes, func(o *linkLane) bool { return o == k })
 }
 
 // bring has another lane come up, perhaps beside some that stand. mu is held.

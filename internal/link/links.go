@@ -17,6 +17,9 @@ type carrier interface {
 	// load returns how many of its streams the program has not closed, and how many more it can
 	// carry. It may be called with Links.mu held.
 	load() (streams, room int)
+	// allAnswered returns a channel that is closed when the listener has answered all streams that
+	// were opened so far, or nil if it has.
+	allAnswered() <-chan struct{}
 	// peerLanes is over how many lanes the peer likes to spread streams.
 	peerLanes() int
 	// retireNow has no more streams opened, and those that are stay.
@@ -86,7 +89,11 @@ func (l *Links) dial(ctx context.Context, t Target) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	k, err = l.inOrder(ctx, k)
 	defer l.done(k)
+	if err != nil {
+		return nil, err
+	}
 	return k.c.open(ctx)
 }
 
@@ -182,6 +189,7 @@ func (k *linkLane) retired(*laneEnd) { k.forget() }
 func (k *linkLane) gone(e *laneEnd) {
 	k.l.mu.Lock()
 	delete(k.l.lanes, e)
+	k.ended = true
 	k.l.mu.Unlock()
 	k.forget()
 }
@@ -204,6 +212,8 @@ func (k *linkLane) emptied(*laneEnd) {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
 	k.busy = false
+	k.link.left = without(k.link.left, k)
+	k.link.forget()
 	k.l.rest(k)
 }
 

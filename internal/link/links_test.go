@@ -23,6 +23,7 @@ type fakeLane struct {
 	streams atomic.Int32
 	closed  atomic.Bool
 	retired atomic.Bool
+	owes    chan struct{} // closed when the streams that were opened are answered; nil if they are
 }
 
 func (f *fakeLane) open(context.Context) (*Stream, error) {
@@ -37,6 +38,12 @@ func (f *fakeLane) open(context.Context) (*Stream, error) {
 func (f *fakeLane) load() (streams, room int) {
 	n := int(f.streams.Load())
 	return n, f.most - n
+}
+
+func (f *fakeLane) allAnswered() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.owes
 }
 
 func (f *fakeLane) peerLanes() int { return f.peer }

@@ -106,6 +106,14 @@ func (e *laneEnd) reap() bool {
 	return false
 }
 
+// reapAndSettle is for who does not settle in any case: a stream that the completions have made
+// acceptable is answered. mu is held.
+func (e *laneEnd) reapAndSettle() {
+	if e.reap() && e.err == nil {
+		e.settle()
+	}
+}
+
 // unblock has those look again who wait for the send queue.
 func (e *laneEnd) unblock() {
 	e.endsConfirmed()

@@ -122,10 +122,22 @@ func (e *laneEnd) introduceReady(all bool) {
 		if n.d != nil {
 			close(n.d.done)
 		} else {
-			e.owner.opened(n.s)
+			e.acceptable(n.s)
 		}
 	}
 	e.introduced()
+}
+
+// acceptable hands a stream to those who accept, and only then answers its OPEN: a dialer waits for
+// that with its next one on another lane. mu is held.
+func (e *laneEnd) acceptable(s *stream) {
+	e.owner.opened(s)
+	if e.err != nil {
+		return
+	}
+	if err := e.state.Accept(s.st); err != nil {
+		e.failLocked(err)
+	}
 }
 
 // introduced says, once, that no stream will come any more, if that is so. mu is held.

@@ -47,6 +47,7 @@ type stream struct {
 	closed   bool                 // Close was
 	freed    bool                 // the rings were given back
 	counted  bool                 // among the lane's live streams
+	answered bool                 // dialer: the listener has said what becomes of it
 	portless bool                 // its port was given back
 	finished func()               // see OnFinish
 	least    uint32               // ring that SetReadBuffer asked for
@@ -102,6 +103,7 @@ func (s *stream) uncount() {
 		return
 	}
 	s.counted = false
+	e.answered(s)
 	e.disown(s)
 	if s.lost {
 		e.alive.lost--

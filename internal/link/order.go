@@ -1,0 +1,213 @@
+package link
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// Streams that were dialled one after the other are to come to Accept so, as over TCP. A lane is
+// in order, and lanes are not among each other. The listener answers an OPEN when its application
+// may accept the stream. So a dial goes by a lane only when all streams are answered that were
+// opened before on other lanes of its link.
+
+// answers is what a dialer's lane knows of that. The lane's lock guards it.
+type answers struct {
+	opened  uint64    // streams, so far
+	first   uint64    // of them, so many are answered, and all before
+	unknown []*stream // the others, in their order
+	waits   []answerWait
+}
+
+// An answerWait waits until so many streams are answered.
+type answerWait struct {
+	due  uint64
+	done chan struct{}
+}
+
+// awaitAnswer takes note of a stream that was opened. mu is held.
+func (e *laneEnd) awaitAnswer(s *stream) {
+	a := &e.answers
+	a.opened++
+	a.unknown = append(a.unknown, s)
+	e.unanswered.Store(true)
+}
+
+// answered takes note that the listener has said what becomes of s, or never will. mu is held.
+func (e *laneEnd) answered(s *stream) {
+	a := &e.answers
+	if e.role != lane.RoleDialer || s.answered {
+		return
+	}
+	s.answered = true
+	for len(a.unknown) > 0 && a.unknown[0].answered {
+		a.unknown[0] = nil
+		a.unknown = a.unknown[1:]
+		a.first++
+	}
+	if len(a.unknown) == 0 {
+		a.unknown = nil
+		e.unanswered.Store(false)
+	}
+	e.tellAnswered(a.first)
+}
+
+// tellAnswered ends the waits for the first n streams. mu is held.
+func (e *laneEnd) tellAnswered(n uint64) {
+	a := &e.answers
+	for len(a.waits) > 0 && a.waits[0].due <= n {
+		close(a.waits[0].done)
+		a.waits = a.waits[1:]
+	}
+	if len(a.waits) == 0 {
+		a.waits = nil
+	}
+}
+
+// allAnswered returns a channel that is closed when all streams are answered that were opened so
+// far, or nil if they are.
+func (e *laneEnd) allAnswered() <-chan struct{} {
+	if !e.unanswered.Load() {
+		return nil
+	}
+	e.mu.Lock()
+	a := &e.answers
+	if e.err != nil || len(a.unknown) == 0 {
+		e.mu.Unlock()
+		return nil
+	}
+	if n := len(a.waits); n == 0 || a.waits[n-1].due < a.opened {
+		a.waits = append(a.waits, answerWait{a.opened, make(chan struct{})})
+	}
+	done := a.waits[len(a.waits)-1].done
+	e.giveUpSeat() // nobody else would take the answer in
+	e.mu.Unlock()
+	e.chore()
+	return done
+}
+
+// leftPatience is how long a dial waits for answers on lanes that take no more dials.
+const leftPatience = time.Second
+
+// inOrder returns the lane for a dial that was to go by k, when it may. A peer that does not answer
+// for a while has the dial go by the lane on which it owes answers, if that is the only one.
+func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
+	late := l.unanswered(k)
+	if len(late) == 0 {
+		return k, nil
+	}
+	timer := time.NewTimer(besidePatience)
+	defer timer.Stop()
+	for len(late) > 0 {
+		select {
+		case <-late[0].answered:
+			late = late[1:]
+		case <-timer.C:
+			return l.inOrderLate(ctx, k, late)
+		case <-ctx.Done():
+			return k, context.Cause(ctx)
+		}
+	}
+	return k, nil
+}
+
+// inOrderLate is inOrder for a dial that has waited for a while: it goes by k if that is the only lane
+// that owes answers, or by the one that is. It waits no longer than leftPatience for those it cannot go
+// by any more.
+func (l *Links) inOrderLate(ctx context.Context, k *linkLane, late []lateLane) (*linkLane, error) {
+	if answered := k.c.allAnswered(); answered != nil {
+		late = append(late, lateLane{k, answered})
+	}
+	timer := time.NewTimer(leftPatience)
+	defer timer.Stop()
+	for expired := timer.C; ; {
+		late = l.stillLate(late, expired == nil)
+		switch {
+		case len(late) == 0, len(late) == 1 && late[0].lane == k:
+			return k, nil
+		case len(late) == 1 && l.move(k, late[0].lane):
+			return late[0].lane, nil
+		}
+		switch awaitAny(ctx, expired, late) {
+		case 0:
+			return k, context.Cause(ctx)
+		case 1:
+			expired = nil
+		}
+	}
+}
+
+// A lateLane owes answers until the channel is closed.
+type lateLane struct {
+	lane     *linkLane
+	answered <-chan struct{}
+}
+
+// awaitAny waits until ctx ends, which is 0, until expired says something, which is 1, or until one of
+// the lanes owes no answers.
+func awaitAny(ctx context.Context, expired <-chan time.Time, late []lateLane) int {
+	cases := make([]reflect.SelectCase, 0, 2+len(late))
+	add := func(c any) {
+		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)})
+	}
+	add(ctx.Done())
+	add(expired)
+	for _, o := range late {
+		add(o.answered)
+	}
+	chosen, _, _ := reflect.Select(cases)
+	return chosen
+}
+
+// unanswered returns the lanes beside k that owe answers, those that take no more dials included.
+func (l *Links) unanswered(k *linkLane) (late []lateLane) {
+	var beside []*linkLane
+	l.mu.Lock()
+	for _, all := range [...][]*linkLane{k.link.lanes, k.link.left} {
+		for _, o := range all {
+			if o != k && o.c != nil {
+				beside = append(beside, o)
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, o := range beside {
+		if answered := o.c.allAnswered(); answered != nil {
+			late = append(late, lateLane{o, answered})
+		}
+	}
+	return late
+}
+
+// stillLate returns those of the lanes that owe answers yet, without those that take no more dials if
+// alive says so.
+func (l *Links) stillLate(all []lateLane, alive bool) (late []lateLane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range all {
+		select {
+		case <-o.answered:
+		default:
+			if !alive || !o.lane.dropped {
+				late = append(late, o)
+			}
+		}
+	}
+	return late
+}
+
+// move has a dial go by another lane of the link, and reports whether that can take it.
+func (l *Links) move(k, to *linkLane) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, full := to.load(); full || to.dropped {
+		return false
+	}
+	to.users++
+	l.use(to)
+	k.users--
+	l.unused(k)
+	return true
+}
