@@ -182,7 +182,15 @@ func (r *Remote) EndScarce(_ int, counts *RemoteScarceCounts) error {
 	return nil
 }
 
-// hold is how long each client holds its connection: RDMANET_HOLD, or not for long.
+// AwaitScarcity returns when an Accept has failed for want of something, or after patience.
+func (r *Remote) AwaitScarcity(_ int, errors *int) error {
+	for end := time.Now().Add(patience); *errors == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		*errors = int(scarceServer.temporary.Load())
+	}
+	return nil
+}
+
+// hold is how long each client holds its connection then: RDMANET_HOLD, or not for long.
 var hold = sync.OnceValue(func() time.Duration {
 	d, err := time.ParseDuration(os.Getenv("RDMANET_HOLD"))
 	if err != nil {
@@ -191,15 +199,15 @@ var hold = sync.OnceValue(func() time.Duration {
 	return d
 })
 
-// crowdOf has so many clients dial at once, say something and hold their connections for
-// a while, and returns how many failed.
-func crowdOf(t *testing.T, n int, network, at string) int {
+// crowdOf has so many clients dial at once, say something and hold their connections until
+// the server was short of something and for a while, and returns how many failed.
+func crowdOf(t *testing.T, n int, network, at string, short <-chan int) int {
 	t.Helper()
 	var clients sync.WaitGroup
 	var failed atomic.Int64
 	for i := range n {
 		clients.Go(func() {
-			if err := oneOfCrowd(network, at, i); err != nil {
+			if err := oneOfCrowd(network, at, i, short); err != nil {
 				if failed.Add(1) <= 3 {
 					t.Logf("client %d: %v", i, err)
 				}
@@ -213,7 +221,7 @@ func crowdOf(t *testing.T, n int, network, at string) int {
 // hanging is when something hangs for sure.
 const hanging = 2 * time.Minute
 
-func oneOfCrowd(network, at string, i int) error {
+func oneOfCrowd(network, at string, i int, short <-chan int) error {
 	dial := (&Dialer{Timeout: hanging}).Dial
 	if network == "tcp" {
 		dial = (&net.Dialer{Timeout: hanging}).Dial
@@ -234,6 +242,7 @@ func oneOfCrowd(network, at string, i int) error {
 	if string(heard) != said {
 		return fmt.Errorf("said %q and heard %q", said, heard)
 	}
+	<-short
 	time.Sleep(hold())
 	return nil
 }
@@ -274,7 +283,7 @@ func shortCrowds(t *testing.T, clients int, crowds []shortCrowd) {
 			r := startRemote(t)
 			at := call[string](r, "ServeScarce", s.server)
 			began := time.Now()
-			failed := crowdOf(t, clients, s.server.Network, at)
+			failed := crowdOf(t, clients, s.server.Network, at, begin[int](r, "AwaitScarcity", 0))
 			took := time.Since(began)
 			counts := call[RemoteScarceCounts](r, "EndScarce", 0)
 			t.Logf("%v; %+v", took.Round(time.Millisecond), counts)
@@ -296,6 +305,7 @@ func TestShortageHTTPServer(t *testing.T) {
 	onSoftware(t)
 	r := startRemote(t)
 	at := call[string](r, "ServeScarce", RemoteScarce{Network: "rdma", HTTP: true, Descriptors: 60})
+	short := begin[int](r, "AwaitScarcity", 0)
 	post := func(i int) error {
 		client := http.Client{Transport: &http.Transport{
 			DisableKeepAlives: true,
@@ -304,7 +314,7 @@ func TestShortageHTTPServer(t *testing.T) {
 			},
 		}}
 		said := fmt.Sprintf("client %d", i)
-		rep, err := client.Post("http://"+at, "text/plain", &slowReader{said: said})
+		rep, err := client.Post("http://"+at, "text/plain", &slowReader{said: said, short: short})
 		if err != nil {
 			return err
 		}
@@ -327,13 +337,18 @@ func TestShortageHTTPServer(t *testing.T) {
 	require.Positive(t, counts.Errors, "no shortage")
 }
 
-// A slowReader is a request that keeps its connection for a while.
-type slowReader struct{ said string }
+// A slowReader is a request that keeps its connection until the server was short of something,
+// and for a while.
+type slowReader struct {
+	said  string
+	short <-chan int
+}
 
 func (r *slowReader) Read(b []byte) (int, error) {
 	if r.said == "" {
 		return 0, io.EOF
 	}
+	<-r.short
 	time.Sleep(hold())
 	n := copy(b, r.said)
 	r.said = r.said[n:]
