@@ -83,7 +83,7 @@ func linksOf(key linkKey) (*link.Links, error) {
 func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
 	return link.Config{
 		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget, Asynchronous: asynchronous,
-		KeepAlive: defaultKeepAlive, Secret: linkSecret(),
+		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Redial: redialLinked,
 	}
 }
 
@@ -118,16 +118,38 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 		if errors.Is(err, errLinkPatience) {
 			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
 		}
-		call := "connect"
-		var address *link.AddressError
-		if errors.As(err, &address) {
-			call, err = "bind", address.Err
-		}
-		return nil, dialCause(ctx, call, err)
+		return nil, linkedCause(ctx, err)
 	}
 	c := newLinkedConn(st, network, false)
 	c.via.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
 	return c, nil
+}
+
+// linkedCause is dialCause for a dial by a link.
+func linkedCause(ctx context.Context, err error) error {
+	call := "connect"
+	var address *link.AddressError
+	if errors.As(err, &address) {
+		call, err = "bind", address.Err
+	}
+	return dialCause(ctx, call, err)
+}
+
+// redialLinked dials once more for a Conn that the program has: its listener has closed without
+// having taken it. It tries and waits for as long as a dial without a deadline would: that of
+// the program has ended.
+func redialLinked(ctx context.Context, dial func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, linkPatience, errLinkPatience)
+	defer cancel()
+	_, err := redial(ctx, func() (struct{}, error) {
+		return throughHandOver(ctx, func() (none struct{}, err error) {
+			if err = dial(ctx); err != nil {
+				err = linkedCause(ctx, err)
+			}
+			return none, err
+		})
+	})
+	return err
 }
 
 // bindLinked is bindRDMA for a listener of links.

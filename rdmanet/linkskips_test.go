@@ -46,8 +46,6 @@ var linkSkips = []struct{ reason, tests string }{
 		TestShortageHTTPServer TestShortageOfEach TestShortageOnDevice`},
 	{"a stream begins with a smaller ring, so a Write may take more messages", `ExampleConn_Stats`},
 	{"beyond 16 KiB a ring grows for want of room alone, which a reader that keeps up does not show", `TestGrowthByUse`},
-	{"links lack it in another way", `
-		TestHandOver`},
 }
 
 // linkSkipPattern is what go test is to skip.

@@ -31,7 +31,13 @@ func (b *Buffer) Bytes() []byte { return b.p.bytes() }
 // one, and without an error, Write does as well: on a device that is done with the bytes when
 // Write returns, and where there is no memory.
 func (h *Stream) TakeBuffer() (*Buffer, error) {
-	b, err := h.stream.takeBuffer()
+	s := h.now()
+	b, err := s.takeBuffer()
+	for err == errMoving {
+		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+			b, err = s.takeBuffer()
+		}
+	}
 	runtime.KeepAlive(h)
 	return b, err
 }
@@ -83,13 +89,26 @@ func (e *laneEnd) tooManySending() bool {
 // Send sends the first n bytes of b, and waits while the peer's ring is full. It returns how many
 // were handed to the device. The bytes are not to be changed before Free.
 func (h *Stream) Send(b *Buffer, n int) (int, error) {
-	sent, err := h.stream.sendBuffer(b, n)
+	s := h.now()
+	sent, err := s.sendBuffer(b, 0, n)
+	for err == errMoving {
+		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+			var k int
+			k, err = s.sendBuffer(b, sent, n)
+			sent += k
+		}
+	}
 	runtime.KeepAlive(h)
 	return sent, err
 }
 
-func (s *stream) sendBuffer(b *Buffer, n int) (sent int, err error) {
+// sendBuffer sends the bytes of b from first to n.
+func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	e := s.e
+	if b.s.e != e { // the stream was dialled again, and the device of this lane has other memory
+		return s.Write(b.Bytes()[first:n])
+	}
+	sent, err := first, error(nil)
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
 	b.from.len = n
@@ -119,7 +138,7 @@ func (s *stream) sendBuffer(b *Buffer, n int) (sent int, err error) {
 	s.writing.end()
 	e.mu.Unlock()
 	e.chore()
-	return sent, err
+	return sent - first, err
 }
 
 // Free gives the memory back. What of it is being sent goes on being so.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -107,6 +108,10 @@ type Config struct {
 	// room.
 	KeepAlive net.KeepAliveConfig
 
+	// Redial, if it is not nil, is how a stream is dialled again that the listener has not
+	// taken: by dial, whose error it returns, more than once if need be.
+	Redial func(ctx context.Context, dial func(context.Context) error) error
+
 	// Budget, if it is not nil, bounds the memory of rings.
 	Budget *Budget
 
@@ -201,6 +206,14 @@ func (c *Config) retries() uint8 {
 		return maxRetries
 	}
 	return uint8(max(c.Retries, 0))
+}
+
+// redial dials by dial.
+func (c *Config) redial(ctx context.Context, dial func(context.Context) error) error {
+	if c.Redial == nil {
+		return dial(ctx)
+	}
+	return c.Redial(ctx, dial)
 }
 
 func ringSize(n uint32) bool { return n >= lane.MinRing && n <= lane.MaxRing && n&(n-1) == 0 }

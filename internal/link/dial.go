@@ -16,7 +16,8 @@ import (
 // A dial waits for a place.
 type dial struct {
 	ring   piece
-	port   uint16 // that the caller has bound, or 0
+	port   uint16  // that the caller has bound, or that the stream had elsewhere, or 0
+	from   *stream // that is dialled again, or nil
 	stream *stream
 	err    error
 	done   chan struct{} // closed when it has a stream or an error
@@ -29,8 +30,9 @@ func (d *dial) end(err error) {
 }
 
 // open opens a stream, and waits for a place if there is none. The error is errRetired, with
-// the lane's end if it has ended, that of ctx, or about memory.
-func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
+// the lane's end if it has ended, that of ctx, or about memory. from is a stream that is to be
+// dialled again, if it is not nil.
+func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	if !e.begin() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -41,7 +43,10 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dial{ring: ring, done: make(chan struct{})}
+	d := &dial{ring: ring, from: from, done: make(chan struct{})}
+	if from != nil && !from.re.refused {
+		d.port = from.port
+	}
 	e.mu.Lock()
 	switch {
 	case e.err != nil:
@@ -53,7 +58,9 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 			d.end(&AddressError{fmt.Errorf("link: the port is in use to the same listener: %w", syscall.EADDRINUSE)})
 			break
 		}
-		e.busy, d.port = e.only != 0, e.only
+		if e.only != 0 {
+			e.busy, d.port = true, e.only
+		}
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
 			e.wantPlaces(len(e.dials))
@@ -73,7 +80,7 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 	}
 	if d.err != nil {
 		e.mu.Lock()
-		if d.port != 0 {
+		if e.only != 0 && d.port == e.only {
 			e.busy = false
 		}
 		e.freePiece(d.ring)
@@ -81,6 +88,16 @@ func (e *laneEnd) open(ctx context.Context) (*Stream, error) {
 		e.chore()
 	}
 	return newHandle(d.stream), d.err
+}
+
+// redial is what the stream needs to be dialled again.
+func (d *dial) redial(only uint16) *redial {
+	re := &redial{}
+	re.home = re
+	if d.from != nil {
+		re.home, re.replays, re.proposed = d.from.re.home, true, d.port != 0 && d.port != only
+	}
+	return re
 }
 
 // giveUp ends a dial that does not want to wait any more, unless it has a stream by now.
@@ -122,6 +139,7 @@ func (e *laneEnd) fill() {
 		if err == nil {
 			d.stream = e.newStream(st, d.ring)
 			e.awaitAnswer(d.stream)
+			d.stream.re = d.redial(e.only)
 			e.introduce(newcomer{d.stream, d})
 			continue
 		}

@@ -253,15 +253,23 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		return
 	case lane.EventAccepted:
 		e.answered(s)
+		s.settled()
 		return
-	case lane.EventRefused, lane.EventReset:
+	case lane.EventRefused:
+		e.answered(s)
+		if ev.Code == lane.CodeGoingAway || ev.Code == lane.CodePort && s.re.proposed {
+			e.lost(s, ev.Code)
+		} else {
+			s.failWith(reset(ev.Code))
+		}
+	case lane.EventReset:
 		e.answered(s)
 		s.failWith(reset(ev.Code))
 	case lane.EventBroken:
 		s.failWith(ended(ev.Err))
 	case lane.EventRedial:
 		e.answered(s)
-		s.failWith(reset(lane.CodeGoingAway))
+		e.lost(s, lane.CodeGoingAway)
 	case lane.EventClosed:
 	}
 	s.writable = true

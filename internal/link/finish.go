@@ -9,24 +9,31 @@ import (
 
 // OnFinish has f called, once and on a goroutine of its own, when the stream was closed and
 // the peer's device has all that was written, and that this is the end: or never will. The
-// peer's library, which may be stopped, need not have seen it. It is to be called before Close.
+// peer's library, which may be stopped, need not have seen it, unless it has to say first
+// whether the stream stays with this listener. It is to be called before Close.
 func (h *Stream) OnFinish(f func()) {
-	h.e.mu.Lock()
-	defer h.e.mu.Unlock()
-	h.finished = f
+	s := h.lockNow()
+	defer h.unlock()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	s.finished = f
 }
 
 // FinishWithin bounds by d, from now on, for how long a closed stream waits to be finished. What
 // was not said by then is said when the peer has room for it again. Until the peer's library
 // answers or the lane ends, the id and the rings of the stream are used for nothing else.
 func (h *Stream) FinishWithin(d time.Duration) {
-	h.e.mu.Lock()
-	defer h.e.mu.Unlock()
-	if s := h.stream; s.finished != nil && s.limit == nil {
+	s := h.lockNow()
+	defer h.unlock()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	if s.finished != nil && s.limit == nil {
 		s.limit = time.AfterFunc(d, func() {
-			s.e.mu.Lock()
-			defer s.e.mu.Unlock()
-			s.finish()
+			now := s.lockNow() // it may have been dialled again since
+			defer s.unlock()
+			now.e.mu.Lock()
+			defer now.e.mu.Unlock()
+			now.finish()
 		})
 	}
 }
@@ -65,12 +72,14 @@ func (s *stream) awaitConfirmation() {
 	e.unseen.Store(true)
 }
 
-// confirmed finishes the stream if its end was confirmed, and reports whether it is finished.
+// confirmed finishes the stream if its end was confirmed, and reports whether it was, or need not
+// be any more. mu is held.
 func (s *stream) confirmed() bool {
-	if s.finished != nil && s.e.sq.completed >= s.said {
+	done := s.e.sq.completed >= s.said
+	if done && s.stays() { // else settled does it, or where the stream is dialled again
 		s.finish()
 	}
-	return s.finished == nil
+	return done || s.finished == nil
 }
 
 // endsConfirmed looks which streams need not wait any more. mu is held.

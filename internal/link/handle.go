@@ -1,8 +1,10 @@
 package link
 
 import (
+	"errors"
 	"net"
 	"runtime"
+	"time"
 )
 
 // A Stream is one end of a stream: two byte streams, that end as those of a TCP connection
@@ -28,15 +30,25 @@ func newHandle(s *stream) *Stream {
 }
 
 // dropped closes a stream that no program can close any more. One that is closed stays so.
-func (s *stream) dropped() { _ = s.close(false) }
+func (s *stream) dropped() {
+	_ = s.lockNow().close(false)
+	s.unlock()
+}
 
 // Calls keep the handle, since some programs have no other use for it than the call that waits.
+// The stream may have been dialled again, or be so meanwhile: see redial.go.
 
 // Read reads at least one byte into p, waiting for it if need be, and takes all that fits of
 // what has arrived. It returns io.EOF after the peer's orderly end and all its bytes. What
 // arrived before the stream failed is returned before the failure is.
 func (h *Stream) Read(p []byte) (int, error) {
-	n, err := h.stream.Read(p)
+	s := h.now()
+	n, err := s.Read(p)
+	for err == errMoving {
+		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
+			n, err = s.Read(p)
+		}
+	}
 	runtime.KeepAlive(h)
 	return n, err
 }
@@ -44,7 +56,15 @@ func (h *Stream) Read(p []byte) (int, error) {
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then.
 func (h *Stream) Write(p []byte) (int, error) {
-	n, err := h.stream.Write(p)
+	s := h.now()
+	n, err := s.Write(p)
+	for err == errMoving {
+		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+			var k int
+			k, err = s.Write(p[n:])
+			n += k
+		}
+	}
 	runtime.KeepAlive(h)
 	return n, err
 }
@@ -52,14 +72,51 @@ func (h *Stream) Write(p []byte) (int, error) {
 // CloseWrite ends what this end sends. The peer reads io.EOF after all that was written. It
 // fails with ENOTCONN if neither end can send any more.
 func (h *Stream) CloseWrite() error {
-	err := h.stream.CloseWrite()
-	runtime.KeepAlive(h)
-	return err
+	defer h.unlock()
+	return h.lockNow().CloseWrite()
 }
 
 // Close closes the stream. What was written arrives; a peer whose bytes nobody has read gets a
 // reset, as over TCP. Calls that wait return net.ErrClosed.
-func (h *Stream) Close() error { return h.stream.Close() }
+func (h *Stream) Close() error {
+	defer h.unlock()
+	return h.lockNow().close(false)
+}
 
 // Reset breaks the stream off: the peer's calls fail with ECONNRESET.
-func (h *Stream) Reset() error { return h.stream.Reset() }
+func (h *Stream) Reset() error {
+	defer h.unlock()
+	return h.lockNow().close(true)
+}
+
+// LocalAddr returns the address of this end, a *net.TCPAddr. It stays the one that the stream
+// had at first.
+func (h *Stream) LocalAddr() net.Addr { return h.stream.LocalAddr() }
+
+// RemoteAddr returns that of the peer.
+func (h *Stream) RemoteAddr() net.Addr { return h.stream.RemoteAddr() }
+
+// SetDeadline sets both deadlines.
+func (h *Stream) SetDeadline(t time.Time) error {
+	return errors.Join(h.SetReadDeadline(t), h.SetWriteDeadline(t))
+}
+
+// SetReadDeadline sets when Reads give up, those that wait included. The zero time is never.
+func (h *Stream) SetReadDeadline(t time.Time) error {
+	if s := h.now(); s.stays() {
+		return s.setDeadline(&s.reader, t)
+	}
+	s := h.lockNow()
+	defer h.unlock()
+	return s.setDeadline(&s.reader, t)
+}
+
+// SetWriteDeadline is SetReadDeadline for Writes.
+func (h *Stream) SetWriteDeadline(t time.Time) error {
+	if s := h.now(); s.stays() {
+		return s.setDeadline(&s.writer, t)
+	}
+	s := h.lockNow()
+	defer h.unlock()
+	return s.setDeadline(&s.writer, t)
+}

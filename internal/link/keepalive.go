@@ -162,11 +162,20 @@ func (e *laneEnd) paceInForce() *pace {
 // SetKeepAlive sets the keepalive of the stream: change makes the new settings of the old ones.
 // Times that are 0 or below stand for the defaults. It has no effect within a host.
 func (h *Stream) SetKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) {
-	e := h.e
+	s := h.lockNow()
+	defer h.unlock()
+	s.setKeepAlive(change)
+}
+
+func (s *stream) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) {
+	e := s.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := h.stream
 	c := withDefaultTimes(change(s.keepAlive()))
+	if s.moving() {
+		s.kept = &c // for where it goes
+		return
+	}
 	if c == s.keepAlive() || !s.counted || s.lost {
 		return
 	}

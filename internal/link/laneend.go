@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,29 +79,30 @@ type laneEnd struct {
 	record    [lane.RecordLen]byte
 	bell      [bellLen]byte
 	frame     [ring.FrameHeaderLen + smallFrame]byte
-	got       uint32               // records
-	hurry     bool                 // one was among what has just arrived
-	stuck     bool                 // a message waits for the send queue
-	blocked   []*stream            // likewise, their data
-	newcomers []newcomer           // that the device cannot write to yet
-	reached   []reach              // memory of the peer that the device knows of, or is to
-	leaving   []*stream            // closed, the peer's device has not confirmed their end
-	streams   []*stream            // by id
-	live      int                  // of them
-	dials     []*dial              // that wait for a place, in order
-	asked     int                  // dialer: places that were asked for and have not come
-	only      uint16               // dialer: the one port of streams, if it is not 0
-	busy      bool                 // dialer: a stream has it
-	answers   answers              // dialer
-	ports     lanePorts            // listener
-	places    []piece              // listener: the rings of places, by id
-	coming    *arrival             // listener: until the first word
-	share     *share               // listener: of the backlog
-	recalls   recalls              // listener
-	making    int                  // listener: places that the keeper is about to take ids for
-	refused   map[lane.ID]struct{} // listener: places whose OPEN was refused, until their release
-	unasked   []lane.ID            // listener: ids that may be granted again
-	nextID    lane.ID              // listener: the first that never was
+	got       uint32                         // records
+	hurry     bool                           // one was among what has just arrived
+	stuck     bool                           // a message waits for the send queue
+	blocked   []*stream                      // likewise, their data
+	newcomers []newcomer                     // that the device cannot write to yet
+	reached   []reach                        // memory of the peer that the device knows of, or is to
+	leaving   []*stream                      // closed, the peer's device has not confirmed their end
+	streams   []*stream                      // by id
+	live      int                            // of them
+	dials     []*dial                        // that wait for a place, in order
+	asked     int                            // dialer: places that were asked for and have not come
+	redial    func(context.Context, *stream) // dialer: dials a stream again
+	only      uint16                         // dialer: the one port of streams, if it is not 0
+	busy      bool                           // dialer: a stream has it
+	answers   answers                        // dialer
+	ports     lanePorts                      // listener
+	places    []piece                        // listener: the rings of places, by id
+	coming    *arrival                       // listener: until the first word
+	share     *share                         // listener: of the backlog
+	recalls   recalls                        // listener
+	making    int                            // listener: places that the keeper is about to take ids for
+	refused   map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
+	unasked   []lane.ID                      // listener: ids that may be granted again
+	nextID    lane.ID                        // listener: the first that never was
 	maxID     lane.ID
 	heard     bool // a message has arrived
 	away      bool // no stream can be opened any more

@@ -41,7 +41,7 @@ type laneCounts struct {
 }
 
 // LaneStats may be asked for at any time, also of a stream that is closed: it is that of its lane.
-func (h *Stream) LaneStats() LaneStats { return h.e.stats() }
+func (h *Stream) LaneStats() LaneStats { return h.now().e.stats() }
 
 func (e *laneEnd) stats() LaneStats {
 	e.mu.Lock()

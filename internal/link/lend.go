@@ -10,16 +10,22 @@ import (
 // above 0; without a limit they are as good as read. They stay where they are, also when the stream is closed,
 // until Take or Return. The peer can write there.
 func (h *Stream) Lend(limit int) ([]byte, error) {
-	b, err := h.stream.lend(limit)
+	s := h.now()
+	b, err := s.lend(limit)
+	for err == errMoving {
+		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
+			b, err = s.lend(limit)
+		}
+	}
 	runtime.KeepAlive(h)
 	return b, err
 }
 
 // Take consumes the first n bytes of what Lend has returned, and ends its use.
-func (h *Stream) Take(n int) { h.stream.giveBack(n) }
+func (h *Stream) Take(n int) { h.now().giveBack(n) }
 
 // Return ends the use of what Lend has returned, which is unread again.
-func (h *Stream) Return() { h.stream.giveBack(0) }
+func (h *Stream) Return() { h.now().giveBack(0) }
 
 func (s *stream) lend(limit int) ([]byte, error) {
 	e := s.e

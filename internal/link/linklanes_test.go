@@ -141,7 +141,7 @@ func TestLaneThatEndsAtOnce(t *testing.T) {
 // An endedLane is one that stood and has ended.
 type endedLane struct{ carrier }
 
-func (endedLane) open(context.Context) (*Stream, error) { return nil, errRetired }
+func (endedLane) open(context.Context, *stream) (*Stream, error) { return nil, errRetired }
 
 // TestManyDialsAtOnce are spread over the lanes, though they all have waited for the first.
 func TestManyDialsAtOnce(t *testing.T) {

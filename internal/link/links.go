@@ -13,7 +13,7 @@ import (
 
 // carrier is what Links needs of a lane.
 type carrier interface {
-	open(ctx context.Context) (*Stream, error)
+	open(ctx context.Context, from *stream) (*Stream, error)
 	// load returns how many of its streams the program has not closed, and how many more it can
 	// carry. It may be called with Links.mu held.
 	load() (streams, room int)
@@ -57,6 +57,9 @@ func NewLinks(c Config) (*Links, error) {
 		if err != nil {
 			return nil, err
 		}
+		e.mu.Lock()
+		e.redial = func(ctx context.Context, s *stream) { l.redial(ctx, t, s) }
+		e.mu.Unlock()
 		l.note(e)
 		return e, nil
 	}
@@ -69,10 +72,13 @@ const maxTries = 8
 // Dial opens a stream to t. Dials that come while the link comes up wait for it together, each
 // until its ctx ends; a dial without a place waits for one. A lane is kept for a while when
 // its last stream has gone.
-func (l *Links) Dial(ctx context.Context, t Target) (*Stream, error) {
+func (l *Links) Dial(ctx context.Context, t Target) (*Stream, error) { return l.dialFor(ctx, t, nil) }
+
+// dialFor is Dial for a stream that is dialled again, or for none.
+func (l *Links) dialFor(ctx context.Context, t Target, from *stream) (*Stream, error) {
 	var last error
 	for range maxTries {
-		s, err := l.dial(ctx, t)
+		s, err := l.dial(ctx, t, from)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, errRetired) && !errors.Is(err, verbs.ErrTryAgain) {
 			return s, err
 		}
@@ -81,7 +87,7 @@ func (l *Links) Dial(ctx context.Context, t Target) (*Stream, error) {
 	return nil, last
 }
 
-func (l *Links) dial(ctx context.Context, t Target) (*Stream, error) {
+func (l *Links) dial(ctx context.Context, t Target, from *stream) (*Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -94,7 +100,7 @@ func (l *Links) dial(ctx context.Context, t Target) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.c.open(ctx)
+	return k.c.open(ctx, from)
 }
 
 // drop has no more dials go by k. mu is held.

@@ -26,7 +26,7 @@ type fakeLane struct {
 	owes    chan struct{} // closed when the streams that were opened are answered; nil if they are
 }
 
-func (f *fakeLane) open(context.Context) (*Stream, error) {
+func (f *fakeLane) open(context.Context, *stream) (*Stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.streams.Add(1) == 1 {

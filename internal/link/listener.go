@@ -333,7 +333,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	err := l.id.Close()
 	for _, s := range unaccepted {
-		_ = s.Reset()
+		_ = s.close(true)
 	}
 	for _, e := range lanes {
 		e.leaveListener()
@@ -371,7 +371,7 @@ func (l *Listener) Abandon() {
 	}
 	l.mu.Unlock()
 	for _, s := range unaccepted {
-		_ = s.Reset()
+		_ = s.close(true)
 	}
 }
 
@@ -399,7 +399,7 @@ func (l *Listener) opened(s *stream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, leaving := l.leaving[s.e]; l.isClosed() && !leaving {
-		go s.Reset() // the lane's lock is held
+		go s.close(true) // the lane's lock is held
 		return
 	}
 	l.opens++

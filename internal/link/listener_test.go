@@ -73,7 +73,7 @@ func TestAllStreamsInUse(t *testing.T) {
 		for i := range 5 {
 			next := make(chan *Stream, 1)
 			go func() {
-				s, err := ends[0].e.open(b.ctx())
+				s, err := ends[0].e.open(b.ctx(), nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -111,6 +111,7 @@ func TestCloseWithReusePort(t *testing.T) {
 		if cfg.Places != 1 {
 			clients = append(clients, b.dial())
 		}
+		require.Eventually(t, func() bool { n, _ := b.l.Opened(); return n == len(clients) }, patience, time.Millisecond)
 		require.NoError(t, b.l.Close())
 		for _, client := range clients {
 			say(t, client, b.accept())

@@ -112,8 +112,9 @@ func (l *lanePorts) back(id int) {
 	}
 }
 
-// opened returns whether a stream may have a port, and gives that of its place back if it is
-// another. mu is held.
+// opened returns whether a stream may have a port: that of its place or of the lane, or one that
+// it had at another listener, which is one that listeners give. It gives that of the place back
+// if it is another. mu is held.
 func (l *lanePorts) opened(id int, port uint16) bool {
 	own := l.place[id]
 	l.place[id] = 0
@@ -121,11 +122,11 @@ func (l *lanePorts) opened(id int, port uint16) bool {
 		return true
 	}
 	l.all.free(l.host, own, 1)
-	if port != l.bound || l.busy {
-		return false
+	if port == l.bound && !l.busy {
+		l.busy = true
+		return true
 	}
-	l.busy = true
-	return true
+	return port >= firstPort && port-firstPort < numPorts && l.all.take(l.host, port)
 }
 
 // ended gives back the port of a stream.

@@ -5,13 +5,19 @@ import "math/bits"
 // SetReadBuffer has the peer offered a ring of at least so many bytes, a power of two within
 // Config.MaxRing, and never a smaller one afterwards. There may be no memory for it.
 func (h *Stream) SetReadBuffer(n int) {
-	e, s := h.e, h.stream
+	s := h.lockNow()
+	defer h.unlock()
+	s.setReadBuffer(n)
+}
+
+func (s *stream) setReadBuffer(n int) {
+	e := s.e
 	e.mu.Lock()
 	size := e.cfg.MaxRing
 	if n < int(size) {
 		size = 1 << bits.Len(uint(max(n, 1)-1))
 	}
-	if s.least = max(s.least, size); s.st.Receiver().Ring().Size < s.least {
+	if s.least = max(s.least, size); s.st.Receiver().Ring().Size < s.least && !s.moving() {
 		e.growDue(s)
 	}
 	e.mu.Unlock()

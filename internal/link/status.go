@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -15,9 +14,8 @@ import (
 // arrived. The peer is not told unless this end does not write any more either; then its
 // Writes fail with EPIPE. It fails with ENOTCONN if neither end can send any more.
 func (h *Stream) CloseRead() error {
-	err := h.stream.closeRead()
-	runtime.KeepAlive(h)
-	return err
+	defer h.unlock()
+	return h.lockNow().closeRead()
 }
 
 func (s *stream) closeRead() error {
@@ -31,7 +29,7 @@ func (s *stream) closeRead() error {
 			return nil
 		}
 		s.readShut = true
-		if s.shut {
+		if s.shut && !s.moving() {
 			s.e.state.Close(s.st)
 		}
 		return nil
@@ -40,6 +38,9 @@ func (s *stream) closeRead() error {
 
 // over reports whether neither end can send any more. mu is held.
 func (s *stream) over() bool {
+	if s.moving() {
+		return false
+	}
 	if s.cause != nil || s.e.err != nil && !s.st.Ended() {
 		return true
 	}
@@ -47,11 +48,11 @@ func (s *stream) over() bool {
 }
 
 // Synchronous reports whether Write is done with its bytes when it returns, without a copy.
-func (h *Stream) Synchronous() bool { return h.e.p.synchronous }
+func (h *Stream) Synchronous() bool { return h.now().e.p.synchronous }
 
 // QueryQP asks the device for the attributes of the QP that carries the stream.
 func (h *Stream) QueryQP() (verbs.QPAttr, error) {
-	e := h.e
+	e := h.now().e
 	if !e.begin() {
 		return verbs.QPAttr{}, net.ErrClosed
 	}
@@ -61,10 +62,10 @@ func (h *Stream) QueryQP() (verbs.QPAttr, error) {
 }
 
 // Device returns the name of the device that carries the stream.
-func (h *Stream) Device() string { return h.e.p.ctx.Device().Name() }
+func (h *Stream) Device() string { return h.now().e.p.ctx.Device().Name() }
 
 // Checksum reports whether what is read is compared with what was sent.
-func (h *Stream) Checksum() bool { return h.st.Frames() != nil }
+func (h *Stream) Checksum() bool { return h.now().st.Frames() != nil }
 
 // A Status is what can be seen of a stream.
 type Status struct {
@@ -97,7 +98,7 @@ type Status struct {
 
 // Status may be asked for at any time.
 func (h *Stream) Status() Status {
-	s := h.stream
+	s := h.now()
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	rx, tx := s.st.Receiver(), s.st.Sender()
@@ -125,7 +126,7 @@ func (h *Stream) Status() Status {
 	if s.corrupt != nil {
 		st.ChecksumErrors = 1
 	}
-	if err := s.readErr(); !s.closed && err != io.EOF {
+	if err := s.readErr(); !s.closed && err != io.EOF && err != errMoving {
 		st.Err = err
 	}
 	return st
@@ -154,6 +155,8 @@ func (s *stream) awaitWritable() error {
 // SetBusyPoll sets how long a call that has to wait polls before it sleeps: as long as it pays
 // for 0, and never below.
 func (h *Stream) SetBusyPoll(d time.Duration) {
-	h.reader.busyPoll.Store(int64(d))
-	h.writer.busyPoll.Store(int64(d))
+	s := h.lockNow()
+	defer h.unlock()
+	s.reader.busyPoll.Store(int64(d))
+	s.writer.busyPoll.Store(int64(d))
 }

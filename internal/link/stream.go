@@ -19,6 +19,7 @@ type stream struct {
 	st   *lane.Stream
 	port uint16
 
+	re     *redial     // at a dialer
 	gone   atomic.Bool // closed, for calls without the lock
 	reader waiter
 	writer waiter
@@ -48,6 +49,7 @@ type stream struct {
 	freed    bool                 // the rings were given back
 	counted  bool                 // among the lane's live streams
 	answered bool                 // dialer: the listener has said what becomes of it
+	used     bool                 // among those that the program has open
 	portless bool                 // its port was given back
 	finished func()               // see OnFinish
 	least    uint32               // ring that SetReadBuffer asked for
@@ -85,6 +87,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	}
 	e.streams[st.ID()] = s
 	e.counts.opened++
+	s.used = true
 	e.inUse.Add(1)
 	e.live++
 	e.taken.Store(int32(e.live))
@@ -119,6 +122,14 @@ func (s *stream) uncount() {
 	}
 }
 
+// unuse says that the program has closed the stream, or has it elsewhere. mu is held.
+func (s *stream) unuse() {
+	if s.used {
+		s.used = false
+		s.e.inUse.Add(-1)
+	}
+}
+
 // freePort gives the port back when the lane has no more to say of the stream and, at a
 // listener, the application has closed it. mu is held.
 func (s *stream) freePort() {
@@ -138,7 +149,7 @@ func (s *stream) freePort() {
 
 // free gives the rings back if nobody writes to them or reads from them any more. mu is held.
 func (s *stream) free() {
-	if !s.closed || !s.st.Quiet() && !s.e.torn {
+	if !s.closed || !s.st.Quiet() && !s.e.torn || s.moving() {
 		return
 	}
 	s.finish()
@@ -221,6 +232,8 @@ func (s *stream) readErr() error {
 		return net.ErrClosed
 	case s.cause != nil:
 		return s.cause
+	case s.moving() && !s.readShut:
+		return errMoving
 	case s.st.Ended(), s.readShut:
 		return io.EOF
 	case s.e.err != nil:
@@ -238,6 +251,8 @@ func (s *stream) writeErr() error {
 		return syscall.EPIPE
 	case s.cause != nil:
 		return s.cause
+	case s.moving():
+		return errMoving
 	case s.st.Quiet():
 		return syscall.EPIPE
 	case s.e.err != nil:
@@ -257,6 +272,9 @@ func (s *stream) CloseWrite() error {
 			return nil
 		}
 		s.shut = true
+		if s.moving() {
+			return nil
+		}
 		if s.readShut {
 			s.e.state.Close(s.st)
 		} else if !s.st.Quiet() {
@@ -265,10 +283,6 @@ func (s *stream) CloseWrite() error {
 		return nil
 	})
 }
-
-func (s *stream) Close() error { return s.close(false) }
-
-func (s *stream) Reset() error { return s.close(true) }
 
 func (s *stream) close(abort bool) error {
 	if s.e.begin() {
@@ -281,7 +295,13 @@ func (s *stream) close(abort bool) error {
 		}
 		s.closed = true
 		s.gone.Store(true)
-		s.e.inUse.Add(-1)
+		s.unuse()
+		if s.moving() {
+			if s.re.aborted = abort; abort {
+				s.re.stop()
+			}
+			return nil
+		}
 		if abort || s.st.Receiver().Buffered() > uint64(s.borrowed) {
 			s.e.state.Reset(s.st, lane.CodeReset)
 		} else {
@@ -307,6 +327,10 @@ func (s *stream) change(f func() error) error {
 	}
 	s.reader.found(e)
 	s.writer.found(e)
+	if s.moving() {
+		s.reader.wake()
+		s.writer.wake()
+	}
 	e.mu.Unlock()
 	e.chore()
 	if errors.Is(err, lane.ErrStream) {
@@ -336,17 +360,6 @@ func (s *stream) addrs(local bool) netip.AddrPort {
 func tcpAddr(a netip.AddrPort) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
 }
-
-// SetDeadline sets both deadlines.
-func (s *stream) SetDeadline(t time.Time) error {
-	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
-}
-
-// SetReadDeadline sets when Reads give up, those that wait included. The zero time is never.
-func (s *stream) SetReadDeadline(t time.Time) error { return s.setDeadline(&s.reader, t) }
-
-// SetWriteDeadline is SetReadDeadline for Writes.
-func (s *stream) SetWriteDeadline(t time.Time) error { return s.setDeadline(&s.writer, t) }
 
 func (s *stream) setDeadline(w *waiter, t time.Time) error {
 	if s.gone.Load() {

@@ -149,6 +149,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 	} else {
 		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey}
 	}
+	s.keep(p[:n])
 	e.counts.bytesOut += uint64(span.Len)
 	if s.st.Frames() == nil {
 		e.post(&t)

@@ -1,0 +1,279 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A dial returns before the listener has heard of the stream. If it never takes it, because it
+// was about to close, nothing of the stream was delivered: it is dialled again, and whoever
+// listens there now has it. The program does not notice: what it has written meanwhile is kept,
+// which is no more than the ring of a place holds, and its calls wait.
+
+// maxRedials bounds how often one stream is dialled again.
+const maxRedials = 8
+
+var (
+	// errMoving is returned by calls of a stream that is being dialled again.
+	errMoving = errors.New("link: the stream is dialled again")
+	// errLost is why a stream has failed that the listener has not taken.
+	errLost = errors.New("link: the listener has not taken the stream")
+)
+
+// redial is what a dialer's stream needs to be dialled again.
+type redial struct {
+	home *redial // that of the stream that the program was given first
+
+	// Of home alone: what the program does comes before the stream goes elsewhere, or behind it.
+	mu    sync.Mutex
+	tries int // so far; for who dials it again, or learns that it has to be
+
+	next     atomic.Pointer[Stream] // what it was dialled again as
+	answered atomic.Bool            // it stays
+
+	// The lane's lock guards what follows.
+	kept     []byte // what was written
+	replays  bool   // it is no program's yet
+	running  bool   // it is being dialled again
+	aborted  bool   // and was broken off meanwhile
+	proposed bool   // its port is that which it had elsewhere
+	refused  bool   // which another has
+	stop     context.CancelFunc
+}
+
+// now is the stream that s was dialled again as, or s.
+func (s *stream) now() *stream {
+	for s.re != nil {
+		next := s.re.next.Load()
+		if next == nil {
+			break
+		}
+		s = next.stream
+	}
+	return s
+}
+
+// stays reports whether s will not be dialled again.
+func (s *stream) stays() bool { return s.re == nil || s.re.answered.Load() }
+
+// lockNow is now for a change that must not be lost when the stream goes elsewhere. unlock ends it.
+func (s *stream) lockNow() *stream {
+	if s.re != nil {
+		s.re.home.mu.Lock()
+	}
+	return s.now()
+}
+
+func (s *stream) unlock() {
+	if s.re != nil {
+		s.re.home.mu.Unlock()
+	}
+}
+
+// moving reports whether s is being dialled again, or was. mu is held.
+func (s *stream) moving() bool {
+	return s.re != nil && (s.re.running || s.re.next.Load() != nil)
+}
+
+// keep keeps what was written until the listener has answered. mu is held.
+func (s *stream) keep(p []byte) {
+	if !s.stays() {
+		s.re.kept = append(s.re.kept, p...)
+	}
+}
+
+// settled says that the listener has answered. mu is held.
+func (s *stream) settled() {
+	if s.re != nil {
+		s.re.kept = nil
+		s.re.answered.Store(true)
+		if s.closed && s.said != 0 {
+			s.confirmed()
+		}
+	}
+}
+
+// follow waits until s has gone elsewhere or failed, and returns the stream with which a call
+// goes on.
+func (h *Stream) follow(s *stream, w *waiter, t *turn) (*stream, error) {
+	err := s.awaitRedial(w, t)
+	return h.now(), err
+}
+
+// awaitRedial waits until s has gone elsewhere or failed, or the program has ended what w is for.
+func (s *stream) awaitRedial(w *waiter, t *turn) error {
+	e := s.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.begin(&e.mu)
+	defer t.end()
+	why := s.readErr
+	if w == &s.writer {
+		why = s.writeErr
+	}
+	for s.re.running && why() == errMoving {
+		if w.expired() {
+			return os.ErrDeadlineExceeded
+		}
+		w.waiting.Store(true)
+		e.mu.Unlock()
+		w.sleep()
+		e.mu.Lock()
+	}
+	w.waiting.Store(false)
+	return nil
+}
+
+// lost has a stream dialled again that the listener has not taken. mu is held.
+func (e *laneEnd) lost(s *stream, why lane.Code) {
+	re := s.re
+	switch {
+	case s.cause != nil: // which the program may have seen
+		return
+	case re.replays:
+		re.refused = why == lane.CodePort
+		s.failWith(&Error{syscall.ECONNRESET, errLost})
+		return
+	case s.closed && s.st.Reset(), re.home.tries >= maxRedials, e.redial == nil:
+		s.failWith(reset(why))
+		return
+	}
+	re.home.tries++
+	re.running, re.refused = true, why == lane.CodePort
+	var ctx context.Context
+	ctx, re.stop = context.WithCancel(context.Background())
+	s.freed = true
+	s.freeRings()
+	_ = e.slab.release()
+	kept := s.kept
+	s.uncount()
+	s.unuse()
+	s.kept = kept
+	go e.redial(ctx, s)
+}
+
+// redial dials a stream again and puts what it gets in its place.
+func (l *Links) redial(ctx context.Context, t Target, s *stream) {
+	defer s.re.stop()
+	if err := l.dialAgain(ctx, t, s); err != nil {
+		s.notRedialled(err)
+	}
+}
+
+func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
+	if t.Src.Port() != 0 { // which is the old lane's as long as that stands
+		select {
+		case <-s.e.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	for home := s.re.home; ; home.tries++ {
+		var h *Stream
+		err := l.cfg.redial(ctx, func(ctx context.Context) (err error) {
+			h, err = l.dialFor(ctx, t, s)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err = h.stream.replay(ctx, s.re.kept); err == nil && s.becomes(h) {
+			return nil
+		}
+		h.stream.e.mu.Lock()
+		s.re.refused = s.re.refused || h.stream.re.refused
+		h.stream.e.mu.Unlock()
+		_ = h.Reset()
+		if err != nil && !errors.Is(err, errLost) || home.tries >= maxRedials {
+			return errors.Join(errLost, err)
+		}
+	}
+}
+
+// replay writes what was kept. It may have to wait for the listener, if that has smaller places.
+func (s *stream) replay(ctx context.Context, kept []byte) error {
+	defer context.AfterFunc(ctx, func() { s.writer.setDeadline(longPast) })()
+	_, err := s.Write(kept)
+	return err
+}
+
+// becomes puts what s was dialled again as in its place, unless it has to be dialled once more.
+func (s *stream) becomes(h *Stream) bool {
+	home, next := s.re.home, h.stream
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	s.e.mu.Lock()
+	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
+	keepAlive, least, stalls, stallTime := s.kept, s.least, s.counts.stalls, s.counts.stallTime
+	s.finished = nil
+	s.e.mu.Unlock()
+	next.reader.take(&s.reader)
+	next.writer.take(&s.writer)
+	if keepAlive != nil {
+		next.setKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return *keepAlive })
+	}
+	if least > 0 {
+		next.setReadBuffer(int(least))
+	}
+
+	next.e.mu.Lock()
+	if errors.Is(next.cause, errLost) {
+		next.e.mu.Unlock()
+		s.e.mu.Lock()
+		s.finished = finished
+		s.e.mu.Unlock()
+		return false
+	}
+	next.finished, next.re.replays = finished, false
+	next.counts.stalls += stalls
+	next.counts.stallTime += stallTime
+	next.e.mu.Unlock()
+	s.re.next.Store(h)
+	if readShut {
+		_ = next.closeRead() // fails if the stream has ended, which calls are told
+	}
+	if shut {
+		_ = next.CloseWrite()
+	}
+	if closed {
+		_ = next.close(aborted)
+	}
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	s.redialled()
+	return true
+}
+
+// take takes over what the program has set, and what was counted.
+func (w *waiter) take(from *waiter) {
+	w.deadline.Store(from.deadline.Load())
+	w.busyPoll.Store(from.busyPoll.Load())
+	w.spins.Add(from.spins.Load())
+	w.parks.Add(from.parks.Load())
+}
+
+// redialled has the calls go on. mu is held.
+func (s *stream) redialled() {
+	s.re.running, s.re.kept = false, nil
+	s.reader.wake()
+	s.writer.wake()
+}
+
+// notRedialled ends a stream that nobody takes.
+func (s *stream) notRedialled(err error) {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	// Its errno is that of the dial, which programs do not expect of a connection.
+	s.failWith(&Error{syscall.ECONNRESET, fmt.Errorf("%w, and dialling it again failed: %v", errLost, err)})
+	s.re.answered.Store(true)
+	s.redialled()
+	s.free()
+}
