@@ -156,8 +156,8 @@ func TestRedialAnotherPort(t *testing.T) {
 	})
 }
 
-// TestRedialClosed: a stream that was closed, wholly or for writing, is delivered all the same, and one that
-// was broken off is no longer dialled.
+// TestRedialClosed: a stream that was closed, wholly or for writing, is delivered all the same,
+// and one that was broken off is no longer dialled.
 func TestRedialClosed(t *testing.T) {
 	for _, how := range []string{"Close", "CloseWrite", "Close later", "CloseWrite later", "Reset"} {
 		t.Run(how, func(t *testing.T) {
