@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -200,6 +201,23 @@ func TestBadDevice(t *testing.T) {
 	})
 }
 
+// firstMemory is what the first connection to a listener takes at each end: a ring, or over links
+// the memory of many.
+func firstMemory() int {
+	if overLinks {
+		return link.MaxFirstRing
+	}
+	return firstRing()
+}
+
+// wholeMemory is what it may take in all, with what it sends from.
+func wholeMemory() int {
+	if overLinks {
+		return firstMemory()
+	}
+	return 3 * firstRing()
+}
+
 func TestMemoryLimit(t *testing.T) {
 	waitForNoMemory(t)
 	requireNothingHeld(t)
@@ -211,13 +229,13 @@ func TestMemoryLimit(t *testing.T) {
 		t.Cleanup(func() { SetMemoryLimit(before) })
 	}
 	t.Run("of the dialer", func(t *testing.T) {
-		limit(t, int64(firstRing()))
+		limit(t, int64(firstMemory()/2))
 		_, err := Dial("rdma", l.Addr().String())
 		requireOpError(t, err, "dial", []string{"limit", "SetMemoryLimit", "smaller rings"}, ErrNoMemory)
 	})
 	t.Run("of the listener", func(t *testing.T) {
 		waitForNoMemory(t)
-		limit(t, int64(firstRing()*3/2))
+		limit(t, int64(firstMemory()*3/2))
 		done := make(chan dialled, 1)
 		go func() {
 			c, err := (&Dialer{Timeout: lasting}).dial(context.Background(), "rdma", l.Addr().String())
@@ -236,7 +254,7 @@ func TestMemoryLimit(t *testing.T) {
 	})
 	t.Run("of the listener, and the dialer gives up", func(t *testing.T) {
 		waitForNoMemory(t)
-		limit(t, int64(firstRing()*3/2))
+		limit(t, int64(firstMemory()*3/2))
 		before := l.(*Listener).Stats()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -266,6 +284,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestMemoryLimitStopsGrowth(t *testing.T) {
 	waitForNoMemory(t)
 	client, server := pair(t)
+	size := server.Stats().ReadBuffer
 	before := SetMemoryLimit(MemoryInUse())
 	defer SetMemoryLimit(before)
 	n := scale(4 << 20)
@@ -273,5 +292,5 @@ func TestMemoryLimitStopsGrowth(t *testing.T) {
 	go func() { _, err := client.Write(make([]byte, n)); written <- err }()
 	readFull(t, server, n)
 	require.NoError(t, <-written)
-	require.Equal(t, firstRing(), server.Stats().ReadBuffer)
+	require.Equal(t, size, server.Stats().ReadBuffer)
 }

@@ -26,6 +26,8 @@ const conversation = 60_000
 // the listener serves the next client, and nothing is left behind.
 func TestEveryAcquisitionFails(t *testing.T) {
 	onSoftware(t)
+	defer func(d time.Duration) { keptIdle = d }(keptIdle)
+	keptIdle = time.Millisecond
 	for _, way := range []struct {
 		d            *faulty.Driver
 		under        string
@@ -40,7 +42,7 @@ func TestEveryAcquisitionFails(t *testing.T) {
 			name := fmt.Sprintf("%s/%s/asynchronous=%t", way.d.Name(), at, way.asynchronous)
 			t.Run(name, func(t *testing.T) {
 				lc := ListenConfig{Device: way.under, HandshakeTimeout: 2 * time.Second, asynchronous: way.asynchronous}
-				d := Dialer{Device: way.under, Timeout: patience, asynchronous: way.asynchronous}
+				d := Dialer{Device: way.under, Timeout: patience, asynchronous: way.asynchronous, TOS: 1} // which has links of its own
 				if at == "dialer" {
 					d.Device = way.d.Name()
 				} else {
@@ -53,6 +55,7 @@ func TestEveryAcquisitionFails(t *testing.T) {
 }
 
 func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
+	requireNothingLives(t, ill) // of tests before
 	before := leaktest.Take()
 	l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
 	require.NoError(t, err)
@@ -84,15 +87,22 @@ func failEach(t *testing.T, ill *faulty.Driver, d *Dialer, lc *ListenConfig) {
 			var op *net.OpError
 			require.ErrorAs(t, err, &op, "number %d, %s", n, what)
 		}
-		within(t, lasting, "the next client", func() { serveOne(t, l, d) })
-		require.Eventually(t, func() bool {
-			if l.Stats().Pending > 0 { // it came after the next client, and has ended
-				if s, err := l.AcceptConn(); err == nil {
-					_ = s.Close()
+		released := func() {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				if l.Stats().Pending > 0 { // it came after the next client, and has ended
+					if s, err := l.AcceptConn(); err == nil {
+						_ = s.Close()
+					}
 				}
-			}
-			return ill.Live() == alive && MemoryInUse() == 0 && len(Conns()) == 0
-		}, patience, time.Millisecond, "after number %d, %s, failed: %v", n, what, err)
+				return ill.Live() == alive && MemoryInUse() == 0 && len(Conns()) == 0
+			}, patience, time.Millisecond, "after number %d, %s, failed: %v", n, what, err)
+		}
+		if overLinks {
+			released() // else the next client shares the fate of a link that is about to end
+		}
+		within(t, lasting, "the next client", func() { serveOne(t, l, d) })
+		released()
 	}
 	require.NoError(t, l.Close())
 	require.Empty(t, before.Wait(nil))

@@ -193,14 +193,6 @@ func (l *Listener) standing() uint64 {
 	return l.established.Load()
 }
 
-// requests is how many have asked for a connection: over links each asks for its own.
-func (l *Listener) requests(cs cm.ListenStats) uint64 {
-	if l.links != nil {
-		return l.standing()
-	}
-	return cs.Requests
-}
-
 // closeRDMA ends the id that listens.
 func (l *Listener) closeRDMA() error {
 	if l.links != nil {
@@ -285,12 +277,20 @@ func (l *Listener) device() string {
 }
 
 func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
-	return ListenerStats{
+	s := ListenerStats{
 		Accepted: l.accepted.Load(), AcceptedTCP: l.acceptedTCP.Load(), Established: l.standing(),
-		Refused: l.refused.Load(), Failed: l.failed.Load() + cs.Hangup,
-		Pending: l.pending(), Requests: l.requests(cs),
-		Shortages: l.shortages.Count(), HalfOpen: cs.HalfOpen, Evicted: cs.Evicted + l.evicted.Load(), TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
+		Refused: l.refused.Load(), Failed: l.failed.Load(), Evicted: l.evicted.Load(),
+		Pending: l.pending(), Requests: cs.Requests,
+		Shortages: l.shortages.Count(), HalfOpen: cs.HalfOpen, TimedOut: cs.TimedOut, Malformed: cs.Malformed, Denied: cs.Denied,
 	}
+	if l.links != nil {
+		r := l.links.Requests()
+		s.Refused, s.Failed, s.Evicted = r.Refused, r.Failed, r.Evicted
+		s.Requests = s.Established + r.Refused + r.Failed + r.Evicted // each stream is one
+	}
+	s.Failed += cs.Hangup
+	s.Evicted += cs.Evicted
+	return s
 }
 
 // event receives requests. It runs on the driver's goroutine and must not wait.

@@ -65,6 +65,7 @@ type share struct {
 	noStore bool // nor for such that no dial waits for
 	hungry  bool
 	gone    bool
+	served  bool // it has got a place
 
 	order allotment
 	isDue bool
@@ -138,6 +139,7 @@ func (b *backlog) granted(s *share, n int) {
 	if s.gone {
 		return
 	}
+	s.served = true
 	s.coming -= n
 	s.stored += n
 	b.stored += n

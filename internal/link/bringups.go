@@ -36,6 +36,9 @@ type arrival struct {
 	ticks    int
 	leaving  bool
 	ended    bool
+
+	answered bool  // the Listener's lock guards it
+	why      error // likewise: the lane has ended before
 }
 
 // begin waits for a place, and reports whether it got one before closed was closed.

@@ -108,6 +108,7 @@ func TestStrangersThatSayNothing(t *testing.T) {
 		require.Eventually(t, func() bool { return lanes() == maxBringUps }, patience, time.Millisecond)
 	}
 	client, server := b.pair()
+	require.Positive(t, b.l.Requests().Evicted)
 	say(t, client, server)
 	require.LessOrEqual(t, lanes(), maxBringUps+1)
 }

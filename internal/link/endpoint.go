@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -37,6 +36,7 @@ type endpoint struct {
 	sendCQ  verbs.CQ
 	qp      verbs.QP
 
+	rings    *slab        // of the lane: this only makes it
 	remote   verbs.Memory // the ring of records
 	remoteMR verbs.MR
 	local    verbs.Memory // staging, and behind it the receives of doorbells
@@ -105,6 +105,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		confirm:     newConfirmation(ctx.Device().Transport(), &attr, c.confirms),
 	}
+	p.rings = &slab{ctx: ctx, budget: c.Budget, access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}
 	p.answers = ctx.Device().Transport() != verbs.TransportIWARP || p.confirm != nil
 	defer func() {
 		if err != nil {
@@ -115,6 +116,12 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		return nil, err
 	}
 	if err = p.register(); err != nil {
+		return nil, err
+	}
+	// A dial that has no memory for a stream asks nobody, and a listener answers nobody whom it
+	// could not serve then: such lanes would hold what each other lacks.
+	p.rings.pd = p.pd
+	if err = p.rings.prepare(c.FirstRing); err != nil {
 		return nil, err
 	}
 	if p.channel, err = ctx.CreateCompChannel(); err != nil {
@@ -270,7 +277,7 @@ func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link linkID) 
 	}
 }
 
-// destroy destroys all, in the order that rdma-core asks for. The MRs of the rings are
+// destroy destroys all, in the order that rdma-core asks for. MRs of others are
 // closed by between, behind the QP and before the PD.
 func (p *endpoint) destroy(between ...func() error) error {
 	var errs []error
@@ -290,6 +297,7 @@ func (p *endpoint) destroy(between ...func() error) error {
 			errs = append(errs, mr.Close())
 		}
 	}
+	errs = append(errs, p.rings.close())
 	for _, f := range between {
 		errs = append(errs, f())
 	}
@@ -301,6 +309,5 @@ func (p *endpoint) destroy(between ...func() error) error {
 	if p.pd != nil {
 		errs = append(errs, p.pd.Close())
 	}
-	shortage.Freed()
 	return errors.Join(errs...)
 }

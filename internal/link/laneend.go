@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -140,7 +141,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 	}
 	e := &laneEnd{
 		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
-		slab:  &slab{ctx: p.ctx, pd: p.pd, budget: cfg.Budget, access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite},
+		slab:  p.rings,
 		sends: newSends(p, cfg.Budget),
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
 		done:  make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
@@ -351,9 +352,7 @@ func (e *laneEnd) teardown() {
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.tasks.Wait()
-	if err := errors.Join(e.p.destroy(e.slab.close, e.sends.close), e.id.Close()); err != nil {
-		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
-	}
+	e.destroy()
 	e.mu.Lock()
 	e.torn = true
 	for _, s := range e.streams {
@@ -367,8 +366,12 @@ func (e *laneEnd) teardown() {
 }
 
 // discard destroys a lane that was not started.
-func (e *laneEnd) discard() {
-	if err := errors.Join(e.p.destroy(e.slab.close, e.sends.close), e.id.Close()); err != nil {
+func (e *laneEnd) discard() { e.destroy() }
+
+func (e *laneEnd) destroy() {
+	if err := errors.Join(e.p.destroy(e.sends.close), e.id.Close()); err != nil {
 		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
+	// Not by what was made for a dialer in vain: it would be tried again at once, in vain.
+	shortage.Freed()
 }

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"errors"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -60,6 +62,34 @@ func (e *laneEnd) stats() LaneStats {
 	s.Places = e.state.Places()
 	s.FreeSlots, s.Slots = e.state.Slots()
 	return s
+}
+
+// Requests counts the requests for lanes that a Listener could not grant.
+type Requests struct {
+	Refused uint64 // malformed, of another version, or there was nothing to make a lane of
+	Failed  uint64 // the dialer left before it got a place, or did not say its first word in time
+	Evicted uint64 // likewise, while others waited
+}
+
+// ended counts a lane that has ended, if that was before it had a place. The Listener's lock is
+// held.
+func (r *Requests) ended(e *laneEnd, why error) {
+	switch {
+	case e.share.served:
+	case errors.Is(why, errGaveWay):
+		r.Evicted++
+	case errors.Is(why, net.ErrClosed):
+		r.Refused++
+	default:
+		r.Failed++
+	}
+}
+
+// Requests may be asked for at any time.
+func (l *Listener) Requests() Requests {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.counts
 }
 
 // Lanes returns the statistics of all lanes that stand, in no order.

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -37,6 +36,7 @@ type Listener struct {
 	opens    uint64        // so far
 	ready    chan struct{} // holds a token while accepted is not empty
 	backlog  backlog
+	counts   Requests
 	feeding  bool
 	closed   chan struct{}
 	leaving  map[*laneEnd]struct{} // after Close with ReusePort: whose dialers may have opened more
@@ -129,8 +129,7 @@ func (l *Listener) request(ev *cm.Event) {
 func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
 	peer, err := parseHello(first)
 	if err != nil { // a stranger: nothing is spent on it
-		slog.Debug("link: request", "from", id.RemoteAddr(), "err", err)
-		refuse(id, err)
+		l.noLane(id, err)
 		_ = id.Close()
 		return false
 	}
@@ -149,7 +148,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	e.ports.all, e.ports.host = &l.clients, from.Addr().Unmap()
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.streams), peer.epoch, peer.link)
 	if err := mine.meet(&peer); err != nil {
-		refuse(id, err)
+		l.noLane(id, err)
 		e.discard()
 		return false
 	}
@@ -160,11 +159,13 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	}
 	// From here on the lane may be ended by others, but not destroyed under Accept.
 	if !e.begin() {
+		l.noteAnswer(e)
 		return false
 	}
 	defer e.tasks.Done()
 	if !l.add(e) {
 		e.fail(net.ErrClosed)
+		l.noteAnswer(e)
 		return true
 	}
 	e.mu.Lock()
@@ -183,6 +184,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		e.fail(err)
 		return true
 	}
+	l.noteAnswer(e)
 	h.handOver(e)
 	l.ups.answered(u)
 	return true
@@ -240,6 +242,21 @@ func (l *Listener) remove(e *laneEnd) {
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
 	l.left(e)
+	if e.coming.answered {
+		l.counts.ended(e, e.err)
+	} else {
+		e.coming.why = e.err
+	}
+}
+
+// noteAnswer has the end of a lane count, as it does not while an answer that fails counts.
+func (l *Listener) noteAnswer(e *laneEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.coming.answered = true
+	if _, stands := l.lanes[e]; !stands {
+		l.counts.ended(e, e.coming.why)
+	}
 }
 
 func (l *Listener) isClosed() bool {

@@ -95,6 +95,18 @@ func (s *slab) alloc(size uint32, u use) (piece, error) {
 	return piece{c, off, size}, nil
 }
 
+// prepare registers the memory of a first ring of size bytes.
+func (s *slab) prepare(size uint32) error {
+	p, err := s.alloc(size, useStream)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.chunk.blocks.free(p.off, p.size)
+	return nil
+}
+
 func (s *slab) register(size int, u use) (_ *chunk, err error) {
 	if err = s.budget.take(size, u); err != nil {
 		return nil, err

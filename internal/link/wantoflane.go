@@ -63,13 +63,30 @@ func (l *Listener) lacking(err error) {
 // noLane refuses a dialer for whom no lane could be made.
 func (l *Listener) noLane(id *cm.ID, err error) {
 	level := slog.LevelDebug
-	if !errors.Is(err, errDialerLeft) {
+	if shortage.Is(err) {
+		l.lacking(err) // prepare, which has the dialer wait, does not fail by that
+	}
+	if errors.Is(err, errDialerLeft) {
+		l.count(0, 1)
+	} else {
 		if refusal(err) == cm.RefusedFailure {
 			level = slog.LevelWarn
 		}
-		refuse(id, err)
+		l.count(1, 0) // before the dialer can know
+		// If it was a shortage by which Accept failed, some devices have told the dialer.
+		if !refuse(id, err) && !shortage.Is(err) {
+			l.count(-1, 1)
+		}
 	}
 	slog.Log(context.Background(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+}
+
+// count counts requests that have got no lane.
+func (l *Listener) count(refused, failed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts.Refused += uint64(refused)
+	l.counts.Failed += uint64(failed)
 }
 
 // refusal is the code by which a dialer learns why there is no lane for it.
@@ -89,10 +106,12 @@ func refusal(why error) cm.RefusalCode {
 	return cm.RefusedFailure
 }
 
-// refuse tells a dialer why there is no lane for it.
-func refuse(id *cm.ID, why error) {
+// refuse tells a dialer why there is no lane for it, and reports whether it was still there.
+func refuse(id *cm.ID, why error) bool {
 	r := cm.NewRefusal(refusal(why), why.Error())
-	if private, err := r.MarshalBinary(); err == nil {
-		_ = id.Reject(private) // it may have left
+	private, err := r.MarshalBinary()
+	if err == nil {
+		err = id.Reject(private)
 	}
+	return err == nil
 }

@@ -80,6 +80,21 @@ func TestDialersWaitForLanes(t *testing.T) {
 	})
 }
 
+// TestTriesHavePauses: a lane that could not be made is tried again after pauses that grow, though
+// what was made of it is given back each time.
+func TestTriesHavePauses(t *testing.T) {
+	var told atomic.Int64
+	b, want := shortOfQPs(t, func(error) { told.Add(1) })
+	go serveEchoes(b.l)
+	began := time.Now()
+	ended := make(chan error, 1)
+	go func() { ended <- converse(b.links, b.l) }()
+	require.Eventually(t, func() bool { return told.Load() >= 8 }, patience, time.Millisecond)
+	require.Greater(t, time.Since(began), 100*time.Millisecond) // 635 unless something else is given back
+	want.Store(false)
+	within(t, "the dialer", func() { require.NoError(t, <-ended) })
+}
+
 // TestDialerLeavesTheQueue: one that gives up does not hold up the next, and nobody waits for a
 // listener that closes.
 func TestDialerLeavesTheQueue(t *testing.T) {

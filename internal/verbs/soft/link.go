@@ -159,8 +159,11 @@ func (l *link) read() *restingLine {
 			continue
 		}
 		done := false
-		if err == nil {
+		switch {
+		case err == nil:
 			done, err = l.take(buf[:n], fds)
+		case errors.Is(err, unix.EMFILE) && l.q.missedMR():
+			err = nil
 		}
 		if !done && err == nil {
 			continue
@@ -380,13 +383,13 @@ func (l *link) give(m *mr) bool {
 	if !l.grant(m) {
 		return false
 	}
-	fd, err := m.dupFD()
+	fd, release, err := m.lendFD()
 	if err != nil {
 		return false
 	}
 	m.mem.show(nil)
 	l.send(m.offer().append([]byte{msgMR}), []int{fd})
-	closeFDs([]int{fd})
+	release()
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestMRSlice(t *testing.T) {
@@ -195,5 +196,31 @@ func TestMRInvalidated(t *testing.T) {
 	require.Equal(t, verbs.WC{WRID: 3, Opcode: verbs.WCLocalInv, QPN: b.qp.QPN()}, b.next())
 	a.post(wr)
 	require.Equal(t, verbs.WCRemAccessErr, a.next().Status)
+	require.NoError(t, m.Close())
+}
+
+// TestMRWithoutDescriptors: an MR that a peer asks for while neither process has a descriptor
+// left is written to when there are some again. Until then the connection stands.
+func TestMRWithoutDescriptors(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	m, err := b.pd.RegMR(b.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	wr := write(b, 0, []byte("x"))
+	wr.RKey = m.RKey()
+	wr.Flags |= verbs.SendSignaled
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}))
+	a.post(wr)
+	q := a.qp
+	missed := until(func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.peer != nil && q.peer.missed > 1
+	})
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	require.True(t, missed)
+	require.Equal(t, verbs.WCSuccess, a.next().Status)
+	require.Equal(t, "x", string(b.bytes(0, 1)))
 	require.NoError(t, m.Close())
 }

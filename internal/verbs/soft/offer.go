@@ -180,6 +180,19 @@ func (m *mr) dupFD() (int, error) {
 	return fd, nil
 }
 
+// lendFD returns a descriptor of the MR's memory as dupFD does, until release. It takes none of
+// the process where the peer may write: who asks when there is none would be told that there is
+// no such MR. m.mu is held until release.
+func (m *mr) lendFD() (fd int, release func(), err error) {
+	if !m.closed && m.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
+		return m.mem.fd, func() {}, nil
+	}
+	if fd, err = m.dupFD(); err != nil {
+		return -1, nil, err
+	}
+	return fd, func() { unix.Close(fd) }, nil
+}
+
 // fdName is what the kernel calls a descriptor.
 func fdName(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 

@@ -39,6 +39,7 @@ type peer struct {
 	kicked  bool      // the peer was asked to look into its inbox and has not answered
 	again   bool      // it must be asked once more then
 	asked   bool      // likewise for an MR or for the bounce area
+	missed  int       // how often in a row there was no descriptor for the MR that came
 	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
 	line    *line     // what it was met on; nil if that does not outlive the connection
 }

@@ -5,6 +5,7 @@ package soft
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
@@ -37,10 +38,37 @@ func (q *qp) gotMR(m *remoteMR) error {
 		m.unmap()
 		return fmt.Errorf("%w: MR that was not asked for", verbs.ErrProtocol)
 	}
-	q.peer.asked = false
+	q.peer.asked, q.peer.missed = false, 0
 	q.peer.add(m)
 	q.progress()
 	return nil
+}
+
+const (
+	firstMissedPause = 5 * time.Millisecond
+	lastMissedPause  = time.Second
+)
+
+// missedMR is told that there was no descriptor for what has come. If that is the MR that was
+// asked for, it is asked for again after a pause, and missedMR reports so: a connection that
+// stands need not end for what may be there soon.
+func (q *qp) missedMR() bool {
+	q.mu.Lock()
+	defer q.unlock()
+	p := q.peer
+	if p == nil || !p.asked {
+		return false
+	}
+	time.AfterFunc(min(firstMissedPause<<p.missed, lastMissedPause), func() {
+		q.mu.Lock()
+		defer q.unlock()
+		if q.peer == p {
+			p.asked = false
+			q.progress()
+		}
+	})
+	p.missed = min(p.missed+1, 10)
+	return true
 }
 
 // gotNoMR is told that the peer has no such MR for us.
