@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asktwice"
 )
 
 // Dial connects to address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
@@ -283,15 +284,15 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	if overLinks {
 		return d.dialLinked(ctx, network, src, dst, s)
 	}
-	return askTwice(ctx, func(ctx context.Context, a *asking) (*Conn, error) {
-		return d.ask(ctx, network, src, dst, s, a)
+	return asktwice.Dial(ctx, dst, func(ctx context.Context, r *asktwice.Request) (*Conn, error) {
+		return d.ask(ctx, network, src, dst, s, r)
 	})
 }
 
 // ask makes one request of an attempt.
-func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPort, s sizes, a *asking) (*Conn, error) {
+func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPort, s sizes, r *asktwice.Request) (*Conn, error) {
 	if src.Port() != 0 {
-		a.again = nil // a second id would need the same port
+		r.Only() // a second id would need the same port
 	}
 	events := newIDEvents()
 	ec := events.channel()
@@ -312,7 +313,7 @@ func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPor
 			_ = id.Close()
 			return nil, err
 		}
-		conn, err := connect(ctx, ep, events, network, s, a)
+		conn, err := connect(ctx, ep, events, network, s, r)
 		if err != nil {
 			ep.destroy(nil)
 			return nil, dialCause(ctx, "connect", err)
@@ -323,7 +324,7 @@ func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPor
 }
 
 // connect exchanges handshakes over a resolved id.
-func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes, a *asking) (*Conn, error) {
+func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes, r *asktwice.Request) (*Conn, error) {
 	mine := ep.handshake(s, true)
 	private, err := mine.MarshalBinary()
 	if err != nil {
@@ -341,7 +342,7 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 	if err := ep.id.Connect(&param, timeout); err != nil {
 		return nil, err
 	}
-	ev, err := answered(ctx, ep, events, a)
+	ev, err := answered(ctx, ep, events, r)
 	if err != nil {
 		return nil, err
 	}
@@ -371,18 +372,17 @@ func connect(ctx context.Context, ep *endpoint, events *idEvents, network string
 }
 
 // answered waits for the answer and confirms it, where that is to be done.
-func answered(ctx context.Context, ep *endpoint, events *idEvents, a *asking) (*cm.Event, error) {
+func answered(ctx context.Context, ep *endpoint, events *idEvents, r *asktwice.Request) (*cm.Event, error) {
 	if !ep.sameHost && ep.writeImm { // iWARP's requests go over TCP, which repeats them itself
-		stop := a.sent()
+		stop := r.Sent()
 		defer stop()
 	}
 	ev, err := events.established(ctx)
 	if err != nil || ev.Type != cm.ConnectResponse {
 		return ev, err
 	}
-	noteAnswer()
-	if !a.claim() {
-		return nil, errOtherAnswer
+	if !r.Answered() {
+		return nil, asktwice.ErrOtherAnswer
 	}
 	if err := ctx.Err(); err != nil { // the dial was left alone, and has claimed it to say so
 		return nil, err

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asktwice"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -178,7 +180,10 @@ func TestUnreadFirstWord(t *testing.T) {
 	require.NoError(t, id.Resolve(b.ctx(), to.Src, to.Dst))
 	dialer, err := newLaneEnd(&b.links.cfg, lane.RoleDialer, id, &linkLane{l: b.links, link: &link{l: b.links, target: to}, ready: make(chan struct{})})
 	require.NoError(t, err)
-	require.NoError(t, dialer.connect(b.ctx(), events))
+	_, err = asktwice.Dial(b.ctx(), to.Dst, func(ctx context.Context, r *asktwice.Request) (struct{}, error) {
+		return struct{}{}, dialer.connect(ctx, events, r)
+	})
+	require.NoError(t, err)
 	h.handOver(dialer)
 	defer dialer.fail(ErrLinkClosed)
 	listener := <-answered

@@ -125,6 +125,8 @@ type Config struct {
 	confirms bool
 	// noChecksums has this end be one that is too old to know checksums.
 	noChecksums bool
+	// losing has requests made within a host be ones that may be lost.
+	losing bool
 	// beats and pings have lanes within a host looked after as well, pings by PING.
 	beats, pings bool
 }

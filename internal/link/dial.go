@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asktwice"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -147,11 +148,25 @@ func (e *laneEnd) fill() {
 	}
 }
 
-// bringUp makes a lane to dst, and returns when it can carry streams.
+// bringUp makes a lane to t, and returns when it can carry streams. A request that a network has
+// perhaps lost is made again beside the first, and one of the two is confirmed: the owner hears of
+// that one only.
 func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, error) {
+	return asktwice.Dial(ctx, t.Dst, func(ctx context.Context, r *asktwice.Request) (*laneEnd, error) {
+		return ask(ctx, cfg, t, o, r)
+	})
+}
+
+// ask makes one request for a lane.
+func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Request) (*laneEnd, error) {
+	if t.Src.Port() != 0 {
+		r.Only() // a second id would need the same port
+	}
+	options := cfg.CM
+	options.AskToConfirm = true
 	events := make(chan *cm.Event, 4)
 	h := newEventHandler(events)
-	id, err := h.channel().CreateID(cfg.CM)
+	id, err := h.channel().CreateID(options)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +178,7 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 		return nil, errors.Join(err, id.Close())
 	}
 	e.only = t.Src.Port()
-	if err := e.connect(ctx, events); err != nil {
+	if err := e.connect(ctx, events, r); err != nil {
 		e.discard()
 		return nil, err
 	}
@@ -189,7 +204,7 @@ func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, err
 }
 
 // connect exchanges first words with the listener and starts the lane.
-func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
+func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event, r *asktwice.Request) error {
 	mine := e.p.hello(e.cfg, e.cfg.Streams, rand.Uint32(), e.cfg.Secret.link(e.id.RemoteAddr()))
 	param := cm.ConnParam{
 		PrivateData: mine.put(), RetryCount: e.cfg.retries(), RNRRetryCount: rnrRetries,
@@ -198,7 +213,7 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
 	if err := e.id.Connect(&param, 0); err != nil {
 		return err
 	}
-	ev, err := established(ctx, events)
+	ev, err := e.response(ctx, events, r)
 	if err != nil {
 		return err
 	}
@@ -215,14 +230,44 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event) error {
 	return e.start(peer, peer.streams, mine.epoch)
 }
 
-// established waits for the outcome of a connect or an accept.
+// response waits for the answer and confirms it, where that is to be done.
+func (e *laneEnd) response(ctx context.Context, events <-chan *cm.Event, r *asktwice.Request) (*cm.Event, error) {
+	if e.mayBeLost() {
+		stop := r.Sent()
+		defer stop()
+	}
+	ev, err := established(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Answered() {
+		return nil, asktwice.ErrOtherAnswer
+	}
+	if ev.Type != cm.ConnectResponse {
+		return ev, nil
+	}
+	if ctx.Err() != nil { // nobody waits any more, and the answer was claimed to say so
+		return nil, context.Cause(ctx)
+	}
+	if err := e.id.Accept(nil); err != nil {
+		return nil, err
+	}
+	_, err = established(ctx, events)
+	return ev, err
+}
+
+// mayBeLost reports whether the network may lose a request: iWARP's go over TCP, which repeats
+// them itself.
+func (e *laneEnd) mayBeLost() bool { return e.cfg.losing || !e.p.sameHost && e.p.writeImm }
+
+// established waits for the outcome of a connect or an accept, or for an answer to be confirmed.
 func established(ctx context.Context, events <-chan *cm.Event) (*cm.Event, error) {
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case ev := <-events:
 		switch {
-		case ev.Type == cm.Established:
+		case ev.Type == cm.Established, ev.Type == cm.ConnectResponse:
 			return ev, nil
 		case ev.Err != nil:
 			return nil, ev.Err
