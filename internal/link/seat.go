@@ -34,7 +34,7 @@ const (
 	// streams at any time: those are not to wait for an application that does something else
 	// between its calls. Who was late is not waited for the next times, the more the more often.
 	slowReturn          = time.Millisecond
-	firstMiss, lastMiss = 16, 1024
+	firstMiss, lastMiss = 16, 128
 )
 
 // returned takes note of a call that has come back to the seat, or was given up.
@@ -116,11 +116,11 @@ func (e *laneEnd) relieve() (again time.Duration) {
 	n := lane.Waiter(0)
 	switch {
 	case e.err != nil:
-	case s.number == 0: // a call has it, and begins anew when it leaves
-	case s.taken: // calls come and go
+	case s.taken: // calls come and go; to begin anew takes the time of who leaves
 		s.taken = false
 		e.mu.Unlock()
 		return absence
+	case s.number == 0: // a call has had it all the time, and begins anew when it leaves
 	default:
 		n = e.leaveSeat()
 		s.returned(true)

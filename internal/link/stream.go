@@ -196,7 +196,7 @@ const (
 	// busyFills is how many times a stream fills a smaller ring within busyTime to get a
 	// larger one: each half of a ring costs a credit.
 	busyFills = 4
-	busyTime  = 50 * time.Millisecond
+	busyTime  = 250 * time.Millisecond
 )
 
 // wantsRing reports whether the peer is to be offered a larger ring: for want of room, or since
