@@ -286,19 +286,21 @@ func echoed(size, n int) race {
 	})
 }
 
-// asleep is a race of round trips with a pause before each, in which both ends fall asleep.
+// asleep is a race of round trips with a pause before each, in which both ends fall asleep. What
+// counts is the median.
 func asleep(size, n int) race {
 	const pause = 2 * time.Millisecond
-	return stayed(fmt.Sprintf("asleep/%d", size), func(c net.Conn) (total time.Duration, err error) {
-		for range n {
+	return stayed(fmt.Sprintf("asleep/%d", size), func(c net.Conn) (time.Duration, error) {
+		took := make([]time.Duration, n)
+		for i := range took {
 			time.Sleep(pause)
-			d, err := wall(func() error { return roundTrips(c, size, 1) })
-			if err != nil {
+			var err error
+			if took[i], err = wall(func() error { return roundTrips(c, size, 1) }); err != nil {
 				return 0, err
 			}
-			total += d
 		}
-		return total, nil
+		slices.Sort(took)
+		return took[n/2], nil
 	})
 }
 
@@ -361,7 +363,7 @@ func BenchmarkLinks(b *testing.B) {
 			dialed("dial/1", 1, 50),
 			dialed("dial/50", 50, 4),
 			echoed(64, 500),
-			asleep(64, 5),
+			asleep(64, 20),
 			echoed(4096, 400),
 			echoed(60<<10, 50),
 			streamed(64, 512<<10),

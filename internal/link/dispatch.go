@@ -144,8 +144,11 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 		e.firstWord()
 	}
 	d, err := lane.ParseDoorbell(imm)
-	if err != nil || d.Type != lane.TypeControl {
-		if err = e.state.Arrive(imm, nil); err != nil { // which names what is wrong with it
+	if err != nil {
+		return err // which names what is wrong with it
+	}
+	if d.Type != lane.TypeControl {
+		if err = e.state.ArriveDoorbell(d, nil); err != nil {
 			return err
 		}
 		e.countArrived(d)
@@ -158,7 +161,7 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 	at := int(e.got&uint32(e.recordPlaces()-1)) * lane.RecordLen
 	copy(record[:], e.p.remote.Bytes()[at:])
 	e.got++
-	if err := e.state.Arrive(imm, record[:]); err != nil {
+	if err := e.state.ArriveDoorbell(d, record[:]); err != nil {
 		return err
 	}
 	// Before the next message: of places that come and are asked back at once, the dials that

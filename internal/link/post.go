@@ -17,22 +17,24 @@ func (e *laneEnd) settle() {
 		} else {
 			e.stuck = false
 		}
-		if !e.state.Happened() {
+		if !e.passOn() {
 			return
 		}
-		e.passOn()
 	}
 }
 
-// passOn tells what has happened so far. mu is held.
-func (e *laneEnd) passOn() {
+// passOn tells what has happened so far. It reports whether there was more than that something
+// has arrived, of which nothing can become due. mu is held.
+func (e *laneEnd) passOn() (more bool) {
 	for st := e.state.Readable(); st != nil; st = e.state.Readable() {
 		e.readable(st)
 	}
 	for e.state.Happened() {
+		more = true
 		ev, _ := e.state.Event()
 		e.happened(&ev)
 	}
+	return more
 }
 
 // pump posts the messages that are no data.

@@ -11,6 +11,11 @@ func (l *Lane) Arrive(imm uint32, record []byte) error {
 	if err != nil {
 		return err
 	}
+	return l.ArriveDoorbell(d, record)
+}
+
+// ArriveDoorbell is Arrive for who has decoded the immediate.
+func (l *Lane) ArriveDoorbell(d Doorbell, record []byte) error {
 	if err := l.slots.Arrived(); err != nil {
 		return err
 	}

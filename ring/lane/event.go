@@ -65,12 +65,12 @@ func (l *Lane) Event() (Event, bool) {
 }
 
 // Happened reports whether there is an event.
-func (l *Lane) Happened() bool { return l.arrivals.len() > 0 || l.events.len() > 0 }
+func (l *Lane) Happened() bool { return l.arrivals.some() || l.events.some() }
 
 // Readable takes the next event if that is EventReadable, and returns its stream, else nil. It
 // is the event of most messages, and comes before all others.
 func (l *Lane) Readable() *Stream {
-	if l.arrivals.len() == 0 {
+	if !l.arrivals.some() {
 		return nil
 	}
 	s := l.arrivals.pop()

@@ -144,8 +144,8 @@ func (l *Lane) Next() (Message, bool) {
 
 // Due reports whether Next may have something. It costs less than to ask that.
 func (l *Lane) Due() bool {
-	return l.abort.rule != 0 || l.credits.len() > 0 || l.records.len() > 0 || l.slots.Due() ||
-		l.control.len() > 0 || l.grants.len() > 0 || l.recall > 0 || l.want > 0 || l.ping.owes || l.ping.send
+	return l.abort.rule != 0 || l.credits.some() || l.records.some() || l.slots.Due() ||
+		l.control.some() || l.grants.some() || l.recall > 0 || l.want > 0 || l.ping.owes || l.ping.send
 }
 
 // record makes r a message.
@@ -177,8 +177,8 @@ func (l *Lane) nextCredit() (Message, bool) {
 
 // owes reports whether a credit is due that the peer can use.
 func (s *Stream) owes() bool {
-	return s.opened && s.todo&(todoOpen|todoAccepted) == 0 &&
-		!s.finGot && !s.endGot && !s.endSent && !s.drops && !s.ignored && s.rx.CreditDue()
+	return s.opened && s.rx.CreditDue() && s.todo&(todoOpen|todoAccepted) == 0 &&
+		!s.finGot && !s.endGot && !s.endSent && !s.drops && !s.ignored
 }
 
 // owe queues a stream whose credit is due.

@@ -9,6 +9,9 @@ type queue[T any] struct {
 
 func (q *queue[T]) len() int { return len(q.items) - q.head }
 
+// some reports whether there is anything, at less cost than len.
+func (q *queue[T]) some() bool { return len(q.items) > 0 }
+
 func (q *queue[T]) push(v T) {
 	if q.head > 0 && len(q.items) == cap(q.items) {
 		n := copy(q.items, q.items[q.head:])

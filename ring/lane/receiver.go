@@ -85,9 +85,13 @@ func (r *Receiver) pending() uint64 { return (r.consumed - r.reported) / Granule
 // CreditDue reports whether a credit has to be sent: half of the ring is used up as far as
 // the sender knows, and there is a tenth to tell.
 func (r *Receiver) CreditDue() bool {
-	l, told := r.last(), r.reported+r.pending()*Granule
+	l := r.last()
 	known := max(r.reported, l.start)
-	return r.received-known >= uint64(l.Size/2) && told > known && told-known >= uint64(l.Size/10)
+	if r.received-known < uint64(l.Size/2) { // as a rule
+		return false
+	}
+	told := r.reported + r.pending()*Granule
+	return told > known && told-known >= uint64(l.Size/10)
 }
 
 // CreditSent returns how many granules the credit gives that is being sent now. What is
