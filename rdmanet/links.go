@@ -120,6 +120,7 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 		}
 		return nil, linkedCause(ctx, err)
 	}
+	st.SetLogger(loggerOr(d.Logger))
 	c := newLinkedConn(st, network, false)
 	c.via.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
 	return c, nil
@@ -159,7 +160,7 @@ func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, er
 	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
 	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
-	config.Shortages, config.OnShortage = l.shortages, l.lacking
+	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.lacking, l.logger
 	var err error
 	if l.links, err = link.Bind(config, at); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"time"
@@ -100,6 +101,9 @@ type Config struct {
 	// tell the queue. It must not wait.
 	Shortages  *shortage.Queue
 	OnShortage func(error)
+
+	// Logger gets what goes wrong without an error being returned; nil stands for slog.Default().
+	Logger *slog.Logger
 
 	// KeepAlive has a peer that is silent asked for a sign of life while there are streams, and
 	// given up, with all streams, Idle and Count times Interval after it was heard last. It has
@@ -200,6 +204,14 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: Shrink %v is negative", errConfig, c.Shrink)
 	}
 	return c, nil
+}
+
+// logger returns the Logger.
+func (c *Config) logger() *slog.Logger {
+	if c.Logger != nil {
+		return c.Logger
+	}
+	return slog.Default()
 }
 
 // retries is what a dialer's QP is to have.

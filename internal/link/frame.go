@@ -3,7 +3,6 @@ package link
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"syscall"
@@ -185,6 +184,6 @@ func (s *stream) corrupted(cause error) {
 		e.settle()
 	}
 	s.writer.found(e)
-	local, remote := s.LocalAddr(), s.RemoteAddr()
-	go slog.Error("rdmanet: bytes did not arrive as they were sent", "local", local, "remote", remote, "err", cause) // it may do anything
+	device, local, remote := e.p.ctx.Device().Name(), s.LocalAddr(), s.RemoteAddr()
+	go s.log().Error("rdmanet: bytes did not arrive as they were sent", "device", device, "local", local, "remote", remote, "err", cause) // it may do anything
 }

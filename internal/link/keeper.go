@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"log/slog"
 	"math/bits"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -60,7 +59,7 @@ func (e *laneEnd) keeper() {
 		e.mu.Unlock()
 		if c.notify {
 			if err := e.id.Notify(); err != nil {
-				slog.Debug("link: notify", "err", err)
+				e.cfg.logger().Debug("link: notify", "err", err)
 			}
 		}
 		e.grant(c.wanted, useStream)
@@ -70,7 +69,7 @@ func (e *laneEnd) keeper() {
 		e.grant(c.grant-c.wanted, usePlace)
 		if c.trim {
 			if err := errors.Join(e.slab.trim(), e.sends.trim()); err != nil {
-				slog.Warn("link: giving back memory", "err", err)
+				e.cfg.logger().Warn("link: giving back memory", "err", err)
 			}
 		}
 	}

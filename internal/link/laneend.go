@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -347,7 +346,7 @@ func (e *laneEnd) teardown() {
 	// takes soft-RoCE's connection manager down.
 	if e.p.sameHost || !errors.Is(e.err, errNoAnswer) {
 		if err := e.id.Disconnect(); err != nil {
-			slog.Debug("link: disconnect", "err", err)
+			e.cfg.logger().Debug("link: disconnect", "err", err)
 		}
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
@@ -370,7 +369,7 @@ func (e *laneEnd) discard() { e.destroy() }
 
 func (e *laneEnd) destroy() {
 	if err := errors.Join(e.p.destroy(e.sends.close), e.id.Close()); err != nil {
-		slog.Warn("link: destroying a lane's RDMA objects", "err", err)
+		e.cfg.logger().Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
 	// Not by what was made for a dialer in vain: it would be tried again at once, in vain.
 	shortage.Freed()

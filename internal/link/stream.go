@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -59,6 +60,22 @@ type stream struct {
 	said     uint64               // sendQueue.posted behind its end; 0: it was not said
 	limit    *time.Timer          // of FinishWithin
 	counts   counts
+	logger   *slog.Logger // of its own; nil: the lane's
+}
+
+// SetLogger has lines about the stream go to a Logger of its own.
+func (h *Stream) SetLogger(l *slog.Logger) {
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	h.logger = l
+}
+
+// log returns the Logger of lines about the stream. mu is held.
+func (s *stream) log() *slog.Logger {
+	if s.logger != nil {
+		return s.logger
+	}
+	return s.e.cfg.logger()
 }
 
 // counts are what a stream has counted, in both directions.

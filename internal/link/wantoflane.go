@@ -57,7 +57,7 @@ func (l *Listener) lacking(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	slog.Log(context.Background(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
+	l.cfg.logger().Log(context.Background(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
 // noLane refuses a dialer for whom no lane could be made.
@@ -78,7 +78,7 @@ func (l *Listener) noLane(id *cm.ID, err error) {
 			l.count(-1, 1)
 		}
 	}
-	slog.Log(context.Background(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+	l.cfg.logger().Log(context.Background(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 }
 
 // count counts requests that have got no lane.

@@ -1,0 +1,49 @@
+package rdmanet
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
+
+// TestLinkedLog: what is wrong with a stream goes to the Logger of the dial or of the listener.
+func TestLinkedLog(t *testing.T) {
+	if !overLinks {
+		t.Skip("TestLogOfConn is the test for connections with a QP of their own")
+	}
+	for _, accepted := range []bool{true, false} {
+		dials, accepts := newRecorder(slog.LevelInfo), newRecorder(slog.LevelInfo)
+		client, server := flavour{
+			dialer: Dialer{Checksum: true, Logger: slog.New(dials)}, listen: ListenConfig{Logger: slog.New(accepts)},
+		}.pair(t)
+		from, to, told, others := client, server, accepts, dials
+		if !accepted {
+			from, to, told, others = server, client, dials, accepts
+		}
+		write(t, from, 24)
+		write(t, from, 50)
+		require.Eventually(t, func() bool { return to.Stats().MessagesReceived == 2 }, patience, time.Millisecond)
+		first, err := to.Peek(24)
+		require.NoError(t, err)
+		unsafe.Slice(unsafe.SliceData(first), 100)[24+ring.FrameHeaderLen+10] ^= 1
+		_, err = to.Discard(24)
+		require.NoError(t, err)
+		_, err = to.Read(make([]byte, 100))
+		requireChecksumError(t, err)
+		within(t, patience, "the line", func() {
+			record := <-told.records
+			require.Equal(t, "rdmanet: bytes did not arrive as they were sent", record.Message)
+			said := attrs(record)
+			require.Equal(t, to.Device(), said["device"])
+			require.Equal(t, to.LocalAddr().String(), said["local"])
+			require.Equal(t, to.RemoteAddr().String(), said["remote"])
+			require.Contains(t, said["err"], "24 bytes")
+		})
+		require.Empty(t, others.records)
+	}
+}
