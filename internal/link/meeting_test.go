@@ -22,6 +22,7 @@ type meeting struct {
 // eachPeer runs f with a peer at the dialer's end of a lane, and with one at the listener's.
 func eachPeer(t *testing.T, f func(t *testing.T, cfg Config, role lane.Role)) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
+		cfg.Idle = 2 * patience // the lane is to stay until the peer's next stream
 		t.Run("dialer", func(t *testing.T) { f(t, cfg, lane.RoleDialer) })
 		t.Run("listener", func(t *testing.T) { f(t, cfg, lane.RoleListener) })
 	})
