@@ -23,9 +23,12 @@ import (
 //   - If nothing is left for a dial that waits, other lanes are asked to give back what they have
 //     in store: those first that have no dials waiting, and of them the one with the most. A lane
 //     whose own dials wait is no exception.
+//   - A dialer that has reset too many of the streams which wait to be accepted gets no places
+//     before some of those are accepted. It keeps what it has.
 type backlog struct {
 	size, left int
 	store      int       // places that a dialer may keep in store
+	maxResets  int       // streams that it may have reset and that nobody has accepted
 	stored     int       // places that lanes have in store, and were not asked back
 	asked      int       // asked back, and not come yet
 	hungry     []*dialer // with dials that wait, in the order in which they get something
@@ -45,6 +48,7 @@ type dialer struct {
 	key    dialerKey
 	lanes  int      // that stand
 	held   int      // what is coming to them or in their stores, and streams that nobody has accepted
+	resets int      // of those streams, the ones that are reset
 	hungry []*share // of them, in the order in which they get something
 }
 
@@ -78,8 +82,12 @@ type allotment struct {
 	recall int // places to be asked back
 }
 
+// leastResets is how many streams a dialer may have reset in a small backlog.
+const leastResets = 16
+
+// newBacklog makes one in which a dialer may have reset as many streams as a quarter of all places.
 func newBacklog(size, store int) backlog {
-	return backlog{size: size, left: size, store: store, all: map[*share]struct{}{}, dialers: map[dialerKey]*dialer{}}
+	return backlog{size: size, left: size, store: store, maxResets: max(size/4, leastResets), all: map[*share]struct{}{}, dialers: map[dialerKey]*dialer{}}
 }
 
 // join adds a lane of a dialer.
@@ -210,6 +218,12 @@ func (b *backlog) accepted(s *share) {
 	}
 }
 
+// reset: a stream that waits to be accepted was reset.
+func (b *backlog) reset(s *share) { s.dialer.resets++ }
+
+// resetAccepted: such a stream does not wait any more. accepted is to follow.
+func (b *backlog) resetAccepted(s *share) { s.dialer.resets-- }
+
 // released: the lane has ids again.
 func (b *backlog) released(s *share) {
 	b.settle()
@@ -218,6 +232,9 @@ func (b *backlog) released(s *share) {
 
 // most is how many places of n the lane may get, if there are so many free.
 func (b *backlog) most(s *share, n, free int) int {
+	if s.dialer.resets >= b.maxResets {
+		return 0
+	}
 	// The largest k with (held+k)/reserve <= free-k.
 	return max(min(n, free, (reserve*(free+1)-1-s.dialer.held)/(reserve+1)), 0)
 }

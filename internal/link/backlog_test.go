@@ -317,3 +317,49 @@ func TestBacklogAtRandom(t *testing.T) {
 		}
 	}
 }
+
+// TestResetsWithholdPlaces: a dialer with too many streams that are reset and wait to be accepted gets
+// no places on any of its lanes, until some are accepted. Others do.
+func TestResetsWithholdPlaces(t *testing.T) {
+	b := newBacklog(400, 8)
+	fs := append(fakeLanes(&b, 2, 1000), fakeLanes(&b, 1, 1000)...)
+	bad, badly, good := fs[0], fs[1], fs[2]
+	resets := 0
+	for n := 0; bad.dials == 0; n++ {
+		require.Less(t, n, b.size)
+		bad.dial(&b)
+		deliverAll(&b, fs)
+		for ; resets < bad.waiting; resets++ {
+			b.reset(&bad.share)
+		}
+	}
+	require.GreaterOrEqual(t, resets, b.maxResets)
+	require.Less(t, resets, b.maxResets+2*b.store, "what it had in store")
+	for badly.dials == 0 {
+		badly.dial(&b)
+		deliverAll(&b, fs)
+	}
+	require.LessOrEqual(t, badly.waiting, b.store, "what it had in store")
+	for range 2 * b.store {
+		good.dial(&b)
+		deliverAll(&b, fs)
+	}
+	require.Zero(t, good.dials)
+	for ; resets >= b.maxResets; resets-- {
+		require.Equal(t, 1, bad.dials)
+		require.Equal(t, 1, badly.dials)
+		b.resetAccepted(&bad.share)
+		bad.accept(&b)
+		deliverAll(&b, fs)
+	}
+	require.Zero(t, bad.dials)
+	require.Zero(t, badly.dials)
+	for _, f := range fs {
+		for f.waiting > 0 {
+			f.accept(&b)
+		}
+		b.leave(&f.share)
+	}
+	require.Equal(t, b.size, b.left)
+	require.Empty(t, b.dialers)
+}

@@ -268,8 +268,10 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	case lane.EventReset:
 		e.answered(s)
 		s.failWith(reset(ev.Code))
+		e.owner.reset(s)
 	case lane.EventBroken:
 		s.failWith(ended(ev.Err))
+		e.owner.reset(s)
 	case lane.EventRedial:
 		e.answered(s)
 		e.lost(s, lane.CodeGoingAway)

@@ -23,6 +23,7 @@ const wcBatch = 32
 // Listener. The calls come with the lane's lock held: they must not wait, nor call back.
 type owner interface {
 	opened(*stream) // by the peer; it is to be accepted, and perhaps the lane has ended
+	reset(*stream)  // by the peer, or since the peer broke a rule of it
 	// note says what has become of places; the answer is what to do about them.
 	note(e *laneEnd, what note, n int) allotment
 	retired(*laneEnd)   // no stream can be opened any more

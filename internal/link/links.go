@@ -185,6 +185,7 @@ func (l *Links) Close() error {
 // What a lane tells its link.
 
 func (k *linkLane) opened(*stream)                     {}
+func (k *linkLane) reset(*stream)                      {}
 func (k *linkLane) note(*laneEnd, note, int) allotment { return allotment{} }
 func (k *linkLane) heard(*laneEnd)                     {}
 func (k *linkLane) short(error)                        {}

@@ -314,6 +314,10 @@ func (l *Listener) next() (*stream, error) {
 	l.accepted[0] = nil
 	l.accepted = l.accepted[1:]
 	l.signal()
+	s.waiting = false
+	if s.wasReset {
+		l.backlog.resetAccepted(s.e.share)
+	}
 	l.backlog.accepted(s.e.share)
 	l.feed()
 	return s, nil
@@ -421,7 +425,17 @@ func (l *Listener) opened(s *stream) {
 	}
 	l.opens++
 	l.accepted = append(l.accepted, s)
+	s.waiting = true
 	l.signal()
+}
+
+func (l *Listener) reset(s *stream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.waiting && !s.wasReset {
+		s.wasReset = true
+		l.backlog.reset(s.e.share)
+	}
 }
 
 func (l *Listener) filled(*laneEnd)      {}

@@ -132,6 +132,9 @@ func (e *laneEnd) introduceReady(all bool) {
 // that with its next one on another lane. mu is held.
 func (e *laneEnd) acceptable(s *stream) {
 	e.owner.opened(s)
+	if s.st.Reset() { // before it came here
+		e.owner.reset(s)
+	}
 	if e.err != nil {
 		return
 	}

@@ -49,6 +49,8 @@ type stream struct {
 	closed   bool                 // Close was
 	freed    bool                 // the rings were given back
 	counted  bool                 // among the lane's live streams
+	waiting  bool                 // listener, whose lock guards it: to be accepted
+	wasReset bool                 // listener, likewise: while it waited
 	answered bool                 // dialer: the listener has said what becomes of it
 	used     bool                 // among those that the program has open
 	portless bool                 // its port was given back
