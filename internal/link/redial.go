@@ -212,7 +212,7 @@ func (s *stream) becomes(h *Stream) bool {
 	defer home.mu.Unlock()
 	s.e.mu.Lock()
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
-	keepAlive, least, stalls, stallTime := s.kept, s.least, s.counts.stalls, s.counts.stallTime
+	keepAlive, least, stalls, stallTime, logger := s.kept, s.least, s.counts.stalls, s.counts.stallTime, s.logger
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)
@@ -232,7 +232,7 @@ func (s *stream) becomes(h *Stream) bool {
 		s.e.mu.Unlock()
 		return false
 	}
-	next.finished, next.re.replays = finished, false
+	next.finished, next.re.replays, next.logger = finished, false, logger
 	next.counts.stalls += stalls
 	next.counts.stallTime += stallTime
 	next.e.mu.Unlock()

@@ -2,6 +2,7 @@ package link
 
 import (
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -40,9 +41,11 @@ func TestRedialKeepsSettings(t *testing.T) {
 	for _, meanwhile := range []bool{false, true} {
 		eachHandOver(t, func(t *testing.T, h *handOver) {
 			h.listenNext(t)
+			logger := slog.New(slog.DiscardHandler)
 			c, want := h.client, net.KeepAliveConfig{Enable: true, Idle: 77 * time.Second, Interval: time.Second, Count: 3}
 			set := func() {
 				c.SetBusyPoll(-1)
+				c.SetLogger(logger)
 				c.SetReadBuffer(4 << 10)
 				c.SetKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return want })
 			}
@@ -66,6 +69,7 @@ func TestRedialKeepsSettings(t *testing.T) {
 			require.Eventually(t, func() bool { return c.Status().ReadBuffer == 4<<10 && server.Status().WriteBuffer == 4<<10 }, patience, time.Millisecond)
 			s.e.mu.Lock()
 			owns := s.e.alive.owns
+			require.Same(t, logger, s.log())
 			s.e.mu.Unlock()
 			require.Equal(t, 1, owns)
 			c.SetKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {

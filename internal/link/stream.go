@@ -67,9 +67,11 @@ type stream struct {
 
 // SetLogger has lines about the stream go to a Logger of its own.
 func (h *Stream) SetLogger(l *slog.Logger) {
-	h.e.mu.Lock()
-	defer h.e.mu.Unlock()
-	h.logger = l
+	s := h.lockNow()
+	defer h.unlock()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	s.logger = l
 }
 
 // log returns the Logger of lines about the stream. mu is held.
