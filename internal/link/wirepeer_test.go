@@ -393,7 +393,18 @@ func (p *wirePeer) next(cq verbs.CQ) verbs.WC {
 // hear waits for the other end's next message, as it comes.
 func (p *wirePeer) hear() wireMessage {
 	p.t.Helper()
+	m, ok := p.hearUnlessEnded()
+	require.True(p.t, ok, "the lane has ended")
+	return m
+}
+
+// hearUnlessEnded is hear that reports whether the lane stands.
+func (p *wirePeer) hearUnlessEnded() (_ wireMessage, ok bool) {
+	p.t.Helper()
 	wc := p.next(p.recvCQ)
+	if wc.Status == verbs.WCWRFlushErr {
+		return wireMessage{}, false
+	}
 	require.Equal(p.t, verbs.WCSuccess, wc.Status)
 	imm := wc.ImmData
 	if !p.writeImm {
@@ -418,7 +429,7 @@ func (p *wirePeer) hear() wireMessage {
 		p.imm(lane.Doorbell{Type: lane.TypeSlots, N: p.owed}.Imm())
 		p.owed = 0
 	}
-	return m
+	return m, true
 }
 
 // heard returns the other end's next message that is about streams. What an honest peer has to
