@@ -128,3 +128,35 @@ func TestLeavesWhoDoesNotAnswer(t *testing.T) {
 	require.NoError(t, client.Close())
 	within(t, "the end of the lane", func() { <-e.done })
 }
+
+// TestLeavesWhoDoesNotRelease: nor one whose dialer keeps a stream that was refused.
+func TestLeavesWhoDoesNotRelease(t *testing.T) {
+	m := newBed(t, Config{}).meet(lane.RoleDialer, wireConfig{})
+	e := m.victim.e
+	s := m.p.place()
+	require.NoError(t, m.l.Close())
+	require.Equal(t, lane.StageAnnounce, m.p.heardRecord(lane.KindGoAway).Stage)
+	m.p.opens++
+	m.p.say(lane.Record{Kind: lane.KindOpen, Stream: s.id, Ring: s.own, Opens: m.p.opens, Port: s.port})
+	refused := m.p.heardRecord(lane.KindRefused)
+	require.Equal(t, s.id, refused.Stream)
+	require.Equal(t, lane.CodeGoingAway, refused.Code)
+	m.p.say(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped, Opens: m.p.opens})
+	require.Equal(t, lane.StageFinal, m.p.heardRecord(lane.KindGoAway).Stage)
+	require.NoError(t, m.victim.Close())
+	m.p.heardRecord(lane.KindClose)
+	m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id})
+	m.p.say(lane.Record{Kind: lane.KindRelease, Stream: m.s.id})
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.live == 0
+	}, patience, time.Millisecond)
+	select {
+	case <-e.done:
+		t.Fatal("the dialer has not heard what was refused")
+	default:
+	}
+	e.leaveUnanswered() // as when the time is up
+	within(t, "the end of the lane", func() { <-e.done })
+}

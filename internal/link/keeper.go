@@ -262,8 +262,12 @@ func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
 
 // openArrived makes a stream of a place.
 func (e *laneEnd) openArrived(st *lane.Stream) {
-	if !e.ports.opened(int(st.ID()), st.Port()) {
-		if err := e.state.Refuse(st, lane.CodePort); err != nil {
+	code := lane.CodePort
+	if e.away && !e.cfg.CM.ReusePort { // it is for whoever has the address now
+		code = lane.CodeGoingAway
+	}
+	if code == lane.CodeGoingAway || !e.ports.opened(int(st.ID()), st.Port()) {
+		if err := e.state.Refuse(st, code); err != nil {
 			e.failLocked(err)
 			return
 		}
@@ -302,6 +306,9 @@ func (e *laneEnd) released(st *lane.Stream) {
 	if _, counted := e.refused[id]; counted {
 		delete(e.refused, id)
 		e.note(noteReleased, 0)
+		if e.live == 0 {
+			e.owner.emptied(e)
+		}
 		return
 	}
 	e.recalls.went++
@@ -323,12 +330,17 @@ func (e *laneEnd) goAway(stage lane.Stage) {
 	}
 }
 
-// leaveUnanswered goes away from a dialer that does not say how many streams it has opened, and
-// may never.
+// leaveUnanswered goes away from a dialer that does not say how many streams it has opened, or does
+// not release those that were refused, and may never.
 func (e *laneEnd) leaveUnanswered() {
 	e.mu.Lock()
-	if e.err == nil && !e.final {
+	e.unheeded = true
+	switch {
+	case e.err != nil:
+	case !e.final:
 		e.goAway(lane.StageStopped)
+	case e.live == 0:
+		e.owner.emptied(e)
 	}
 	if e.err == nil {
 		e.settle()

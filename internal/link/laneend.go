@@ -115,6 +115,7 @@ type laneEnd struct {
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
 	final      bool        // listener: and the dialer knows which were
+	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
 	patient    *time.Timer // listener: of newcomers
 	err        error

@@ -302,6 +302,36 @@ func TestRedialOften(t *testing.T) {
 	})
 }
 
+// TestRedialReopened: a dial after Close is for the listener that has the address then, also if the
+// dialer has not heard yet that the one before has left. It may have streams that stay, or none.
+func TestRedialReopened(t *testing.T) {
+	if cm.DefaultDevice() != "" {
+		t.Skip("an address may be in use for a while after Close there")
+	}
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		for i := range 10 {
+			client, server := b.pair()
+			if i%2 == 0 {
+				require.NoError(t, client.Close())
+				require.NoError(t, server.Close())
+			}
+			at := b.l.Addr()
+			require.NoError(t, b.l.Close())
+			next, err := Listen(b.l.cfg, at)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = next.Close() })
+			b.l = next
+			client = b.dial()
+			server = b.accept()
+			say(t, client, server)
+			say(t, server, client)
+			require.NoError(t, client.Close())
+			require.NoError(t, server.Close())
+		}
+	})
+}
+
 // A receiverUse is what a method uses of its receiver.
 type receiverUse struct{ in, what string }
 
