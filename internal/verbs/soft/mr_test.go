@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -210,7 +211,23 @@ func TestMRWithoutDescriptors(t *testing.T) {
 	wr.Flags |= verbs.SendSignaled
 	var old unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}))
+	restore := func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
+	t.Cleanup(restore)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 1024), Max: old.Max}))
+	var taken []int
+	t.Cleanup(func() {
+		for _, fd := range taken {
+			_ = unix.Close(fd)
+		}
+	})
+	for {
+		fd, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			require.ErrorIs(t, err, unix.EMFILE)
+			break
+		}
+		taken = append(taken, fd)
+	}
 	a.post(wr)
 	q := a.qp
 	missed := until(func() bool {
@@ -218,7 +235,7 @@ func TestMRWithoutDescriptors(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.peer != nil && q.peer.missed > 1
 	})
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+	restore()
 	require.True(t, missed)
 	require.Equal(t, verbs.WCSuccess, a.next().Status)
 	require.Equal(t, "x", string(b.bytes(0, 1)))

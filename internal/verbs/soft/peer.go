@@ -40,6 +40,7 @@ type peer struct {
 	again   bool      // it must be asked once more then
 	asked   bool      // likewise for an MR or for the bounce area
 	missed  int       // how often in a row there was no descriptor for the MR that came
+	pausing bool      // and it is to be asked for again after a pause: no answer is under way
 	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
 	line    *line     // what it was met on; nil if that does not outlive the connection
 }

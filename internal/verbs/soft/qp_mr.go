@@ -34,7 +34,7 @@ func (q *qp) gotMR(m *remoteMR) error {
 		m.unmap()
 		return nil
 	}
-	if !q.peer.asked {
+	if !q.peer.asked || q.peer.pausing {
 		m.unmap()
 		return fmt.Errorf("%w: MR that was not asked for", verbs.ErrProtocol)
 	}
@@ -56,14 +56,15 @@ func (q *qp) missedMR() bool {
 	q.mu.Lock()
 	defer q.unlock()
 	p := q.peer
-	if p == nil || !p.asked {
+	if p == nil || !p.asked || p.pausing {
 		return false
 	}
+	p.pausing = true
 	time.AfterFunc(min(firstMissedPause<<p.missed, lastMissedPause), func() {
 		q.mu.Lock()
 		defer q.unlock()
 		if q.peer == p {
-			p.asked = false
+			p.asked, p.pausing = false, false
 			q.progress()
 		}
 	})
@@ -75,7 +76,7 @@ func (q *qp) missedMR() bool {
 func (q *qp) gotNoMR(rkey uint32) {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.peer == nil || !q.peer.asked {
+	if q.peer == nil || !q.peer.asked || q.peer.pausing {
 		return
 	}
 	q.peer.asked = false

@@ -192,7 +192,7 @@ func (q *qp) gotKicked() {
 func (q *qp) gotBounce(ready bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.peer == nil || !q.peer.asked {
+	if q.peer == nil || !q.peer.asked || q.peer.pausing {
 		return
 	}
 	q.peer.asked = false
