@@ -9,7 +9,7 @@ import (
 
 // A Stream is one end of a stream: two byte streams, that end as those of a TCP connection
 // do. It implements net.Conn; its errors are causes, which no *net.OpError surrounds. Its
-// methods may be called concurrently.
+// methods may be called concurrently; of concurrent Writes one may come between two parts of another.
 //
 // A Stream that nothing refers to any more and no call is in, and that was not closed, is
 // closed by the garbage collector some time later, as connections of package net are.

@@ -44,7 +44,7 @@ type owner interface {
 // keeper (keeper.go). A post is made under it, since messages are posted in the order in which
 // the machine has counted them. Completions are polled without it, by whoever has the baton,
 // but for one look of a call that holds it in any case (glance). Of several locks mu comes
-// first, then those of the owner and of the slab.
+// first, then those of the owner and of the slab; before mu that of a stream's redial.
 type laneEnd struct {
 	cfg   *Config
 	role  lane.Role
@@ -306,7 +306,7 @@ func (e *laneEnd) failLocked(err error) {
 		d.end(e.retiredErr())
 	}
 	e.dials = nil
-	e.tellAnswered(e.answers.opened)
+	e.answerless()
 	e.introduceReady(true)
 	for _, w := range e.calls {
 		if w != nil {
@@ -373,6 +373,5 @@ func (e *laneEnd) destroy() {
 	if err := errors.Join(e.p.destroy(e.sends.close), e.id.Close()); err != nil {
 		e.cfg.logger().Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
-	// Not by what was made for a dialer in vain: it would be tried again at once, in vain.
 	shortage.Freed()
 }

@@ -11,27 +11,29 @@ import (
 // Streams that were dialled one after the other are to come to Accept so, as over TCP. A lane is
 // in order, and lanes are not among each other. The listener answers an OPEN when its application
 // may accept the stream. So a dial goes by a lane only when all streams are answered that were
-// opened before on other lanes of its link.
+// opened before on other lanes of its link. Streams that a listener has not taken, and that are dialled
+// again, come in any order.
 
 // answers is what a dialer's lane knows of that. The lane's lock guards it.
 type answers struct {
-	opened  uint64    // streams, so far
-	first   uint64    // of them, so many are answered, and all before
-	unknown []*stream // the others, in their order
+	opened  uint64 // streams, so far
+	unknown uint64 // of them, so many are not answered
 	waits   []answerWait
 }
 
-// An answerWait waits until so many streams are answered.
+// An answerWait waits for the answers to the streams that were opened first.
 type answerWait struct {
-	due  uint64
-	done chan struct{}
+	opened  uint64 // so many
+	unknown uint64 // of them are not answered
+	done    chan struct{}
 }
 
 // awaitAnswer takes note of a stream that was opened. mu is held.
 func (e *laneEnd) awaitAnswer(s *stream) {
 	a := &e.answers
 	a.opened++
-	a.unknown = append(a.unknown, s)
+	a.unknown++
+	s.opened = a.opened
 	e.unanswered.Store(true)
 }
 
@@ -42,28 +44,29 @@ func (e *laneEnd) answered(s *stream) {
 		return
 	}
 	s.answered = true
-	for len(a.unknown) > 0 && a.unknown[0].answered {
-		a.unknown[0] = nil
-		a.unknown = a.unknown[1:]
-		a.first++
-	}
-	if len(a.unknown) == 0 {
-		a.unknown = nil
+	if a.unknown--; a.unknown == 0 {
 		e.unanswered.Store(false)
 	}
-	e.tellAnswered(a.first)
-}
-
-// tellAnswered ends the waits for the first n streams. mu is held.
-func (e *laneEnd) tellAnswered(n uint64) {
-	a := &e.answers
-	for len(a.waits) > 0 && a.waits[0].due <= n {
+	for i := range a.waits {
+		if w := &a.waits[i]; s.opened <= w.opened {
+			w.unknown--
+		}
+	}
+	for len(a.waits) > 0 && a.waits[0].unknown == 0 { // who waits for more waits longer
 		close(a.waits[0].done)
 		a.waits = a.waits[1:]
 	}
 	if len(a.waits) == 0 {
 		a.waits = nil
 	}
+}
+
+// answerless ends the waits of a lane that has ended. mu is held.
+func (e *laneEnd) answerless() {
+	for _, w := range e.answers.waits {
+		close(w.done)
+	}
+	e.answers.waits = nil
 }
 
 // allAnswered returns a channel that is closed when all streams are answered that were opened so
@@ -74,12 +77,17 @@ func (e *laneEnd) allAnswered() <-chan struct{} {
 	}
 	e.mu.Lock()
 	a := &e.answers
-	if e.err != nil || len(a.unknown) == 0 {
+	if e.err != nil || a.unknown == 0 {
 		e.mu.Unlock()
 		return nil
 	}
-	if n := len(a.waits); n == 0 || a.waits[n-1].due < a.opened {
-		a.waits = append(a.waits, answerWait{a.opened, make(chan struct{})})
+	n := len(a.waits)
+	if n == 0 || a.waits[n-1].opened < a.opened {
+		if n == int(lane.MaxStream) { // the listener leaves one unanswered, and answers those behind it
+			e.mu.Unlock()
+			return nil
+		}
+		a.waits = append(a.waits, answerWait{a.opened, a.unknown, make(chan struct{})})
 	}
 	done := a.waits[len(a.waits)-1].done
 	e.giveUpSeat() // nobody else would take the answer in

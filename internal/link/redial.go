@@ -41,6 +41,7 @@ type redial struct {
 
 	// The lane's lock guards what follows.
 	kept     []byte // what was written
+	much     bool   // it was more than a place holds, and is not kept
 	replays  bool   // it is no program's yet
 	running  bool   // it is being dialled again
 	aborted  bool   // and was broken off meanwhile
@@ -83,11 +84,17 @@ func (s *stream) moving() bool {
 	return s.re != nil && (s.re.running || s.re.next.Load() != nil)
 }
 
-// keep keeps what was written until the listener has answered. mu is held.
+// keep keeps what was written until the listener has answered. Only one that has the stream, and does
+// not say so, takes more than a place holds. mu is held.
 func (s *stream) keep(p []byte) {
-	if !s.stays() {
-		s.re.kept = append(s.re.kept, p...)
+	if s.stays() || s.re.much {
+		return
 	}
+	if s.re.much = len(s.re.kept)+len(p) > MaxFirstRing; s.re.much {
+		s.re.kept = nil
+		return
+	}
+	s.re.kept = append(s.re.kept, p...)
 }
 
 // settled says that the listener has answered. mu is held.
@@ -142,7 +149,7 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 		re.refused = why == lane.CodePort
 		s.failWith(&Error{syscall.ECONNRESET, errLost})
 		return
-	case s.closed && s.st.Reset(), re.home.tries >= maxRedials, e.redial == nil:
+	case s.closed && s.st.Reset(), re.much, re.home.tries >= maxRedials, e.redial == nil:
 		s.failWith(reset(why))
 		return
 	}
@@ -185,7 +192,9 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 		if err != nil {
 			return err
 		}
-		if err = h.stream.replay(ctx, s.re.kept); err == nil && s.becomes(h) {
+		// One that has ended since is the program's as well: what it has received is read first.
+		err = h.stream.replay(ctx, s.re.kept)
+		if !errors.Is(err, os.ErrDeadlineExceeded) && s.becomes(h) {
 			return nil
 		}
 		h.stream.e.mu.Lock()
@@ -198,7 +207,8 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 	}
 }
 
-// replay writes what was kept. It may have to wait for the listener, if that has smaller places.
+// replay writes what was kept. It may have to wait for the listener, if that has smaller places, and
+// the program's calls wait as long.
 func (s *stream) replay(ctx context.Context, kept []byte) error {
 	defer context.AfterFunc(ctx, func() { s.writer.setDeadline(longPast) })()
 	_, err := s.Write(kept)
@@ -236,7 +246,6 @@ func (s *stream) becomes(h *Stream) bool {
 	next.counts.stalls += stalls
 	next.counts.stallTime += stallTime
 	next.e.mu.Unlock()
-	s.re.next.Store(h)
 	if readShut {
 		_ = next.closeRead() // fails if the stream has ended, which calls are told
 	}
@@ -246,6 +255,7 @@ func (s *stream) becomes(h *Stream) bool {
 	if closed {
 		_ = next.close(aborted)
 	}
+	s.re.next.Store(h) // what the program has shut is shut when its calls find it
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	s.redialled()

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -353,5 +354,57 @@ func TestRedialFrames(t *testing.T) {
 		require.True(t, server.Checksum())
 		require.True(t, h.client.Checksum())
 		say(t, server, h.client)
+	})
+}
+
+// TestRedialOfAStreamThatEnds: the next listener's application may have answered and closed before
+// the dialer has put the stream in its place. What it said arrives.
+func TestRedialOfAStreamThatEnds(t *testing.T) {
+	for _, said := range []string{"", "hi"} {
+		t.Run("said="+said, func(t *testing.T) {
+			eachHandOver(t, func(t *testing.T, h *handOver) {
+				h.listenNext(t)
+				h.links.cfg.Redial = func(ctx context.Context, dial func(context.Context) error) error {
+					if err := dial(ctx); err != nil {
+						return err
+					}
+					s, err := h.next.Accept(ctx)
+					if err != nil {
+						return err
+					}
+					_, _ = s.Write([]byte("bye"))
+					_ = s.Close()
+					time.Sleep(20 * time.Millisecond) // for the dialer to hear of it, which it need not
+					return nil
+				}
+				h.redialled(0) // which orders the function before its call
+				_, err := h.client.Write([]byte(said))
+				require.NoError(t, err)
+				h.leave(t)
+				b, err := io.ReadAll(h.client)
+				require.NoError(t, err)
+				require.Equal(t, "bye", string(b))
+			})
+		})
+	}
+}
+
+// TestRedialKeepsNoMoreThanAPlace: a listener that takes more than that has the stream, whatever it
+// says, so that is not dialled again.
+func TestRedialKeepsNoMoreThanAPlace(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		s := h.client.stream
+		s.e.mu.Lock()
+		s.keep(make([]byte, MaxFirstRing))
+		require.Len(t, s.re.kept, MaxFirstRing)
+		s.keep([]byte{1})
+		require.Empty(t, s.re.kept)
+		s.keep([]byte{1})
+		require.Empty(t, s.re.kept)
+		s.e.mu.Unlock()
+		h.leave(t)
+		_, err := h.client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
 	})
 }

@@ -69,12 +69,12 @@ func (e *laneEnd) takeSeat(w *waiter) bool {
 }
 
 // keepSeat leaves the baton of w, which has it, to the next call, unless somebody waits, for
-// messages or for a place.
+// messages, for a place or for an answer.
 //
 // slept says that the call has; to look at the clock for one that has polled takes too long.
 func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	s := &e.seat
-	if e.err != nil || e.blocks.Load() || len(e.dials) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
+	if e.err != nil || e.blocks.Load() || len(e.dials)+len(e.answers.waits) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
 		return false
 	}
 	if e.role == lane.RoleListener {
@@ -88,8 +88,8 @@ func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	}
 	s.number, w.number = w.number, 0
 	e.calls[s.number-1] = nil
-	if !s.ticking {
-		s.ticking, s.taken = true, false
+	if s.taken = s.ticking; !s.ticking { // else a tick may come at once, and is not for w
+		s.ticking = true
 		fdtimer.Start(absence, s.relieve)
 	}
 	return true

@@ -52,6 +52,7 @@ type stream struct {
 	waiting  bool                 // listener, whose lock guards it: to be accepted
 	wasReset bool                 // listener, likewise: while it waited
 	answered bool                 // dialer: the listener has said what becomes of it
+	opened   uint64               // dialer: how many it was on its lane
 	used     bool                 // among those that the program has open
 	portless bool                 // its port was given back
 	finished func()               // see OnFinish

@@ -86,11 +86,11 @@ func TestTriesHavePauses(t *testing.T) {
 	var told atomic.Int64
 	b, want := shortOfQPs(t, func(error) { told.Add(1) })
 	go serveEchoes(b.l)
-	began := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- converse(b.links, b.l) }()
-	require.Eventually(t, func() bool { return told.Load() >= 8 }, patience, time.Millisecond)
-	require.Greater(t, time.Since(began), 100*time.Millisecond) // 635 unless something else is given back
+	require.Eventually(t, func() bool { return told.Load() >= 5 }, patience, time.Millisecond)
+	time.Sleep(500 * time.Millisecond)
+	require.Less(t, told.Load(), int64(200)) // 8 or so, and thousands without pauses
 	want.Store(false)
 	within(t, "the dialer", func() { require.NoError(t, <-ended) })
 }
