@@ -105,7 +105,7 @@ func leftovers() string {
 	return left.String()
 }
 
-// memory is what the process has when nothing goes on, in bytes: resident, and of that
+// memory is what the process has when nothing goes on, in bytes: resident without files, and of that
 // in use by Go.
 type memory struct{ resident, heap int64 }
 
@@ -120,10 +120,16 @@ func takeMemory() (m memory, err error) {
 		if err != nil {
 			return m, err
 		}
-		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		// Not VmRSS, in which are pages of the program itself: the kernel takes and brings those as
+		// it likes.
 		var kib int64
-		if _, err := fmt.Sscan(rest, &kib); err != nil {
-			return m, err
+		for _, kind := range []string{"RssAnon:", "RssShmem:"} {
+			_, rest, _ := strings.Cut(string(status), kind)
+			var n int64
+			if _, err := fmt.Sscan(rest, &n); err != nil {
+				return m, fmt.Errorf("%s %w", kind, err)
+			}
+			kib += n
 		}
 		var stats runtime.MemStats
 		runtime.ReadMemStats(&stats)
@@ -139,7 +145,7 @@ func takeMemory() (m memory, err error) {
 // growth tells which memory is more than 5% beyond what it was, and a little: the
 // runtime's own comes and goes by some.
 func (m memory) growth(warm memory) string {
-	const littleResident, littleHeap = 2 << 20, 256 << 10
+	const littleResident, littleHeap = 3 << 20, 256 << 10
 	if m.resident > warm.resident+warm.resident/20+littleResident || m.heap > warm.heap+warm.heap/20+littleHeap {
 		return fmt.Sprintf("memory has grown from %+v to %+v", warm, m)
 	}
