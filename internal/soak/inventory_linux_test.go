@@ -145,7 +145,7 @@ func takeMemory() (m memory, err error) {
 // growth tells which memory is more than 5% beyond what it was, and a little: the
 // runtime's own comes and goes by some.
 func (m memory) growth(warm memory) string {
-	const littleResident, littleHeap = 3 << 20, 256 << 10
+	const littleResident, littleHeap = 5 << 19, 256 << 10
 	if m.resident > warm.resident+warm.resident/20+littleResident || m.heap > warm.heap+warm.heap/20+littleHeap {
 		return fmt.Sprintf("memory has grown from %+v to %+v", warm, m)
 	}
