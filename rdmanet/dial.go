@@ -102,7 +102,8 @@ type Dialer struct {
 	AnyUser bool
 
 	// Logger gets what goes wrong without an error being returned, and every fallback
-	// to TCP, at level debug while it is remembered (RetryRDMA); nil means slog.Default().
+	// to TCP, at level debug while it is remembered (RetryRDMA); nil means slog.Default(). Lines
+	// about a QP that connections share go to that of the dial which it was made for.
 	Logger *slog.Logger
 
 	// RequireRDMA has a dial on a network of TCP fail where it would fall back.

@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -45,5 +46,34 @@ func TestLinkedLog(t *testing.T) {
 			require.Contains(t, said["err"], "24 bytes")
 		})
 		require.Empty(t, others.records)
+	}
+}
+
+// TestLinkedLaneLog: what a dialer's lane meets goes to the Logger of the dial that it was brought
+// up for.
+func TestLinkedLaneLog(t *testing.T) {
+	if !overLinks {
+		t.Skip("a connection with a QP of its own has no lane")
+	}
+	onSoftware(t)
+	l, err := (&ListenConfig{Device: "soft0"}).listen(t.Context(), "rdma", loopbackAddr)
+	require.NoError(t, err)
+	defer l.Close()
+	failing0.OnClose(func() error { return errors.New("it does not close") })
+	defer failing0.OnClose(nil)
+	for range 2 {
+		told := newRecorder(slog.LevelWarn)
+		d := Dialer{Device: "failing0", Timeout: patience, Logger: slog.New(told)}
+		client, err := d.dial(t.Context(), "rdma", l.Addr().String())
+		require.NoError(t, err)
+		server, err := l.Accept()
+		require.NoError(t, err)
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+		within(t, patience, "the line", func() {
+			record := <-told.records
+			require.Equal(t, "link: destroying a lane's RDMA objects", record.Message)
+			require.Contains(t, attrs(record)["err"], "it does not close")
+		})
 	}
 }

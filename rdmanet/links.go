@@ -113,7 +113,7 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 		waiting, cancel = context.WithTimeoutCause(ctx, linkPatience, errLinkPatience)
 		defer cancel()
 	}
-	st, err := links.Dial(waiting, link.Target{Src: src, Dst: dst})
+	st, err := links.DialLogged(waiting, link.Target{Src: src, Dst: dst}, loggerOr(d.Logger))
 	if err != nil {
 		if errors.Is(err, errLinkPatience) {
 			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))

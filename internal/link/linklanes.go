@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
 	"slices"
@@ -33,8 +34,9 @@ type link struct {
 
 // A linkLane is a lane to one Target, which comes up, stands, or has failed.
 type linkLane struct {
-	l     *Links
-	ready chan struct{} // closed when c or err is set
+	l      *Links
+	ready  chan struct{} // closed when c or err is set
+	logger *slog.Logger  // of the dial that it is brought up for
 
 	// What follows is guarded by Links.mu.
 	link    *link
@@ -84,13 +86,13 @@ func without(lanes []*linkLane, k *linkLane) []*linkLane {
 }
 
 // bring has another lane come up, perhaps beside some that stand. mu is held.
-func (to *link) bring(beside bool) *linkLane {
+func (to *link) bring(beside bool, logger *slog.Logger) *linkLane {
 	bound := time.Duration(math.MaxInt64) // else the dials that wait say for how long
 	if beside {
 		bound = besideTime
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), cancel: cancel, beside: beside}
+	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), logger: logger, cancel: cancel, beside: beside}
 	to.lanes = append(to.lanes, k)
 	go k.up(ctx, to.target)
 	return k
@@ -145,31 +147,31 @@ func (to *link) least(coming, late bool) (best *linkLane, load int) {
 // choose returns the lane for a dial, and whether there is one that stands with room for it: then
 // it need not wait for long if its lane is only coming up. More lanes are brought up beside those
 // that stand only if beside says so. mu is held.
-func (to *link) choose(beside bool) (k *linkLane, others bool) {
+func (to *link) choose(beside bool, logger *slog.Logger) (k *linkLane, others bool) {
 	stands, _ := to.least(false, false)
 	if stands != nil && !beside {
 		return stands, true
 	}
 	k, load := to.least(true, stands == nil)
 	if k == nil || stands != nil && load > 0 && len(to.lanes) < to.most && !time.Now().Before(to.pause) {
-		k = to.bring(stands != nil)
+		k = to.bring(stands != nil, logger)
 	}
 	return k, stands != nil
 }
 
 // get returns a lane that stands for a dial to t; done ends the dial's interest in it.
-func (l *Links) get(ctx context.Context, t Target) (*linkLane, error) {
-	k, others, err := l.take(nil, t, true)
+func (l *Links) get(ctx context.Context, t Target, logger *slog.Logger) (*linkLane, error) {
+	k, others, err := l.take(nil, t, true, logger)
 	for err == nil {
 		err = k.await(ctx, others)
 		switch {
 		case err == nil && (others || l.hasLeft(k)): // what open says of one that has ends the dial
 			return k, nil
 		case err == nil: // many may have waited for the first lane, or for room
-			k, others, err = l.take(k, t, true)
+			k, others, err = l.take(k, t, true, logger)
 		case others && ctx.Err() == nil:
 			l.noteLate(k, err)
-			k, others, err = l.take(k, t, false)
+			k, others, err = l.take(k, t, false, logger)
 		}
 	}
 	if k != nil {
@@ -220,7 +222,7 @@ func (k *linkLane) await(ctx context.Context, others bool) error {
 
 // take has a dial to t go by a lane, and no longer by the one before, unless that is nil. The
 // lane is counted as used by it also when it fails.
-func (l *Links) take(before *linkLane, t Target, beside bool) (_ *linkLane, others bool, err error) {
+func (l *Links) take(before *linkLane, t Target, beside bool, logger *slog.Logger) (_ *linkLane, others bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -229,7 +231,7 @@ func (l *Links) take(before *linkLane, t Target, beside bool) (_ *linkLane, othe
 	if before != nil {
 		before.users--
 	}
-	k, others := l.linkTo(t).choose(beside)
+	k, others := l.linkTo(t).choose(beside, logger)
 	k.users++
 	l.use(k)
 	if before != nil {

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -53,7 +54,9 @@ func NewLinks(c Config) (*Links, error) {
 	}
 	l := &Links{cfg: c, links: map[Target]*link{}}
 	l.bring = func(ctx context.Context, t Target, k *linkLane) (carrier, error) {
-		e, err := bringUp(ctx, &l.cfg, t, k)
+		cfg := l.cfg // the lane's
+		cfg.Logger = k.logger
+		e, err := bringUp(ctx, &cfg, t, k)
 		if err != nil {
 			return nil, err
 		}
@@ -72,13 +75,21 @@ const maxTries = 8
 // Dial opens a stream to t. Dials that come while the link comes up wait for it together, each
 // until its ctx ends; a dial without a place waits for one. A lane is kept for a while when
 // its last stream has gone.
-func (l *Links) Dial(ctx context.Context, t Target) (*Stream, error) { return l.dialFor(ctx, t, nil) }
+func (l *Links) Dial(ctx context.Context, t Target) (*Stream, error) {
+	return l.DialLogged(ctx, t, l.cfg.logger())
+}
 
-// dialFor is Dial for a stream that is dialled again, or for none.
-func (l *Links) dialFor(ctx context.Context, t Target, from *stream) (*Stream, error) {
+// DialLogged is Dial with the Logger for lines about the lane, where one is brought up for this
+// dial. Those about the stream are a matter of its SetLogger.
+func (l *Links) DialLogged(ctx context.Context, t Target, logger *slog.Logger) (*Stream, error) {
+	return l.dialFor(ctx, t, logger, nil)
+}
+
+// dialFor is DialLogged for a stream that is dialled again, or for none.
+func (l *Links) dialFor(ctx context.Context, t Target, logger *slog.Logger, from *stream) (*Stream, error) {
 	var last error
 	for range maxTries {
-		s, err := l.dial(ctx, t, from)
+		s, err := l.dial(ctx, t, logger, from)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, errRetired) && !errors.Is(err, verbs.ErrTryAgain) {
 			return s, err
 		}
@@ -87,11 +98,11 @@ func (l *Links) dialFor(ctx context.Context, t Target, from *stream) (*Stream, e
 	return nil, last
 }
 
-func (l *Links) dial(ctx context.Context, t Target, from *stream) (*Stream, error) {
+func (l *Links) dial(ctx context.Context, t Target, logger *slog.Logger, from *stream) (*Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	k, err := l.get(ctx, t)
+	k, err := l.get(ctx, t, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -122,6 +123,28 @@ func TestBringUpIsShared(t *testing.T) {
 		require.Len(t, *lanes, 1)
 		require.EqualValues(t, 10, (*lanes)[0].streams.Load())
 		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// TestLoggerOfALane: a lane has the Logger of the dial that it is brought up for.
+func TestLoggerOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := slog.New(slog.DiscardHandler)
+		l, lanes, _ := fakeLinks(t, Config{Logger: all})
+		first, second := slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
+		for _, d := range []struct {
+			to     uint16
+			logger *slog.Logger
+		}{{1, first}, {1, second}, {2, second}} {
+			_, err := l.DialLogged(t.Context(), towards(d.to), d.logger)
+			require.NoError(t, err)
+		}
+		_, err := l.Dial(t.Context(), towards(3))
+		require.NoError(t, err)
+		require.Len(t, *lanes, 3)
+		for i, logger := range []*slog.Logger{first, second, all} {
+			require.Same(t, logger, (*lanes)[i].k.logger)
+		}
 	})
 }
 

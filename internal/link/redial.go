@@ -183,10 +183,13 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 			return context.Cause(ctx)
 		}
 	}
+	s.e.mu.Lock()
+	logger := s.log()
+	s.e.mu.Unlock()
 	for home := s.re.home; ; home.tries++ {
 		var h *Stream
 		err := l.cfg.redial(ctx, func(ctx context.Context) (err error) {
-			h, err = l.dialFor(ctx, t, s)
+			h, err = l.dialFor(ctx, t, logger, s)
 			return err
 		})
 		if err != nil {

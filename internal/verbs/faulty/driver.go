@@ -20,6 +20,7 @@ type Driver struct {
 
 	objects atomic.Uint64 // made so far
 	acquire atomic.Pointer[func(string) error]
+	close   atomic.Pointer[func() error]
 	onEvent atomic.Pointer[func(*verbs.CMEvent) bool]
 	removed atomic.Bool
 	// tcpPorts is whether the ports of the device are the system's TCP's, as iWARP's are.
@@ -155,10 +156,24 @@ func (d *Driver) Live() string {
 func (d *Driver) made(kind int) { d.live[kind].Add(1) }
 
 func (d *Driver) gone(kind int, err error) error {
-	if err == nil {
-		d.live[kind].Add(-1)
+	if err != nil {
+		return err
 	}
-	return err
+	d.live[kind].Add(-1)
+	if f := d.close.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}
+
+// OnClose has the Close of each object return the error of f, though the object is closed; nil
+// takes that back. f may be called by several goroutines at once.
+func (d *Driver) OnClose(f func() error) {
+	if f == nil {
+		d.close.Store(nil)
+		return
+	}
+	d.close.Store(&f)
 }
 
 // Remove takes the device away, as hot-unplugging does: all that is made on it is told,
