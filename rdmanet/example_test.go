@@ -257,7 +257,7 @@ func ExampleConns() {
 		log.Fatal(err)
 	}
 	for _, c := range rdmanet.Conns() {
-		if c.Local.String() == server.LocalAddr().String() {
+		if c.Accepted && c.Remote.String() == client.LocalAddr().String() {
 			fmt.Println(c.State, c.Device, "accepted:", c.Accepted, "unread:", c.Unread)
 		}
 	}

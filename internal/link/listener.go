@@ -146,6 +146,9 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	}
 	from := id.RemoteAddr()
 	e.ports.all, e.ports.host = &l.clients, from.Addr().Unmap()
+	if to := id.LocalAddr(); to.Addr() == from.Addr() {
+		e.ports.own = to.Port()
+	}
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.streams), peer.epoch, peer.link)
 	if err := mine.meet(&peer); err != nil {
 		l.noLane(id, err)

@@ -37,22 +37,25 @@ func (p *ports) of(host netip.Addr) *hostPorts {
 	return h
 }
 
-// alloc takes at most n ports that follow one another, none if all are in use.
-func (p *ports) alloc(host netip.Addr, n int) (first uint16, count int) {
+// alloc takes at most n ports that follow one another, none if all are in use, and not the
+// one that is the listener's.
+func (p *ports) alloc(host netip.Addr, listener uint16, n int) (first uint16, count int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.of(host)
+	free := func() bool {
+		port := firstPort + h.next
+		_, used := h.used[port]
+		return !used && port != listener
+	}
 	for range numPorts {
-		if _, used := h.used[firstPort+h.next]; !used {
+		if free() {
 			break
 		}
 		h.next = (h.next + 1) % numPorts
 	}
 	first = firstPort + h.next
-	for count < n && h.next < numPorts {
-		if _, used := h.used[firstPort+h.next]; used {
-			break
-		}
+	for count < n && h.next < numPorts && free() {
 		h.used[firstPort+h.next] = struct{}{}
 		h.next++
 		count++
@@ -90,13 +93,14 @@ func (p *ports) free(host netip.Addr, first uint16, n int) {
 type lanePorts struct {
 	all   *ports
 	host  netip.Addr
+	own   uint16   // the listener's, if it has the same address: both ends look the same there
 	place []uint16 // of places that were not taken, by id
 	bound uint16   // of the lane itself, which one stream may have; 0: another had it
 	busy  bool     // one has
 }
 
 // alloc takes ports for places.
-func (l *lanePorts) alloc(n int) (first uint16, count int) { return l.all.alloc(l.host, n) }
+func (l *lanePorts) alloc(n int) (first uint16, count int) { return l.all.alloc(l.host, l.own, n) }
 
 func (l *lanePorts) free(first uint16, n int) {
 	if n > 0 {

@@ -11,16 +11,17 @@ import (
 )
 
 // TestPorts: no port is given twice before it comes back, those of other hosts do not matter,
-// and all are found.
+// that of the listener is not, and all others are found.
 func TestPorts(t *testing.T) {
 	var p ports
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	require.True(t, p.take(a, firstPort+7))
 	require.False(t, p.take(a, firstPort+7))
 	require.True(t, p.take(b, firstPort+7))
-	seen := map[uint16]bool{firstPort + 7: true}
+	const listener = firstPort + 40
+	seen := map[uint16]bool{firstPort + 7: true, listener: true}
 	for n := 1; ; n = n%100 + 1 {
-		first, count := p.alloc(a, n)
+		first, count := p.alloc(a, listener, n)
 		if count == 0 {
 			break
 		}
@@ -34,10 +35,10 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, numPorts)
-	_, count := p.alloc(b, 10)
+	_, count := p.alloc(b, 0, 10)
 	require.Positive(t, count)
 	p.free(a, firstPort+100, 3)
-	first, count := p.alloc(a, 10)
+	first, count := p.alloc(a, listener, 10)
 	require.Equal(t, []int{firstPort + 100, 3}, []int{int(first), count})
 	p.free(a, firstPort, numPorts)
 	require.Len(t, p.hosts, 1)
@@ -79,6 +80,23 @@ func TestClientsAreToldApart(t *testing.T) {
 			defer b.l.clients.mu.Unlock()
 			return len(b.l.clients.hosts) == 0
 		}, patience, time.Millisecond, "ports are left")
+	})
+}
+
+// TestClientsHaveOtherPorts: no client has the address of the listener.
+func TestClientsHaveOtherPorts(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		own := b.l.Addr()
+		if own.Port() < firstPort {
+			t.Skip("the system gives other ports than listeners give their clients")
+		}
+		b.l.clients.mu.Lock()
+		b.l.clients.of(own.Addr()).next = own.Port() - firstPort
+		b.l.clients.mu.Unlock()
+		client, server := b.pair()
+		require.NotEqual(t, own.String(), client.LocalAddr().String())
+		say(t, client, server)
 	})
 }
 

@@ -89,9 +89,9 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	case src.Port() != 0:
 		return id.bind(netip.AddrPortFrom(from, src.Port()))
 	}
-	if p := idlePorts.take(id.dev, from); p != nil {
+	if p := idlePorts.take(id.dev, from, dst); p != nil {
 		id.dialFD, id.local = p.fd, p.addr
-	} else if err := id.claimEphemeral(from); err != nil {
+	} else if err := id.claimEphemeral(from, dst); err != nil {
 		return err
 	}
 	// On a line, too, it has a port of its own: servers tell connections apart by it.
@@ -101,8 +101,8 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	return nil
 }
 
-// claimEphemeral takes an ephemeral port of an address of this host.
-func (id *cmID) claimEphemeral(from netip.Addr) error {
+// claimEphemeral takes an ephemeral port of an address of this host, to dial dst from.
+func (id *cmID) claimEphemeral(from netip.Addr, dst netip.AddrPort) error {
 	local, err := isLocal(from)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (id *cmID) claimEphemeral(from netip.Addr) error {
 	if !local {
 		return bindError(netip.AddrPortFrom(from, 0), unix.EADDRNOTAVAIL, "not an address of this host")
 	}
-	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from)
+	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from, dst)
 	return err
 }
 

@@ -5,6 +5,7 @@ package soft
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -164,7 +165,7 @@ func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, 
 }
 
 // bindEphemeral makes a socket for a dialer at ip with a port of its own.
-func bindEphemeral(device string, ip netip.Addr) (fd int, addr netip.AddrPort, err error) {
+func bindEphemeral(device string, ip netip.Addr, dst netip.AddrPort) (fd int, addr netip.AddrPort, err error) {
 	host, err := currentHostNet(hostNetTTL)
 	if err != nil {
 		return -1, addr, err
@@ -172,23 +173,30 @@ func bindEphemeral(device string, ip netip.Addr) (fd int, addr netip.AddrPort, e
 	if fd, err = openSocket(); err != nil {
 		return -1, addr, err
 	}
-	for port := range ephemeralPorts(host) {
-		addr = netip.AddrPortFrom(ip, port)
-		err := bindName(fd, dialerName(device, addr))
-		if err == nil {
-			return fd, addr, nil
+	if addr, err = bindFree(fd, device, ip, ephemeralPorts(host), dst); err != nil {
+		unix.Close(fd)
+		return -1, addr, err
+	}
+	return fd, addr, nil
+}
+
+// bindFree gives fd the first free one of ports at ip, and not that of dst: a connection
+// whose two ends have one address looks like one with itself.
+func bindFree(fd int, device string, ip netip.Addr, ports iter.Seq[uint16], dst netip.AddrPort) (netip.AddrPort, error) {
+	for port := range ports {
+		addr := netip.AddrPortFrom(ip, port)
+		if addr == dst {
+			continue
 		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			unix.Close(fd)
-			return -1, addr, err
+		if err := bindName(fd, dialerName(device, addr)); !errors.Is(err, unix.EADDRINUSE) {
+			return addr, err
 		}
 	}
-	unix.Close(fd)
-	return -1, addr, bindError(netip.AddrPortFrom(ip, 0), unix.EADDRNOTAVAIL, "every ephemeral port is in use")
+	return netip.AddrPort{}, bindError(netip.AddrPortFrom(ip, 0), unix.EADDRNOTAVAIL, "every ephemeral port is in use")
 }
 
 // ephemeralPorts yields each port of the ephemeral range once, from a random one on.
-func ephemeralPorts(h hostNet) func(yield func(uint16) bool) {
+func ephemeralPorts(h hostNet) iter.Seq[uint16] {
 	return func(yield func(uint16) bool) {
 		n := int(h.portHi) - int(h.portLo) + 1
 		start := rand.IntN(n)

@@ -5,6 +5,7 @@ package soft
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -136,13 +137,33 @@ func TestBindEphemeral(t *testing.T) {
 	ip := netip.MustParseAddr("127.0.0.1")
 	seen := map[netip.AddrPort]bool{}
 	for range 50 {
-		fd, addr, err := bindEphemeral(dev, ip)
+		fd, addr, err := bindEphemeral(dev, ip, netip.AddrPort{})
 		require.NoError(t, err)
 		defer unix.Close(fd)
 		require.False(t, seen[addr], addr)
 		require.Equal(t, ip, addr.Addr())
 		seen[addr] = true
 	}
+}
+
+// TestDialerHasAnotherPort: a dialer does not get the address that it dials.
+func TestDialerHasAnotherPort(t *testing.T) {
+	dev := testDevice(t)
+	ip := netip.MustParseAddr("127.0.0.1")
+	bind := func(dst string) (netip.AddrPort, error) {
+		fd, err := openSocket()
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		return bindFree(fd, dev, ip, slices.Values([]uint16{40010, 40011}), netip.MustParseAddrPort(dst))
+	}
+	addr, err := bind("127.0.0.1:40010")
+	require.NoError(t, err)
+	require.EqualValues(t, 40011, addr.Port())
+	_, err = bind("127.0.0.1:40010")
+	require.ErrorIs(t, err, unix.EADDRNOTAVAIL)
+	addr, err = bind("127.0.0.2:40010")
+	require.NoError(t, err)
+	require.EqualValues(t, 40010, addr.Port())
 }
 
 func TestIsNameOf(t *testing.T) {

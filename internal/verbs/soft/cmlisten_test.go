@@ -24,7 +24,7 @@ func stranger(t *testing.T, addr netip.AddrPort) *socket {
 
 func strangerFrom(t *testing.T, addr netip.AddrPort) (*socket, netip.AddrPort) {
 	t.Helper()
-	fd, src, err := bindEphemeral(soft0.name, addr.Addr())
+	fd, src, err := bindEphemeral(soft0.name, addr.Addr(), addr)
 	require.NoError(t, err)
 	s, err := newSocket(fd)
 	require.NoError(t, err)
@@ -253,7 +253,7 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 5 })
 
 	// The next one is made now and connects when no descriptor is left.
-	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr())
+	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr(), netip.AddrPort{})
 	require.NoError(t, err)
 	s, err := newSocket(fd)
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func holdPort(t *testing.T, ln *line) netip.AddrPort {
 // socketAt is a socket with the name of an ephemeral port.
 func socketAt(t *testing.T, addr netip.Addr) (*socket, netip.AddrPort) {
 	t.Helper()
-	fd, src, err := bindEphemeral(soft0.name, addr)
+	fd, src, err := bindEphemeral(soft0.name, addr, netip.AddrPort{})
 	require.NoError(t, err)
 	s, err := newSocket(fd)
 	require.NoError(t, err)

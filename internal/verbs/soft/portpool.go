@@ -63,13 +63,14 @@ func (p *portPool) tooLate(e *idlePort) {
 	}
 }
 
-// take returns the port of ip that has been idle for longest, or nil if they are few.
-func (p *portPool) take(dev *device, ip netip.Addr) *idlePort {
+// take returns the port of ip that has been idle for longest and is not that of dst, or nil
+// if they are few.
+func (p *portPool) take(dev *device, ip netip.Addr, dst netip.AddrPort) *idlePort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first, n := -1, 0
 	for i, e := range p.ports {
-		if e.dev == dev && e.addr.Addr() == ip {
+		if e.dev == dev && e.addr.Addr() == ip && e.addr != dst {
 			if n++; first < 0 {
 				first = i
 			}

@@ -56,22 +56,25 @@ func TestPortPoolIsBounded(t *testing.T) {
 	p.late.after = time.Hour
 	ip := netip.MustParseAddr("127.0.0.1")
 	for range maxIdlePorts + 3 {
-		fd, addr, err := bindEphemeral(soft0.name, ip)
+		fd, addr, err := bindEphemeral(soft0.name, ip, netip.AddrPort{})
 		require.NoError(t, err)
 		p.put(soft0, addr, fd)
 	}
 	require.Equal(t, maxIdlePorts, p.all())
-	require.Nil(t, p.take(soft0, netip.MustParseAddr("127.0.0.2")))
-	oldest := p.ports[0]
-	require.Same(t, oldest, p.take(soft0, ip))
-	p.put(soft0, oldest.addr, oldest.fd)
+	require.Nil(t, p.take(soft0, netip.MustParseAddr("127.0.0.2"), netip.AddrPort{}))
+	oldest, next := p.ports[0], p.ports[1]
+	require.Same(t, next, p.take(soft0, ip, oldest.addr), "it is the address that is dialled")
+	require.Same(t, oldest, p.take(soft0, ip, netip.AddrPort{}))
+	for _, e := range []*idlePort{next, oldest} {
+		p.put(soft0, e.addr, e.fd)
+	}
 	p.late.expire()
 	require.True(t, until(func() bool { return p.all() == 0 }), "they are not given back")
 }
 
 func TestNameProbe(t *testing.T) {
 	noLeaks(t)
-	fd, addr, err := bindEphemeral(soft0.name, netip.MustParseAddr("127.0.0.1"))
+	fd, addr, err := bindEphemeral(soft0.name, netip.MustParseAddr("127.0.0.1"), netip.AddrPort{})
 	require.NoError(t, err)
 	defer closeFDs([]int{fd})
 	var p nameProbe
