@@ -119,6 +119,7 @@ func since(before, after rdmanet.ConnStats) rdmanet.ConnStats {
 	after.WakeupsSent -= before.WakeupsSent
 	after.WakeupsSuppressed -= before.WakeupsSuppressed
 	after.CreditStalls -= before.CreditStalls
+	after.RingsGrown -= before.RingsGrown
 	after.Spins -= before.Spins
 	after.Parks -= before.Parks
 	after.BytesCopied -= before.BytesCopied

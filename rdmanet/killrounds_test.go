@@ -266,8 +266,12 @@ func (s *survivor) through() int {
 }
 
 // quiet says that nothing of a dead process is left: each client was accepted or failed,
-// and those that were accepted are through.
+// and those that were accepted are through. What has come by a lane and was not taken in yet
+// counts nowhere, so its lanes are to have ended first.
 func (s *survivor) quiet() bool {
+	if overLinks && len(s.l.links.Lanes()) > 0 {
+		return false
+	}
 	l, hangups := s.l.Stats(), s.l.requestStats().Hangup // who left before the request
 	return l.HalfOpen == 0 && inHand(l) == l.Established-hangups && l.Pending == 0 &&
 		l.Accepted == l.Established && s.handled.Load() == l.Accepted
