@@ -61,7 +61,8 @@ func TestGuardAlone(t *testing.T) {
 	assert.Zero(t, reader.RingsGrown, "a reader that takes each message at once needs no more than a small ring")
 	assert.EqualValues(t, n, writer.MessagesSent, "a Write is one message")
 	assert.EqualValues(t, n, writer.DoorbellsSent-writer.CreditsSent, "a message is one doorbell")
-	assert.Zero(t, writer.WakeupsSent+reader.WakeupsSent, "nobody sleeps")
+	// Nobody sleeps but the goroutine of a lane, where the process got no processor for a while.
+	atMostEach(t, 0.01, writer.WakeupsSent+reader.WakeupsSent, n, "wake-ups where nobody waits")
 	assert.Zero(t, writer.Parks+reader.Parks)
 	// One when half of the ring or a quarter of the receives, 64, is used up. Over a link the
 	// message that does so brings it about when it arrives, and is not read by then.
@@ -173,7 +174,7 @@ func TestGuardAsleep(t *testing.T) {
 	for _, c := range []*rdmanet.Conn{client, server} {
 		s := c.Stats()
 		require.EqualValues(t, n, s.MessagesSent)
-		atMostEach(t, 1.1, s.WakeupsSent, n, "wake-ups for messages to a sleeper")
+		atMostEach(t, 1, s.WakeupsSent, int(s.DoorbellsSent), "wake-ups for messages to a sleeper")
 		atMostEach(t, 1.1, s.Parks, n, "sleeps for answers")
 	}
 }

@@ -57,6 +57,7 @@ type carrier interface {
 	describe(i *ConnInfo)
 	deviceName() string
 	hasChecksum() bool
+	lane() (id, link uint64) // 0 where there is none
 }
 
 var _ carrier = (*stream)(nil)
@@ -67,4 +68,5 @@ func (s *stream) write(p []byte) (int, error)     { return s.send.write(p) }
 
 func (s *stream) setBusyPoll(d time.Duration) { s.busyPoll.Store(int64(d)) }
 func (s *stream) deviceName() string          { return s.ep.device }
+func (s *stream) lane() (id, link uint64)     { return 0, 0 }
 func (s *stream) hasChecksum() bool           { return s.ep.checksum }

@@ -16,6 +16,10 @@ type ConnInfo struct {
 	State         ConnState
 	Since         time.Time // when it was established
 
+	// Lane and Link are the numbers of the lane that carries the connection and of its link, as
+	// in LaneInfo. They are 0 for a connection with a QP of its own.
+	Lane, Link uint64
+
 	// Unread is how many bytes have arrived in the receive ring, of ReadBuffer, that
 	// the application has not read.
 	Unread int
@@ -25,7 +29,7 @@ type ConnInfo struct {
 	Writable, Credits int
 
 	// SendQueue is how many work requests are not known to be complete, of
-	// SendQueueSize.
+	// SendQueueSize. On a lane both, and Credits, are those of all its connections.
 	SendQueue, SendQueueSize int
 
 	// Checksum says that the connection has checksums. What they take of the rings counts
@@ -79,6 +83,7 @@ func (e *entry) info() ConnInfo {
 		Device: e.via.deviceName(), Accepted: e.accepted, Checksum: e.via.hasChecksum(), Since: epoch.Add(e.since),
 		ConnStats: e.via.stats(),
 	}
+	i.Lane, i.Link = e.via.lane()
 	e.via.describe(&i)
 	return i
 }

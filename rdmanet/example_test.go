@@ -214,13 +214,13 @@ func ExampleConn_Stats() {
 	defer server.Close()
 
 	for range 3 {
-		if _, err := client.Write(make([]byte, 500)); err != nil {
+		if _, err := client.Write(make([]byte, 100)); err != nil {
 			log.Fatal(err)
 		}
 	}
 	s := client.Stats()
 	fmt.Println(s.BytesWritten, "bytes in", s.MessagesSent, "messages,", s.CreditStalls, "stalls")
-	// Output: 1500 bytes in 3 messages, 0 stalls
+	// Output: 300 bytes in 3 messages, 0 stalls
 }
 
 // The counters of a process go on when connections are closed.

@@ -289,6 +289,8 @@ func (l *linked) leave() {
 	}
 }
 
+func (l *linked) lane() (id, link uint64) { return l.s.Lane() }
+
 func (l *linked) deviceName() string { return l.s.Device() }
 func (l *linked) hasChecksum() bool  { return l.s.Checksum() }
 
@@ -300,7 +302,7 @@ func (l *linked) stats() ConnStats {
 		CreditsSent: s.CreditsSent, CreditsReceived: s.CreditsGot, RingsGrown: s.Grown,
 		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
 		BytesCopied: l.copied.Load(), BytesPlaced: l.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
-		ChecksumErrors: s.ChecksumErrors,
+		ChecksumErrors: s.ChecksumErrors, WakeupsSent: s.Wakeups, WakeupsSuppressed: s.Quiet, KeepAlivesSent: s.KeepAlives,
 	}
 }
 

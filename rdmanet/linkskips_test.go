@@ -41,7 +41,6 @@ var linkSkips = []struct{ reason, tests string }{
 	{"they count requests that wait at the listener, which over links wait at their dialers", `
 		TestBacklogFull TestBacklogFullLeave TestHalfOpenGiveWay TestHalfOpenStay TestHalfOpenTenThousand
 		TestTwoProcessKillListener TestWaitingClientsLeave`},
-	{"a stream begins with a smaller ring, so a Write may take more messages", `ExampleConn_Stats`},
 	{"beyond 16 KiB a ring grows for want of room alone, which a reader that keeps up does not show", `TestGrowthByUse`},
 }
 

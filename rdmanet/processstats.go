@@ -3,7 +3,7 @@ package rdmanet
 // Stats counts what this process did since it began, over all of its connections and
 // listeners, those that are closed included. Counts never go down.
 type Stats struct {
-	// Devices has a row for each device that has carried a connection, by name.
+	// Devices has a row for each device that has carried a connection or a lane, by name.
 	Devices []DeviceStats
 
 	// DialErrors counts the dials that failed, by the errno that they failed with, as
@@ -35,6 +35,10 @@ type DeviceStats struct {
 	// of the connections that are open now.
 	ConnStats
 
+	// Lanes are of the lanes that carry connections. Their heartbeats, and their messages that
+	// woke a peer or did not, are in ConnStats, where each counts once.
+	Lanes DeviceLanes
+
 	// Errors counts connections that failed, by errno: "ECONNRESET" where the peer
 	// reset the connection or died, "ETIMEDOUT" where it did not answer any more,
 	// "ECONNABORTED" where it broke the protocol, "ENODEV" where the device went. An
@@ -60,6 +64,7 @@ type ConnCount struct {
 func ReadStats() Stats {
 	var s Stats
 	s.Devices, s.Listening, s.Listeners = live.stats()
+	s.Devices = addLanes(s.Devices)
 	s.DialErrors = live.dials.read()
 	s.DialFallbacks, s.ListenFallbacks = fallbackCounts()
 	s.RegisteredBytes, s.RegisteredLimit = MemoryInUse(), SetMemoryLimit(-1)

@@ -96,7 +96,7 @@ func (r *registry) remove(e *entry) {
 	if d == nil {
 		return
 	}
-	last := e.via.stats()
+	last := e.counted()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.newer != nil {
@@ -110,6 +110,15 @@ func (r *registry) remove(e *entry) {
 	e.older, e.newer = nil, nil
 	d.open[side(e.accepted)]--
 	d.closed.add(&last)
+}
+
+// counted is what counts for the device. What is a lane's is not of each of its connections.
+func (e *entry) counted() ConnStats {
+	s := e.via.stats()
+	if lane, _ := e.via.lane(); lane != 0 {
+		s.KeepAlivesSent, s.WakeupsSent, s.WakeupsSuppressed = 0, 0, 0
+	}
+	return s
 }
 
 func side(accepted bool) int {
@@ -157,7 +166,7 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 	open := r.listenersLocked()
 	r.mu.Unlock()
 	for _, e := range conns {
-		s := e.via.stats()
+		s := e.counted()
 		row := rows[e.device.Load()]
 		row.ConnStats.add(&s)
 		row.ReadBuffer += s.ReadBuffer

@@ -21,7 +21,8 @@ type ConnStats struct {
 
 	// CreditsSent and CreditsReceived count doorbells that returned ring space.
 	CreditsSent, CreditsReceived uint64
-	// KeepAlivesSent counts heartbeats to a silent peer.
+	// KeepAlivesSent counts heartbeats to a silent peer. Those of a lane are for all
+	// connections on it, and each counts them.
 	KeepAlivesSent uint64
 
 	// WakeupsSent counts the messages for which a sleeping peer was woken, with a

@@ -204,6 +204,15 @@ func (s *stream) keepAlive() net.KeepAliveConfig {
 	return s.e.cfg.KeepAlive
 }
 
+// keepAlives is how often the peer was asked for a sign of life while the stream was there. mu is
+// held.
+func (s *stream) keepAlives() uint64 {
+	if !s.counted {
+		return s.counts.keepAlives
+	}
+	return s.e.alive.asked - s.counts.keepAlives
+}
+
 // disown forgets the settings of a stream. mu is held.
 func (e *laneEnd) disown(s *stream) {
 	k := &e.alive

@@ -54,6 +54,8 @@ type laneEnd struct {
 	slab  *slab
 	sends *slab // of Buffers
 	peer  hello
+	epoch uint32
+	place placeInList
 
 	failed     atomic.Bool           // err is set
 	ending     atomic.Pointer[error] // the connection manager says that the lane has ended
@@ -147,6 +149,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
 		done:  make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
+	e.sq.counter, _ = p.qp.(verbs.QPStatter)
 	e.look, e.seat.relieve = e.lookAgain, e.relieve
 	if role == lane.RoleListener {
 		e.share = &share{e: e}
@@ -159,7 +162,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 
 // start begins the lane with what the peer has told. Nothing was posted before.
 func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
-	e.peer, e.maxID = peer, streams
+	e.peer, e.maxID, e.epoch = peer, streams, epoch
 	if c := e.p.confirm; c != nil {
 		c.addr, c.rkey = peer.records, peer.rkey
 	}
@@ -182,6 +185,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 		e.places = make([]piece, streams+1)
 		e.ports.place = make([]uint16, streams+1)
 	}
+	allLanes.add(e)
 	e.tasks.Add(1)
 	go e.serve()
 	return nil
@@ -362,6 +366,7 @@ func (e *laneEnd) teardown() {
 		}
 	}
 	e.mu.Unlock()
+	allLanes.remove(e)
 	close(e.done)
 	e.owner.destroyed(e)
 }

@@ -6,12 +6,17 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // LaneStats is what can be seen of a lane.
 type LaneStats struct {
+	ID, Link      uint64 // numbers of the lane and of its link in this process
+	State         LaneState
+	Since         time.Time // when it began to come up
+	Epoch         uint32
 	Device        string
 	Local, Remote netip.AddrPort
 	Dialer        bool // this end opens streams
@@ -21,16 +26,38 @@ type LaneStats struct {
 	Places  int    // that the listener has granted and nobody has taken yet
 	Waiting int    // dials of this end that wait for a place
 
-	BytesSent, BytesReceived       uint64
-	MessagesSent, MessagesReceived uint64 // all: data, credits, slots and records
-	FreeSlots, Slots               int    // receives that the peer has left, and has in all
+	BytesSent, BytesReceived uint64
+	FreeSlots, Slots         int // receives that the peer has left, and has in all
+	SendQueue, SendDepth     int // requests that are not known to be complete, of those that may be
 
-	Batches    uint64 // times that polling has found something
-	Wakeups    uint64 // of the lane's goroutine, by the device or by the connection manager
-	KeepAlives uint64 // signs of life that were asked for
-	Memory     int64  // bytes registered for rings and Buffers
-	Resizes    uint64 // rings that were offered
-	Refusals   uint64 // of memory
+	Batches uint64 // times that polling has found something
+	Memory  int64  // bytes registered for rings and Buffers
+
+	LaneCounts
+}
+
+// LaneState is what a lane is still good for.
+type LaneState uint8
+
+// The states of a lane.
+const (
+	LaneComingUp LaneState = iota // nothing has come from the peer yet
+	LaneUp
+	LaneGoingAway // no stream is opened on it any more
+	LaneClosing   // it has ended, and is being destroyed
+)
+
+// laneState is that of e. mu is held.
+func (e *laneEnd) laneState() LaneState {
+	switch {
+	case e.err != nil:
+		return LaneClosing
+	case e.away:
+		return LaneGoingAway
+	case e.heard:
+		return LaneUp
+	}
+	return LaneComingUp
 }
 
 // laneCounts are counters of a lane. The lane's lock guards them.
@@ -42,6 +69,12 @@ type laneCounts struct {
 	resizes, refusals       uint64
 }
 
+// Lane returns the numbers of the stream's lane and link in this process.
+func (h *Stream) Lane() (id, link uint64) {
+	p := &h.now().e.place
+	return p.id, p.link
+}
+
 // LaneStats may be asked for at any time, also of a stream that is closed: it is that of its lane.
 func (h *Stream) LaneStats() LaneStats { return h.now().e.stats() }
 
@@ -50,14 +83,22 @@ func (e *laneEnd) stats() LaneStats {
 	defer e.mu.Unlock()
 	n := &e.counts
 	s := LaneStats{
+		ID: e.place.id, Link: e.place.link, State: e.laneState(), Since: e.place.since, Epoch: e.epoch,
 		Device: e.p.ctx.Device().Name(), Local: e.id.LocalAddr(), Remote: e.id.RemoteAddr(),
 		Dialer:  e.role == lane.RoleDialer,
 		Streams: e.live, Opened: n.opened,
 		Waiting:   len(e.dials),
 		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
-		MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
-		Batches: n.batches, Wakeups: n.wakeups, KeepAlives: e.alive.asked,
-		Memory: e.slab.registered() + e.sends.registered(), Resizes: n.resizes, Refusals: n.refusals,
+		SendQueue: int(e.sq.posted - e.sq.completed), SendDepth: int(e.sq.cap),
+		Batches: n.batches, Memory: e.slab.registered() + e.sends.registered(),
+		LaneCounts: LaneCounts{
+			MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
+			Wakeups: n.wakeups, KeepAlives: e.alive.asked, Resizes: n.resizes, Refusals: n.refusals,
+		},
+	}
+	if e.sq.counter != nil {
+		all := e.sq.counter.QPStats()
+		s.WakeupsSent, s.WakeupsSuppressed = all.WakeupsSent, all.WakeupsSuppressed
 	}
 	s.Places = e.state.Places()
 	s.FreeSlots, s.Slots = e.state.Slots()

@@ -20,7 +20,7 @@ func (e *laneEnd) sayLastWord(err error) {
 	}
 	e.state.Abort(broken.Rule)
 	if m, ok := e.state.Next(); ok {
-		if e.say(&m, true) == nil {
+		if e.say(&m, nil, true) == nil {
 			e.lastWord = e.sq.posted
 		}
 	}

@@ -53,9 +53,9 @@ func (e *laneEnd) pump() {
 			e.stuck = false
 			return
 		}
-		e.countSaid(&m)
+		about := e.countSaid(&m)
 		last := m.Record.Kind == lane.KindClose || m.Record.Kind == lane.KindReset
-		if err := e.say(&m, last); err != nil {
+		if err := e.say(&m, about, last); err != nil {
 			e.failLocked(err)
 			return
 		}
@@ -65,10 +65,10 @@ func (e *laneEnd) pump() {
 	}
 }
 
-// say posts a message that is no data. The error is that of a record that cannot be.
-func (e *laneEnd) say(m *lane.Message, signaled bool) error {
+// say posts a message that is no data, about a stream if that is not nil. The error is that of a record that cannot be.
+func (e *laneEnd) say(m *lane.Message, about *stream, signaled bool) error {
 	// A WRITE of nothing still needs an address that the key covers.
-	w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited, signaled: signaled}
+	w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited, signaled: signaled, about: about}
 	if m.Record.Kind != 0 {
 		if err := m.Record.Put(e.record[:]); err != nil {
 			return err
@@ -150,7 +150,8 @@ type target struct {
 	imm       uint32
 	solicited bool
 	signaled  bool
-	head      []byte // of a frame, by a WRITE of its own before the rest
+	about     *stream // nil if it is about none
+	head      []byte  // of a frame, by a WRITE of its own before the rest
 	inline    []byte
 	staged    verbs.SGE // if there is nothing inline
 }
@@ -190,6 +191,7 @@ func (e *laneEnd) post(t *target) {
 	}
 	err := e.sq.post(wrs, t.signaled || t.staged.Length > 0)
 	wr.Inline = nil // keep nothing of the application's
+	e.countWoken(t.about)
 	if err != nil {
 		e.sendFailed(err)
 	}

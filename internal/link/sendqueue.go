@@ -15,6 +15,11 @@ type sendQueue struct {
 	signaled  uint64 // posted up to the last signalled request
 	wcs       [16]verbs.WC
 
+	// counter is the QP, if its driver counts whom it wakes, and woken what that was at the last
+	// message.
+	counter verbs.QPStatter
+	woken   verbs.QPStats
+
 	// confirm makes a request that the peer's device answers, behind all before it: nil where
 	// every completion is such an answer. It is posted after each request that is to be
 	// signalled, and is signalled in its place.

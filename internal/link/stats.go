@@ -46,17 +46,37 @@ func (e *laneEnd) countRecord(record []byte) {
 	}
 }
 
-// countSaid counts a message that is no data and is to be posted. mu is held.
-func (e *laneEnd) countSaid(m *lane.Message) {
+// countSaid counts a message that is no data and is to be posted, and returns the stream that it is
+// about, if there is one. mu is held.
+func (e *laneEnd) countSaid(m *lane.Message) *stream {
 	if m.Record.Kind != 0 {
-		if s := e.about(&m.Record); s != nil {
+		s := e.about(&m.Record)
+		if s != nil {
 			s.counts.recordsOut++
 		}
-		return
+		return s
 	}
 	if d, err := lane.ParseDoorbell(m.Imm); err == nil && d.Type == lane.TypeCredit && e.streams[d.Stream] != nil {
-		e.streams[d.Stream].counts.creditsOut++
+		s := e.streams[d.Stream]
+		s.counts.creditsOut++
+		return s
 	}
+	return nil
+}
+
+// countWoken counts whom the message just posted has woken, for the stream that it is about. mu is
+// held.
+func (e *laneEnd) countWoken(s *stream) {
+	q := &e.sq
+	if q.counter == nil {
+		return
+	}
+	now := q.counter.QPStats()
+	if s != nil {
+		s.counts.wakeups += now.WakeupsSent - q.woken.WakeupsSent
+		s.counts.quiet += now.WakeupsSuppressed - q.woken.WakeupsSuppressed
+	}
+	q.woken = now
 }
 
 // about is the stream that a record is about, nil if that is not one. mu is held.

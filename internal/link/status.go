@@ -82,6 +82,8 @@ type Status struct {
 	Stalls         uint64        // of Writes that have waited for room or do
 	StallTime      time.Duration // so far
 	Spins, Parks   uint64        // waits that polling ended, and sleeps
+	Wakeups, Quiet uint64        // messages for which the device has woken the peer, and for which not
+	KeepAlives     uint64        // signs of life that its lane asked for while it was there
 	ChecksumErrors uint64        // 1 if wrong bytes were found, on a lane with checksums
 
 	// What it shares with the other streams of its lane: receives that the peer has left, and
@@ -113,6 +115,7 @@ func (h *Stream) Status() Status {
 	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime
 	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn
 	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, n.grown
+	st.Wakeups, st.Quiet, st.KeepAlives = n.wakeups, n.quiet, s.keepAlives()
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
 	if !n.stalled.IsZero() {

@@ -90,6 +90,8 @@ type counts struct {
 	creditsIn      uint64
 	recordsOut     uint64 // about the stream: its begin and its end, and other rings
 	recordsIn      uint64
+	wakeups, quiet uint64 // messages for which the peer was woken, and for which it was not
+	keepAlives     uint64 // of the lane, before the stream; when it has gone while it was there
 	grown          uint64 // larger rings that were offered
 	stalls         uint64
 	stallTime      time.Duration
@@ -109,6 +111,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	}
 	e.streams[st.ID()] = s
 	e.counts.opened++
+	s.counts.keepAlives = e.alive.asked
 	s.used = true
 	e.inUse.Add(1)
 	e.live++
@@ -127,6 +130,7 @@ func (s *stream) uncount() {
 	if !s.counted {
 		return
 	}
+	s.counts.keepAlives = s.keepAlives()
 	s.counted = false
 	e.answered(s)
 	e.disown(s)

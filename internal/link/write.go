@@ -142,7 +142,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 		s.writable = false
 		return 0, nil
 	}
-	t := target{addr: span.Ring.Addr + uint64(span.Off), rkey: span.Ring.RKey, imm: m.Imm, solicited: m.Solicited}
+	t := target{addr: span.Ring.Addr + uint64(span.Off), rkey: span.Ring.RKey, imm: m.Imm, solicited: m.Solicited, about: s}
 	n := s.st.Payload(span, len(p))
 	if from == nil {
 		t.inline = p[:n]

@@ -15,6 +15,8 @@ var (
 	opened      = desc("connections_opened_total", "Connections that were established.", "device", "direction")
 	connErrors  = desc("connection_errors_total", "Connections that failed, by errno.", "device", "errno")
 	failedWRs   = desc("failed_work_requests_total", "Connections whose work requests failed, by completion status.", "device", "status")
+	lanes       = desc("lanes", "Lanes, which are QPs that carry connections.", "device", "direction")
+	lanesOpened = desc("lanes_opened_total", "Lanes that began to come up.", "device", "direction")
 	dialErrors  = desc("dial_errors_total", "Dials that failed, by errno.", "error")
 	fallbacks   = desc("fallbacks_total", "Dials and listeners on networks of TCP that came to do without RDMA.", "op", "reason")
 	accepted    = desc("accepted_total", "Connections that Accept has returned.", "transport")
@@ -57,6 +59,11 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	counter("placed_bytes_total", "Bytes that needed no such copy.", func(d *rdmanet.DeviceStats) uint64 { return d.BytesPlaced }),
 	counter("rings_grown_total", "Enlargements of receive rings.", func(d *rdmanet.DeviceStats) uint64 { return d.RingsGrown }),
 	counter("checksum_errors_total", "Messages that did not arrive as they were sent.", func(d *rdmanet.DeviceStats) uint64 { return d.ChecksumErrors }),
+	counter("lane_messages_received_total", "Messages of every kind that lanes received.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MessagesReceived }),
+	counter("lane_messages_sent_total", "Messages of every kind that lanes sent.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MessagesSent }),
+	counter("lane_wakeups_total", "Times that a lane woke where no Read or Write was there to take in what arrived.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.Wakeups }),
+	counter("lane_rings_offered_total", "Receive rings of another size that lanes offered to their peers.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.RingsOffered }),
+	counter("lane_memory_refusals_total", "Times that a lane got no memory for rings.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MemoryRefusals }),
 	counter("stalls_total", "Writes that waited for the peer to read.", func(d *rdmanet.DeviceStats) uint64 { return d.CreditStalls }),
 	{
 		desc("stall_seconds_total", "Time for which Writes waited for the peer to read.", "device"), prometheus.CounterValue,
@@ -65,6 +72,14 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	{
 		desc("receive_ring_bytes", "Size of the receive rings of open connections together.", "device"), prometheus.GaugeValue,
 		func(d *rdmanet.DeviceStats) float64 { return float64(d.ReadBuffer) },
+	},
+	{
+		desc("lane_places", "Connections that may be opened without asking the listener.", "device"), prometheus.GaugeValue,
+		func(d *rdmanet.DeviceStats) float64 { return float64(d.Lanes.Places) },
+	},
+	{
+		desc("waiting_dials", "Dials that wait for a place.", "device"), prometheus.GaugeValue,
+		func(d *rdmanet.DeviceStats) float64 { return float64(d.Lanes.Waiting) },
 	},
 }
 

@@ -27,7 +27,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- m.desc
 	}
 	for _, desc := range []*prometheus.Desc{
-		connections, opened, connErrors, failedWRs, dialErrors, fallbacks, accepted, handshakes, registered, registeredLimit,
+		connections, opened, lanes, lanesOpened, connErrors, failedWRs, dialErrors, fallbacks, accepted, handshakes, registered, registeredLimit,
 	} {
 		ch <- desc
 	}
@@ -56,9 +56,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func collectDevice(ch chan<- prometheus.Metric, d *rdmanet.DeviceStats) {
-	for direction, n := range map[string]rdmanet.ConnCount{"dialled": d.Dialled, "accepted": d.Accepted} {
-		ch <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(n.Open), d.Device, direction)
-		ch <- prometheus.MustNewConstMetric(opened, prometheus.CounterValue, float64(n.Total), d.Device, direction)
+	for _, n := range []struct {
+		of          rdmanet.ConnCount
+		open, total *prometheus.Desc
+		direction   string
+	}{
+		{d.Dialled, connections, opened, "dialled"}, {d.Accepted, connections, opened, "accepted"},
+		{d.Lanes.Dialled, lanes, lanesOpened, "dialled"}, {d.Lanes.Accepted, lanes, lanesOpened, "accepted"},
+	} {
+		ch <- prometheus.MustNewConstMetric(n.open, prometheus.GaugeValue, float64(n.of.Open), d.Device, n.direction)
+		ch <- prometheus.MustNewConstMetric(n.total, prometheus.CounterValue, float64(n.of.Total), d.Device, n.direction)
 	}
 	for _, m := range deviceMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(d), d.Device)

@@ -19,15 +19,16 @@ type listing struct {
 	Time      time.Time
 	Listeners []rdmanet.ListenerInfo
 	Conns     []rdmanet.ConnInfo
+	Lanes     []rdmanet.LaneInfo
 }
 
 func now() listing {
-	return listing{Time: time.Now(), Listeners: rdmanet.Listeners(), Conns: rdmanet.Conns()}
+	return listing{Time: time.Now(), Listeners: rdmanet.Listeners(), Conns: rdmanet.Conns(), Lanes: rdmanet.Lanes()}
 }
 
 // Handler returns a handler that lists the listeners and connections of this process:
 // state, addresses, device, how full the rings and queues are, how often and for how
-// long Writes waited, age. The listing is plain text, HTML or JSON, by the parameter
+// long Writes waited, age. Below are the lanes that carry the connections. The listing is plain text, HTML or JSON, by the parameter
 // format (text, html, json) or else by what the client accepts: a browser gets HTML,
 // curl text.
 //

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,8 @@ func TestHandler(t *testing.T) {
 	_, err = io.ReadFull(server, make([]byte, 1))
 	require.NoError(t, err)
 
-	lines := strings.Split(strings.TrimSpace(get(t, Handler(), "", "").Body.String()), "\n")
+	conns, lanes, some := strings.Cut(strings.TrimSpace(get(t, Handler(), "", "").Body.String()), "\n\n")
+	lines := strings.Split(conns, "\n")
 	require.Len(t, lines, 4)
 	for i, prefix := range []string{"State", "LISTEN", "ESTAB", "ESTAB"} {
 		require.True(t, strings.HasPrefix(lines[i], prefix), lines[i])
@@ -64,10 +66,17 @@ func TestHandler(t *testing.T) {
 	require.Contains(t, all, server.LocalAddr().String()+"  < "+server.RemoteAddr().String())
 	require.Contains(t, all, client.(*rdmanet.Conn).Device())
 	require.Contains(t, all, "999/", "what was not read")
+	require.Equal(t, len(rdmanet.Lanes()) > 0, some)
+	for _, l := range rdmanet.Lanes() { // there are none for connections with QPs of their own
+		require.Contains(t, lanes, l.Local.String())
+		require.Contains(t, lanes, fmt.Sprintf("%08x", l.Epoch))
+	}
 
 	var list struct {
 		Listeners []struct{ Addr netip.AddrPort }
+		Lanes     []struct{ ID uint64 }
 		Conns     []struct {
+			Lane     uint64
 			State    string
 			Local    netip.AddrPort
 			Accepted bool
@@ -80,13 +89,18 @@ func TestHandler(t *testing.T) {
 	require.Len(t, list.Conns, 2)
 	for _, c := range list.Conns {
 		require.Equal(t, "ESTAB", c.State)
+		require.Equal(t, some, slices.ContainsFunc(list.Lanes, func(l struct{ ID uint64 }) bool { return l.ID == c.Lane }))
 		if c.Accepted {
 			require.Equal(t, 999, c.Unread)
 		}
 	}
 
 	page := get(t, Handler(), "", "text/html").Body.String()
-	require.Equal(t, 4, strings.Count(page, "<tr"))
+	rows := 4
+	if some {
+		rows += 1 + len(list.Lanes)
+	}
+	require.Equal(t, rows, strings.Count(page, "<tr"))
 	require.Contains(t, page, "<td>"+client.LocalAddr().String()+"</td>")
 }
 
@@ -143,11 +157,12 @@ func TestEscaping(t *testing.T) {
 		return listing{
 			Listeners: []rdmanet.ListenerInfo{{Device: evil}},
 			Conns:     []rdmanet.ConnInfo{{Device: evil, Local: netip.AddrPortFrom(zone, 1)}},
+			Lanes:     []rdmanet.LaneInfo{{Device: evil, Remote: netip.AddrPortFrom(zone, 1)}},
 		}
 	})
 	w := get(t, h, "?format=html", "")
 	require.NotContains(t, w.Body.String(), "<script")
-	require.Contains(t, w.Body.String(), "&lt;script&gt;alert(1)&lt;/script&gt;")
+	require.Equal(t, 5, strings.Count(w.Body.String(), "&lt;script&gt;alert(1)&lt;/script&gt;"))
 	require.True(t, strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none';"))
 	require.NotContains(t, get(t, h, "?format=json", "").Body.String(), "<script")
 }
@@ -158,12 +173,22 @@ func TestRows(t *testing.T) {
 	c.CreditStalls, c.CreditStallTime = 12, 1234567*time.Microsecond
 	r := connRow(&c, now)
 	require.Len(t, r, len(columns))
-	require.Equal(t, "12, 1.23s", r[8])
-	require.Equal(t, "-", r[9])
-	require.Equal(t, "3h0m1s", r[10])
+	require.Equal(t, "12, 1.23s", r[9])
+	require.Equal(t, "-", r[10])
+	require.Equal(t, "3h0m1s", r[11])
 	c.Checksum, c.ChecksumErrors = true, 1
-	require.Equal(t, "1", connRow(&c, now)[9])
+	require.Equal(t, "1", connRow(&c, now)[10])
 	require.Len(t, listenerRow(new(rdmanet.ListenerInfo)), len(columns))
+	require.Equal(t, "-", r[4])
+	c.Lane = 7
+	require.Equal(t, "7", connRow(&c, now)[4])
+	l := rdmanet.LaneInfo{
+		ID: 7, Link: 6, State: rdmanet.LaneUp, Epoch: 0xbeef, Conns: 2, Opened: 5, Places: 30, Waiting: 1,
+		Credits: 500, Receives: 512, SendQueue: 3, SendQueueSize: 128, Registered: 4096, Since: now.Add(-time.Minute),
+	}
+	lr := laneRow(&l, now)
+	require.Len(t, lr, len(laneColumns))
+	require.Equal(t, row{"7", "6", "0000beef", "2/5", "30, 1", "500/512", "3/128", "4096", "1m0s"}, lr[4:])
 	require.Equal(t, "0s", age(-time.Second), "the clock was set back")
 	for d, want := range map[time.Duration]string{0: "0s", 7: "7ns", 1234 * time.Microsecond: "1.23ms", 90 * time.Second: "1m30s"} {
 		require.Equal(t, want, short(d).String())

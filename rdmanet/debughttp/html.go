@@ -12,6 +12,7 @@ const style = `
 :root { color-scheme: light dark; }
 body { font: 14px/1.5 system-ui, sans-serif; margin: 2em; }
 h1 { font-size: 1.3em; margin: 0; }
+h2 { font-size: 1.1em; margin: 1.5em 0 .5em; }
 p { margin: .3em 0 1.2em; opacity: .8; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25em .9em; white-space: nowrap; border-bottom: 1px solid #8884; }
@@ -35,20 +36,29 @@ var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <title>RDMA connections</title>
 <style>{{.Style}}</style>
 <h1>RDMA connections</h1>
-<p>Connections: {{.Conns}} · listeners: {{.Listeners}} · {{.Time}} · <a href="?format=text">text</a> · <a href="?format=json">JSON</a></p>
-<table>
+<p>Connections: {{.Conns}} · listeners: {{.Listeners}} · lanes: {{.Lanes}} · {{.Time}} · <a href="?format=text">text</a> · <a href="?format=json">JSON</a></p>
+{{template "table" .All}}
+{{- if .Lanes}}
+<h2>Lanes</h2>
+{{template "table" .OfLanes}}
+{{- end}}
+</html>
+{{define "table"}}<table>
 <thead><tr>{{range .Columns}}<th title="{{.Meaning}}">{{.Name}}</th>{{end}}</tr></thead>
 <tbody>
 {{range .Rows}}<tr class="{{index . 0}}">{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</tbody>
-</table>
-</html>
-`))
+</table>{{end}}`))
 
-// writeHTML writes the table of writeText as a page.
+type table struct {
+	Columns []column
+	Rows    []row
+}
+
+// writeHTML writes the tables of writeText as a page.
 func writeHTML(w io.Writer, l listing) error {
 	return page.Execute(w, map[string]any{
-		"Style": template.CSS(style), "Columns": columns, "Rows": l.rows(),
-		"Conns": len(l.Conns), "Listeners": len(l.Listeners), "Time": l.Time.Format(time.RFC3339),
+		"Style": template.CSS(style), "All": table{columns, l.rows()}, "OfLanes": table{laneColumns, l.laneRows()},
+		"Conns": len(l.Conns), "Listeners": len(l.Listeners), "Lanes": len(l.Lanes), "Time": l.Time.Format(time.RFC3339),
 	})
 }

@@ -8,12 +8,16 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-// columns are the heads of the table and what they mean.
-var columns = []struct{ Name, Meaning string }{
+// A column is the head of one and what it means.
+type column struct{ Name, Meaning string }
+
+// columns are those of listeners and connections.
+var columns = []column{
 	{"State", "ESTAB, CLOSE-WAIT (the peer has ended its stream), FIN-WAIT (this end has), CLOSING, FAILED, LISTEN"},
 	{"Local", "address of this end"},
 	{"Remote", "address of the peer; > dialled, < accepted"},
 	{"Device", "RDMA device"},
+	{"Lane", "the lane that carries it; - if it has a QP of its own"},
 	{"Unread", "bytes in the receive ring that were not read, of its size; of a listener: connections that wait for Accept, of the backlog"},
 	{"Room", "bytes that fit in the peer's ring, of its size"},
 	{"Credits", "messages that the peer has room for"},
@@ -40,21 +44,65 @@ func (l listing) rows() []row {
 
 func listenerRow(l *rdmanet.ListenerInfo) row {
 	return row{
-		"LISTEN", l.Addr.String(), "*", cmp.Or(l.Device, "*"),
+		"LISTEN", l.Addr.String(), "*", cmp.Or(l.Device, "*"), "-",
 		of(l.Pending, l.Backlog), "-", "-", "-", "-", "-", "-",
 	}
 }
 
 func connRow(c *rdmanet.ConnInfo, now time.Time) row {
-	direction := ">"
-	if c.Accepted {
-		direction = "<"
-	}
 	return row{
-		c.State.String(), c.Local.String(), direction + " " + c.Remote.String(), c.Device,
+		c.State.String(), c.Local.String(), direction(c.Accepted) + " " + c.Remote.String(), c.Device, lane(c),
 		of(c.Unread, c.ReadBuffer), of(c.Writable, c.WriteBuffer), fmt.Sprint(c.Credits),
 		of(c.SendQueue, c.SendQueueSize), stalls(c), checksum(c), age(now.Sub(c.Since)),
 	}
+}
+
+// laneColumns are those of lanes.
+var laneColumns = []column{
+	{"State", "COMING-UP, UP, GOING-AWAY (it carries what it has), CLOSING"},
+	{"Local", "address of this end's QP"},
+	{"Remote", "that of the peer's; > dialled, < accepted"},
+	{"Device", "RDMA device"},
+	{"Lane", "its number in this process"},
+	{"Link", "number of its link: all lanes of one dialing process to one listener"},
+	{"Epoch", "number that both ends have drawn for the lane"},
+	{"Conns", "connections that it carries, of those that it has carried"},
+	{"Places", "connections that may be opened without asking the listener, and dials that wait for a place"},
+	{"Credits", "messages that the peer has room for, of its receives"},
+	{"Send-Q", "work requests not known to be complete, of those that may be"},
+	{"Memory", "bytes that are registered for rings"},
+	{"Age", "since it began to come up"},
+}
+
+func (l listing) laneRows() []row {
+	rows := make([]row, len(l.Lanes))
+	for i := range l.Lanes {
+		rows[i] = laneRow(&l.Lanes[i], l.Time)
+	}
+	return rows
+}
+
+func laneRow(l *rdmanet.LaneInfo, now time.Time) row {
+	return row{
+		l.State.String(), l.Local.String(), direction(l.Accepted) + " " + l.Remote.String(), l.Device,
+		fmt.Sprint(l.ID), fmt.Sprint(l.Link), fmt.Sprintf("%08x", l.Epoch), fmt.Sprintf("%d/%d", l.Conns, l.Opened),
+		fmt.Sprintf("%d, %d", l.Places, l.Waiting), of(l.Credits, l.Receives), of(l.SendQueue, l.SendQueueSize),
+		fmt.Sprint(l.Registered), age(now.Sub(l.Since)),
+	}
+}
+
+func direction(accepted bool) string {
+	if accepted {
+		return "<"
+	}
+	return ">"
+}
+
+func lane(c *rdmanet.ConnInfo) string {
+	if c.Lane == 0 {
+		return "-"
+	}
+	return fmt.Sprint(c.Lane)
 }
 
 func of(n, size int) string { return fmt.Sprintf("%d/%d", n, size) }

@@ -1,0 +1,131 @@
+package link
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// lanesOf returns what Lanes says of the lanes to l, and of those that l has.
+func lanesOf(l *Listener) (dialled, accepted []LaneStats) {
+	for _, s := range Lanes() {
+		switch l.Addr() {
+		case s.Remote:
+			dialled = append(dialled, s)
+		case s.Local:
+			accepted = append(accepted, s)
+		}
+	}
+	return dialled, accepted
+}
+
+// TestLanes: the process knows its lanes, of both ends, with numbers of their own, until nothing is
+// left of them; and what they have counted stays.
+func TestLanes(t *testing.T) {
+	b := newBed(t, Config{Lanes: 2, Idle: time.Hour})
+	client, server := b.pair()
+	device := func() LaneSums { return *SumsOfLanes()[client.Device()] }
+	before := device()
+	say(t, client, server)
+	dialled, accepted := lanesOf(b.l)
+	require.Len(t, dialled, 1)
+	require.Len(t, accepted, 1)
+	near, far := dialled[0], accepted[0]
+	require.Equal(t, LaneUp, near.State)
+	require.Equal(t, near.Epoch, far.Epoch)
+	require.NotEqual(t, near.ID, far.ID)
+	require.NotEqual(t, near.Link, far.Link)
+	require.WithinDuration(t, time.Now(), near.Since, patience)
+	id, link := client.Lane()
+	require.Equal(t, []uint64{near.ID, near.Link}, []uint64{id, link})
+	id, link = server.Lane()
+	require.Equal(t, []uint64{far.ID, far.Link}, []uint64{id, link})
+	require.Positive(t, near.SendDepth)
+	require.LessOrEqual(t, near.SendQueue, near.SendDepth)
+
+	beside, other := b.pair() // by the second lane, unless that comes up late
+	require.Eventually(t, func() bool {
+		dialled, accepted = lanesOf(b.l)
+		return len(dialled) == 2 && len(accepted) == 2
+	}, patience, time.Millisecond)
+	require.Less(t, dialled[0].ID, dialled[1].ID)
+	require.Equal(t, dialled[0].Link, dialled[1].Link)
+	require.Equal(t, accepted[0].Link, accepted[1].Link)
+	require.GreaterOrEqual(t, device().Dialled.Total, before.Dialled.Total+1)
+
+	require.NoError(t, b.l.Close())
+	require.Eventually(t, func() bool {
+		going := 0
+		dialled, accepted = lanesOf(b.l)
+		for _, s := range append(dialled, accepted...) {
+			if s.State == LaneGoingAway && (s.ID == near.ID || s.ID == far.ID) {
+				going++
+			}
+		}
+		return going == 2
+	}, patience, time.Millisecond)
+	for _, s := range []*Stream{client, server, beside, other} {
+		require.NoError(t, s.Close())
+	}
+	require.Eventually(t, func() bool {
+		dialled, accepted = lanesOf(b.l)
+		return len(dialled)+len(accepted) == 0
+	}, patience, time.Millisecond)
+	after := device()
+	require.Greater(t, after.MessagesSent, before.MessagesSent)
+	require.Greater(t, after.MessagesReceived, before.MessagesReceived)
+}
+
+// TestWakeupsOfStreams: each message is counted by the stream that it is about, as one that has woken
+// the peer or as one that has not.
+func TestWakeupsOfStreams(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		quiet, _ := b.pair()
+		before := quiet.Status()
+		all := func() (posted, counted uint64) {
+			s := client.Status()
+			return s.Sent + s.CreditsSent + s.RecordsSent, s.Wakeups + s.Quiet
+		}
+		for range 20 {
+			say(t, client, server)
+		}
+		client.e.mu.Lock()
+		counts := client.e.sq.counter != nil && client.e.sq.woken.WakeupsSent+client.e.sq.woken.WakeupsSuppressed > 0
+		client.e.mu.Unlock()
+		if !counts {
+			require.Zero(t, client.Status().Wakeups)
+			t.Skip("the device does not count")
+		}
+		posted, counted := all()
+		require.GreaterOrEqual(t, counted, uint64(20))
+		require.InDelta(t, posted, counted, 2, "what waited for the peer to come up is counted by the next message")
+		require.Equal(t, before.Wakeups+before.Quiet, quiet.Status().Wakeups+quiet.Status().Quiet, "it has said nothing")
+		lane := client.LaneStats()
+		require.GreaterOrEqual(t, lane.WakeupsSent+lane.WakeupsSuppressed, counted)
+		require.GreaterOrEqual(t, lane.WakeupsSent, client.Status().Wakeups)
+	})
+}
+
+// TestKeepAlivesOfStreams: a stream counts the signs of life that its lane asked for while it was there.
+func TestKeepAlivesOfStreams(t *testing.T) {
+	b := newBed(t, Config{
+		CM: cm.Options{Device: cm.DefaultDevice()}, beats: true,
+		KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Millisecond, Interval: time.Second, Count: 1000},
+	})
+	client, _ := b.pair()
+	asked := func(s *Stream) uint64 { return s.Status().KeepAlives }
+	require.Eventually(t, func() bool { return asked(client) >= 3 }, patience, time.Millisecond)
+	late, _ := b.pair()
+	few := asked(late)
+	require.GreaterOrEqual(t, asked(client), few+3)
+	require.Eventually(t, func() bool { return asked(late) > few }, patience, time.Millisecond)
+	require.GreaterOrEqual(t, client.LaneStats().KeepAlives, asked(late)+3)
+	all := SumsOfLanes()[client.Device()]
+	require.GreaterOrEqual(t, all.KeepAlives, uint64(3))
+}
