@@ -175,7 +175,8 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 func (e *laneEnd) recordPlaces() int { return min(e.peer.places, e.p.records) }
 
 // receiveFailed is why the lane ends whose receive did not complete. A flush says that the QP
-// is in ERR: the peer is gone, or this end gave up.
+// is in ERR: the peer is gone, or this end gave up. If that is for a request that failed, its
+// completion says why, and may not have been taken in before.
 func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 	switch status {
 	case verbs.WCLocLenErr, verbs.WCLocQPOpErr, verbs.WCRemInvReqErr:
@@ -183,6 +184,9 @@ func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 	case verbs.WCWRFlushErr:
 		if err := e.ending.Load(); err != nil {
 			return *err
+		}
+		if _, err := e.sq.reap(); err != nil {
+			return e.sendErr(err)
 		}
 		return errGone
 	}

@@ -21,6 +21,8 @@ var (
 	errRemoved = errors.New("link: the device was removed")
 	// errNoAnswer is the end of a link whose peer cannot be reached any more.
 	errNoAnswer = fmt.Errorf("%w: it does not answer", verbs.ErrPeerGone)
+	// errAccused is the end of a link whose peer has ended it so.
+	errAccused = fmt.Errorf("%w: the peer says that this end broke the protocol", errGone)
 	// errGaveWay is a dialer that has connected and says nothing, while others wait.
 	errGaveWay = errors.New("link: the dialer was silent while others waited")
 	// errCorrupt is the end of a stream at the end that has sent what did not arrive so.

@@ -61,10 +61,16 @@ func (e *laneEnd) endSaid(id lane.ID) {
 // mu is held.
 func (s *stream) awaitConfirmation() {
 	e := s.e
-	if !s.closed || s.finished == nil || s.said == 0 {
+	if !s.closed || s.finished == nil || s.said == 0 && e.err == nil {
 		return
 	}
-	if e.reap(); s.confirmed() || e.err != nil {
+	if e.err != nil { // it never will be
+		if !s.moving() {
+			s.finish()
+		}
+		return
+	}
+	if e.reap(); s.confirmed() {
 		return
 	}
 	e.leaving = append(e.leaving, s)

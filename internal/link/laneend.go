@@ -129,10 +129,12 @@ type laneEnd struct {
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
 	rested   chan struct{}     // holds a token when nobody has the baton
 
-	tasks sync.WaitGroup  // calls and goroutines that use the verbs objects
-	done  chan struct{}   // closed when nothing is left
-	up    chan struct{}   // dialer: closed when the first place has come, or none will
-	timer *runtimer.Timer // listener: of the first word
+	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
+	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)
+	release sync.Once
+	done    chan struct{}   // closed when nothing is left
+	up      chan struct{}   // dialer: closed when the first place has come, or none will
+	timer   *runtimer.Timer // listener: of the first word
 }
 
 // newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is
@@ -147,7 +149,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		slab:  p.rings,
 		sends: newSends(p, cfg.Budget),
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
-		done:  make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
+		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.sq.counter, _ = p.qp.(verbs.QPStatter)
 	e.look, e.seat.relieve = e.lookAgain, e.relieve
@@ -263,6 +265,7 @@ func (e *laneEnd) event(ev *cm.Event) {
 	default:
 		return
 	}
+	e.unhold()
 	// What the peer said before it left is in the queue, so that is asked first.
 	if e.ending.CompareAndSwap(nil, &err) {
 		go e.last()
@@ -347,16 +350,17 @@ func (e *laneEnd) retiredErr() error {
 // teardown destroys everything but what streams may still read.
 func (e *laneEnd) teardown() {
 	e.awaitLastWord()
-	// The peer learns it by this, and all that is posted is flushed. A peer out of reach would
-	// take it for a reset, where one direction still works, and a goodbye over a link that is down
-	// takes soft-RoCE's connection manager down.
-	if e.p.sameHost || !errors.Is(e.err, errNoAnswer) {
+	away := e.outOfReach()
+	if !away { // the peer learns it by this, and all that is posted is flushed
 		if err := e.id.Disconnect(); err != nil {
 			e.cfg.logger().Debug("link: disconnect", "err", err)
 		}
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.tasks.Wait()
+	if away {
+		e.hold()
+	}
 	e.destroy()
 	e.mu.Lock()
 	e.torn = true

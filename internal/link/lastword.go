@@ -45,5 +45,5 @@ func (e *laneEnd) awaitLastWord() {
 
 // accused is why a lane ends whose peer says that this end broke a rule.
 func accused(rule error) error {
-	return fmt.Errorf("%w: the peer says that this end broke the protocol: %w", errGone, rule)
+	return fmt.Errorf("%w: %w", errAccused, rule)
 }

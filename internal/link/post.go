@@ -200,12 +200,17 @@ func (e *laneEnd) post(t *target) {
 // sendFailed ends the lane whose request was not taken or has not completed. What the peer
 // said before it left is in the receive queue, so that is asked first.
 func (e *laneEnd) sendFailed(err error) {
+	err = e.sendErr(err)
+	if e.ending.CompareAndSwap(nil, &err) {
+		go e.last()
+	}
+}
+
+// sendErr is why a lane ends whose request has failed with err.
+func (e *laneEnd) sendErr(err error) error {
 	gone := errGone
 	if errors.Is(err, verbs.WCRetryExcErr) && !e.p.sameHost { // the peer's device does not answer
 		gone = errNoAnswer
 	}
-	err = errors.Join(gone, err)
-	if e.ending.CompareAndSwap(nil, &err) {
-		go e.last()
-	}
+	return errors.Join(gone, err)
 }

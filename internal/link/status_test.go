@@ -2,6 +2,7 @@ package link
 
 import (
 	"io"
+	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -170,6 +171,9 @@ func TestStatusOfWaits(t *testing.T) {
 // TestCloseLooks: what has come when a stream is closed is unread, though no call has taken
 // it in yet.
 func TestCloseLooks(t *testing.T) {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		t.Skip("on a network what was written has not come when Write returns")
+	}
 	b := newBed(t, Config{})
 	for range 50 {
 		client, server := b.pair()

@@ -152,7 +152,9 @@ func (s *stream) uncount() {
 func (s *stream) unuse() {
 	if s.used {
 		s.used = false
-		s.e.inUse.Add(-1)
+		if s.e.inUse.Add(-1) == 0 && s.e.err != nil {
+			s.e.unhold()
+		}
 	}
 }
 

@@ -520,9 +520,12 @@ func (p *wirePeer) serve(id lane.ID) *wireStream {
 	return p.opened()
 }
 
-// grant grants a place.
+// grant grants a place. A listener says nothing before it has heard the dialer.
 func (p *wirePeer) grant(id lane.ID) {
 	p.t.Helper()
+	if p.got == 0 {
+		p.early = append(p.early, p.hear())
+	}
 	s := wireStream{id: id}
 	p.ownRing(&s)
 	p.say(lane.Record{Kind: lane.KindPlaces, Stream: id, Count: 1, Ring: s.own, Port: wirePorts + uint16(id)})

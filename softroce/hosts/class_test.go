@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -47,8 +48,23 @@ func testClass(t *testing.T, w *world) {
 			}
 			near.close()
 			far.close()
+			for _, h := range w {
+				h.connectionless(t) // the next tap is to see none of these packets
+			}
 		})
 	}
+}
+
+// connectionless waits until the host has no QP of a connection: a lane stays for a moment.
+func (h *host) connectionless(t *testing.T) {
+	t.Helper()
+	var left string
+	for began := time.Now(); time.Since(began) < prompt; {
+		if left = h.run(t, "rdma resource show qp"); !strings.Contains(left, "type RC") {
+			return
+		}
+	}
+	t.Fatalf("host %d: QPs are left:\n%s", h.rank, left)
 }
 
 // A tap is a socket that gets a copy of what goes over a link.

@@ -1,0 +1,135 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// far has the end take its peer for one of another host.
+func (e *laneEnd) far() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.p.sameHost = false
+}
+
+// TestOutOfReachKeepsConnection: a lane whose peer is out of reach says no goodbye while the
+// program has its streams. A stream that is closed is finished at once.
+func TestOutOfReachKeepsConnection(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		other, theirs := b.pair()
+		e := client.e
+		require.Same(t, e, other.e)
+		e.far()
+		e.fail(e.sendErr(verbs.WCRetryExcErr))
+		_, err := client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ETIMEDOUT)
+
+		finished := make(chan struct{})
+		other.OnFinish(func() { close(finished) })
+		require.NoError(t, other.Close())
+		within(t, "the end of a closed stream", func() { <-finished })
+		require.NoError(t, theirs.Close())
+
+		read := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 1))
+			read <- err
+		}()
+		select {
+		case <-e.done:
+			t.Fatal("the lane has gone although a stream is open")
+		case err := <-read:
+			t.Fatalf("the peer was told: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		require.NoError(t, client.Close())
+		within(t, "the end of the lane", func() { <-e.done })
+		within(t, "the end of the peer's stream", func() { err = <-read })
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+}
+
+// TestOutOfReachHearsTheEnd: the lane goes when the connection manager says that the peer has.
+func TestOutOfReachHearsTheEnd(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	e, peer := client.e, server.e
+	e.far()
+	e.fail(errGone)
+	select {
+	case <-e.done:
+		t.Fatal("the lane has gone although a stream is open")
+	case <-time.After(50 * time.Millisecond):
+	}
+	peer.fail(errGone)
+	within(t, "the end of the lane", func() { <-e.done })
+	require.NoError(t, client.Close())
+}
+
+// TestOutOfReach: whoever has answered, or is heard to lie, is told of the end at once.
+func TestOutOfReach(t *testing.T) {
+	for _, c := range []struct {
+		err      error
+		sameHost bool
+		away     bool
+	}{
+		{err: errGone, away: true},
+		{err: errors.Join(errGone, verbs.WCLocQPOpErr), away: true},
+		{err: errors.Join(errNoAnswer, verbs.WCRetryExcErr), away: true},
+		{err: errGone, sameHost: true},
+		{err: errors.Join(errGone, verbs.WCRNRRetryExcErr)},
+		{err: errors.Join(errGone, verbs.WCRemAccessErr)},
+		{err: fmt.Errorf("%w: a lie", ring.ErrProtocol)},
+		{err: accused(lane.Rule(1))},
+		{err: ErrLinkClosed},
+		{err: errRemoved},
+		{err: context.DeadlineExceeded},
+	} {
+		e := &laneEnd{p: &endpoint{sameHost: c.sameHost}, err: c.err}
+		require.Equal(t, c.away, e.outOfReach(), "%v, same host: %t", c.err, c.sameHost)
+	}
+}
+
+// TestFlushAsksWhy: receives that were flushed before the completion of the request was taken in
+// that failed are flushed for its sake.
+func TestFlushAsksWhy(t *testing.T) {
+	b := newBed(t, Config{})
+	client, _ := b.pair()
+	e := client.e
+	e.far()
+	e.mu.Lock()
+	e.sq.cq = failedCQ{e.sq.cq, verbs.WCRetryExcErr}
+	err := e.receiveFailed(verbs.WCWRFlushErr)
+	e.mu.Unlock()
+	require.ErrorIs(t, err, errNoAnswer)
+	require.ErrorIs(t, err, verbs.WCRetryExcErr)
+	e.fail(err)
+	_, err = client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ETIMEDOUT)
+	e.event(&cm.Event{Type: cm.Disconnected})
+	within(t, "the end of the lane", func() { <-e.done })
+}
+
+// A failedCQ holds the completion of a request that has failed.
+type failedCQ struct {
+	verbs.CQ
+	status verbs.WCStatus
+}
+
+func (q failedCQ) Poll(wcs []verbs.WC) (int, error) {
+	wcs[0] = verbs.WC{Status: q.status}
+	return 1, nil
+}
