@@ -88,7 +88,8 @@ func loadScripts(t *testing.T, pattern string) (all []script) {
 var stepLimit = 2 * patience
 
 // run runs a script and returns the outcome of each step. A script that is about time says
-// by what time it must have come where (see scriptOnTime); if it has not, it begins again.
+// by what time it must have come where (see scriptOnTime); if it has not, it begins again, as
+// where somebody else has a port that is to be free (see scriptListen).
 func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {
 	t.Helper()
 	again(t, "the script", func() bool { return outcomes != nil }, func() { outcomes = s.runOnce(t, tr) })
@@ -107,7 +108,8 @@ func eachWay[W any](t *testing.T, s script, ways []W, name func(W) string, f fun
 	}
 }
 
-// runOnce returns nil if the machine was too busy for the script.
+// runOnce returns nil if the machine was too busy for the script, or somebody else of this host
+// was in its way.
 func (s script) runOnce(t *testing.T, tr transport) (outcomes []outcome) {
 	t.Helper()
 	w := newWorld(t, tr)
@@ -147,7 +149,7 @@ func (s script) runOnce(t *testing.T, tr transport) (outcomes []outcome) {
 		default:
 			o = finish(start(st, w.do))
 		}
-		if w.late {
+		if w.void {
 			return nil
 		}
 		outcomes = append(outcomes, o)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 )
 
 func init() {
@@ -49,10 +50,16 @@ func (w *world) address(word string) string {
 	return host + port
 }
 
-// scriptListen: NAME NETWORK ADDRESS
+// scriptListen: NAME NETWORK ADDRESS [free]
+//
+// Where it says free nobody of the script has the port. If somebody else of this host has, the
+// script is run again.
 func scriptListen(w *world, a []string) (string, error) {
 	l, err := w.tr.listen(w.tr.network(suffix(a[1])), w.address(a[2]))
 	if err != nil {
+		if len(a) > 3 && a[3] == "free" {
+			w.void = errors.Is(err, syscall.EADDRINUSE)
+		}
 		return "", err
 	}
 	w.mu.Lock()

@@ -270,6 +270,6 @@ func (w *world) inBackground(st step) outcome {
 // scriptOnTime is where a script must have come so soon after it has set a deadline in the
 // future, for what follows to mean anything. If not, the script is run again.
 func scriptOnTime(w *world, a []string) (string, error) {
-	w.late = time.Since(w.timed) > slowly(duration(a[0]))
+	w.void = time.Since(w.timed) > slowly(duration(a[0]))
 	return "", nil
 }

@@ -93,7 +93,7 @@ type world struct {
 	background map[string]bool // and those that are, by their goroutines
 
 	timed time.Time // when a deadline in the future was set last
-	late  bool      // see scriptOnTime; of the step that runs
+	void  bool      // the script is to be run again, for what the last step has found
 }
 
 func newWorld(t *testing.T, tr transport) *world {
