@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,6 +106,9 @@ func TestLinkedWakeups(t *testing.T) {
 			got <- n
 		}
 	}()
+	deviceCounts := func() bool {
+		return slices.ContainsFunc(Lanes(), func(l LaneInfo) bool { return l.WakeupsSent+l.WakeupsSuppressed > 0 })
+	}
 	const wanted = 10
 	var parks uint64
 	within(t, patience, "sleepers are woken", func() {
@@ -116,7 +120,7 @@ func TestLinkedWakeups(t *testing.T) {
 			_, err := client.Write([]byte("x"))
 			require.NoError(t, err)
 			<-got
-			if s := client.Stats(); n == 20 && s.WakeupsSent+s.WakeupsSuppressed == 0 {
+			if n == 20 && !deviceCounts() {
 				return // who wakes a sleeper of a real device is its kernel, which does not count
 			}
 		}
