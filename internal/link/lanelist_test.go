@@ -125,7 +125,8 @@ func TestKeepAlivesOfStreams(t *testing.T) {
 	few := asked(late)
 	require.GreaterOrEqual(t, asked(client), few+3)
 	require.Eventually(t, func() bool { return asked(late) > few }, patience, time.Millisecond)
-	require.GreaterOrEqual(t, client.LaneStats().KeepAlives, asked(late)+3)
+	few = asked(late) // before the lane goes on
+	require.GreaterOrEqual(t, client.LaneStats().KeepAlives, few+3)
 	all := SumsOfLanes()[client.Device()]
 	require.GreaterOrEqual(t, all.KeepAlives, uint64(3))
 }
