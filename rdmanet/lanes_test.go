@@ -9,14 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// overLinksOnly skips a test of what there is only where connections go by links.
-func overLinksOnly(t *testing.T) {
-	t.Helper()
-	if !overLinks {
-		t.Skip("connections have QPs of their own")
-	}
-}
-
 // TestLanes: each connection tells which lane carries it, and what the lane tells is what its
 // connections did.
 func TestLanes(t *testing.T) {

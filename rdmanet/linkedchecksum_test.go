@@ -14,9 +14,7 @@ import (
 // TestLinkedChecksum changes a bit in the memory of a ring: what came before that message is read
 // and none of its own, both ends say why, and the process counts it.
 func TestLinkedChecksum(t *testing.T) {
-	if !overLinks {
-		t.Skip("TestChecksumFlippedBit is the test for connections with a QP of their own")
-	}
+	overLinksOnly(t)
 	usual := slog.Default()
 	slog.SetDefault(quiet)
 	t.Cleanup(func() { slog.SetDefault(usual) })

@@ -14,9 +14,7 @@ import (
 
 // TestLinkedLog: what is wrong with a stream goes to the Logger of the dial or of the listener.
 func TestLinkedLog(t *testing.T) {
-	if !overLinks {
-		t.Skip("TestLogOfConn is the test for connections with a QP of their own")
-	}
+	overLinksOnly(t)
 	for _, accepted := range []bool{true, false} {
 		dials, accepts := newRecorder(slog.LevelInfo), newRecorder(slog.LevelInfo)
 		client, server := flavour{
@@ -52,9 +50,7 @@ func TestLinkedLog(t *testing.T) {
 // TestLinkedLaneLog: what a dialer's lane meets goes to the Logger of the dial that it was brought
 // up for.
 func TestLinkedLaneLog(t *testing.T) {
-	if !overLinks {
-		t.Skip("a connection with a QP of its own has no lane")
-	}
+	overLinksOnly(t)
 	onSoftware(t)
 	l, err := (&ListenConfig{Device: "soft0"}).listen(t.Context(), "rdma", loopbackAddr)
 	require.NoError(t, err)

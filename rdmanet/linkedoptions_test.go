@@ -11,9 +11,7 @@ import (
 // TestLinkedOptions: what is set on a Dialer, a ListenConfig and a Conn reaches its
 // stream, and no other.
 func TestLinkedOptions(t *testing.T) {
-	if !overLinks {
-		t.Skip("connections do not go by links; set RDMANET_LINKS=1")
-	}
+	overLinksOnly(t)
 	config := func(c *Conn) net.KeepAliveConfig { return c.via.(*linked).s.Status().KeepAlive }
 	fl := flavour{
 		dialer: Dialer{KeepAlive: 7 * time.Second},

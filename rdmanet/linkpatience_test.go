@@ -11,9 +11,7 @@ import (
 
 // TestLinkPatience: a dial without a deadline that waits for a place ends some time, as TCP's does.
 func TestLinkPatience(t *testing.T) {
-	if !overLinks {
-		t.Skip("a connection of its own waits at the listener")
-	}
+	overLinksOnly(t)
 	was := linkPatience
 	require.Equal(t, dialPatience, was)
 	defer func() { linkPatience = was }()

@@ -66,6 +66,14 @@ func skipByLinks() error {
 	return flag.Set("test.skip", pattern)
 }
 
+// overLinksOnly skips a test of what there is only where connections go by links.
+func overLinksOnly(t *testing.T) {
+	t.Helper()
+	if !overLinks {
+		t.Skip("connections have QPs of their own")
+	}
+}
+
 // TestLinkSkips: a test is skipped for one reason, and its name is spelled as it is.
 func TestLinkSkips(t *testing.T) {
 	if runtime.GOOS != "linux" {

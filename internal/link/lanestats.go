@@ -100,7 +100,9 @@ func (e *laneEnd) stats() LaneStats {
 		all := e.sq.counter.QPStats()
 		s.WakeupsSent, s.WakeupsSuppressed = all.WakeupsSent, all.WakeupsSuppressed
 	}
-	s.Places = e.state.Places()
+	if s.State < LaneGoingAway {
+		s.Places = e.state.Places()
+	}
 	s.FreeSlots, s.Slots = e.state.Slots()
 	return s
 }

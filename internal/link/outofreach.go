@@ -7,9 +7,10 @@ import (
 )
 
 // outOfReach reports whether a lane has failed because the network, or the peer, has gone, as far
-// as this end knows. Its QP is in ERR already, and to disconnect would make a reset of the peer's
-// own timeout where one direction still works; and a goodbye over a link that is down takes
-// soft-RoCE's connection manager down with it, for all connections.
+// as this end knows. To disconnect would make a reset of the peer's own timeout where one direction
+// still works; and a goodbye over a link that is down takes soft-RoCE's connection manager down with
+// it, for all connections. The QP is in ERR where a request has failed. Where this end gave up by
+// its keepalive it is not, and the device goes on answering a peer that is heard again.
 func (e *laneEnd) outOfReach() bool {
 	if e.p.sameHost || lied(e.err) || errors.Is(e.err, errAccused) || peerAnswered(e.err) {
 		return false

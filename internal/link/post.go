@@ -65,7 +65,8 @@ func (e *laneEnd) pump() {
 	}
 }
 
-// say posts a message that is no data, about a stream if that is not nil. The error is that of a record that cannot be.
+// say posts a message that is no data, about a stream if that is not nil. The error is that of a
+// record that cannot be.
 func (e *laneEnd) say(m *lane.Message, about *stream, signaled bool) error {
 	// A WRITE of nothing still needs an address that the key covers.
 	w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited, signaled: signaled, about: about}

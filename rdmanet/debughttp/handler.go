@@ -28,9 +28,9 @@ func now() listing {
 
 // Handler returns a handler that lists the listeners and connections of this process:
 // state, addresses, device, how full the rings and queues are, how often and for how
-// long Writes waited, age. Below are the lanes that carry the connections. The listing is plain text, HTML or JSON, by the parameter
-// format (text, html, json) or else by what the client accepts: a browser gets HTML,
-// curl text.
+// long Writes waited, age. Below are the lanes that carry the connections. The listing is
+// plain text, HTML or JSON, by the parameter format (text, html, json) or else by what the
+// client accepts: a browser gets HTML, curl text.
 //
 // It changes nothing and takes no parameters but format. It tells who is connected to
 // whom, so it belongs where net/http/pprof does: on an address that strangers do not
