@@ -112,6 +112,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
 	b.from.len = n
+	open := s.takesAnother()
 	err = s.awaitWritable()
 	for err == nil && sent < n {
 		ahead := s.sumAhead(b.Bytes()[sent:n])
@@ -134,6 +135,9 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 				err = s.stall()
 			}
 		}
+	}
+	if open && s.forgets(err, n-sent) {
+		sent, err = n, nil
 	}
 	s.writing.end()
 	e.mu.Unlock()

@@ -32,6 +32,7 @@ func (s *stream) lend(limit int) ([]byte, error) {
 	e.mu.Lock()
 	s.reading.begin(&e.mu)
 	b, err := s.awaitPeek(limit)
+	s.tells(err)
 	s.reading.end()
 	e.mu.Unlock()
 	e.chore()

@@ -40,6 +40,7 @@ type stream struct {
 	listed   bool // among those with a large ring
 	age      ringAge
 	copying  bool                 // a Read copies out of a ring
+	told     bool                 // the program knows that the peer has closed
 	lent     bool                 // the program has what Lend returned
 	borrowed int                  // unread bytes that are as good as read
 	blocked  bool                 // among those that wait for the send queue

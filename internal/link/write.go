@@ -14,7 +14,8 @@ import (
 const writesPerLook = 16
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
-// handed to the device, which sends them also when the stream is closed then.
+// handed to the device, which sends them also when the stream is closed then. What the peer's
+// program closes without reading counts as written, up to a bound; see early.go.
 func (s *stream) Write(p []byte) (n int, err error) {
 	e := s.e
 	e.mu.Lock()
@@ -40,6 +41,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
+	open := s.takesAnother()
 	if e.writes++; e.writes%writesPerLook == 0 {
 		e.glance()
 	}
@@ -53,6 +55,9 @@ func (s *stream) write(p []byte) (n int, err error) {
 			if err = s.stall(); err == nil {
 				continue
 			}
+		}
+		if open && s.forgets(err, len(p)-n) {
+			return len(p), nil
 		}
 		return n, err
 	}

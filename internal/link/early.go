@@ -1,0 +1,45 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"syscall"
+)
+
+// A peer that answers early closes before it has read all that was written to it: a server that
+// refuses a request, or was spoken to in another protocol. Over TCP such a Write succeeds, since
+// the socket buffers what nobody will read, and the program goes on to read the answer. Here a
+// Write waits for room in the peer's ring, and would fail instead.
+
+// mostForgotten is how much of a Write is taken to have been buffered: less than a socket would.
+const mostForgotten = 64 << 10
+
+// takesAnother reports whether a Write that begins now succeeds where the peer closes, or has
+// closed and the program does not know. mu is held.
+func (s *stream) takesAnother() bool {
+	return s.writeErr() == nil || s.peerClosed() && !s.told
+}
+
+// peerClosed reports whether nothing can be written since the peer's program has closed the
+// stream in order. mu is held.
+func (s *stream) peerClosed() bool {
+	return !s.closed && !s.shut && s.cause == nil && !s.moving() && s.st.Quiet()
+}
+
+// forgets reports whether a Write that takesAnother, and of which left bytes could not be sent
+// for err, succeeds all the same: only where the peer's program has closed without reading, in
+// order or with a reset, so that no byte is lost that anybody would have read. The next Write
+// is told. mu is held.
+func (s *stream) forgets(err error, left int) bool {
+	switch {
+	case left <= 0 || left > mostForgotten || err == nil || s.closed || s.shut:
+		return false
+	case s.peerClosed():
+		s.told = true
+		return errors.Is(err, syscall.EPIPE)
+	}
+	return err == error(syscall.ECONNRESET) && s.cause == err // other failures say why
+}
+
+// tells takes note of an error that a call which reads returns. mu is held.
+func (s *stream) tells(err error) { s.told = s.told || err == io.EOF }
