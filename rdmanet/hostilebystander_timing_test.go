@@ -17,6 +17,7 @@ import (
 // The peers compute in the same process as the bystander, and connections cost, so what
 // is compared is not the bystander alone: it would lose to honest peers as well.
 func TestTimingBystanders(t *testing.T) {
+	skipListed(t, TestHostileBystanders)
 	onSoftware(t)
 	const turns, each, visits, tries = 12, 50 * time.Millisecond, 10, 5
 	for _, c := range companies() {
