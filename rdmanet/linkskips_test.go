@@ -4,9 +4,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
-	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -73,18 +71,6 @@ func overLinksOnly(t *testing.T) {
 	t.Helper()
 	if !overLinks {
 		t.Skip("connections have QPs of their own")
-	}
-}
-
-// skipListed skips a test that runs another, if that is skipped.
-func skipListed(t *testing.T, test func(*testing.T)) {
-	t.Helper()
-	name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
-	name = name[strings.LastIndexByte(name, '.')+1:]
-	for _, s := range linkSkips {
-		if overLinks && slices.Contains(strings.Fields(s.tests), name) {
-			t.Skipf("%s: %s", name, s.reason)
-		}
 	}
 }
 
