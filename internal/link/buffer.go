@@ -29,7 +29,7 @@ func (b *Buffer) Bytes() []byte { return b.p.bytes() }
 
 // TakeBuffer waits until something can be written and returns a Buffer to be filled. Without
 // one, and without an error, Write does as well: on a device that is done with the bytes when
-// Write returns, and where there is no memory.
+// Write returns, where there is no memory, and where the peer has closed and Write says so.
 func (h *Stream) TakeBuffer() (*Buffer, error) {
 	s := h.now()
 	b, err := s.takeBuffer()
@@ -53,6 +53,9 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	}
 	s.writing.end()
 	registered := err == nil && e.err == nil && !e.p.synchronous
+	if err != nil && s.takesAnother() && s.forgets(err, 0) {
+		err = nil
+	}
 	var b *Buffer
 	if registered {
 		e.sends.hold()
@@ -136,7 +139,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 			}
 		}
 	}
-	if open && s.forgets(err, n-sent) {
+	if err != nil && open && s.forgets(err, n-sent) {
 		sent, err = n, nil
 	}
 	s.writing.end()

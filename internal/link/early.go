@@ -16,9 +16,7 @@ const mostForgotten = 64 << 10
 
 // takesAnother reports whether a Write that begins now succeeds where the peer closes, or has
 // closed and the program does not know. mu is held.
-func (s *stream) takesAnother() bool {
-	return s.writeErr() == nil || s.peerClosed() && !s.told
-}
+func (s *stream) takesAnother() bool { return s.cause == nil && !s.told }
 
 // peerClosed reports whether nothing can be written since the peer's program has closed the
 // stream in order. mu is held.
@@ -29,16 +27,19 @@ func (s *stream) peerClosed() bool {
 // forgets reports whether a Write that takesAnother, and of which left bytes could not be sent
 // for err, succeeds all the same: only where the peer's program has closed without reading, in
 // order or with a reset, so that no byte is lost that anybody would have read. The next Write
-// is told. mu is held.
+// is told, as it is where this one has failed for it. mu is held.
 func (s *stream) forgets(err error, left int) bool {
 	switch {
-	case left <= 0 || left > mostForgotten || err == nil || s.closed || s.shut:
-		return false
 	case s.peerClosed():
-		s.told = true
-		return errors.Is(err, syscall.EPIPE)
+		if !errors.Is(err, syscall.EPIPE) {
+			return false
+		}
+		s.told = s.told || left > 0
+		return left <= mostForgotten
+	case s.closed, s.shut:
+		return false
 	}
-	return err == error(syscall.ECONNRESET) && s.cause == err // other failures say why
+	return err == error(syscall.ECONNRESET) && s.cause == err && left <= mostForgotten // other failures say why
 }
 
 // tells takes note of an error that a call which reads returns. mu is held.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -125,37 +126,71 @@ func TestWriteThatThePeerCloses(t *testing.T) {
 	})
 }
 
-// TestWriteAfterThePeersClose: the first succeeds, unless a Read has told of the end.
+// TestWriteAfterThePeersClose: the first of up to 64 KiB succeeds, unless the program has been told
+// by a Read or by a Write that failed. A Write that its deadline ends, one of nothing and TakeBuffer
+// tell nothing. What the peer had written stays readable.
 func TestWriteAfterThePeersClose(t *testing.T) {
+	const answer = "answer"
+	write := func(t *testing.T, c *Stream, size int, want error) {
+		t.Helper()
+		n, err := c.Write(make([]byte, size))
+		require.ErrorIs(t, err, want)
+		if want == nil {
+			require.Equal(t, size, n)
+		} else {
+			require.Zero(t, n)
+		}
+	}
+	readAll := func(t *testing.T, c *Stream) {
+		t.Helper()
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Equal(t, answer, string(got))
+	}
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
-		for _, told := range []bool{false, true} {
-			client, server := b.pair()
-			_, err := server.Write([]byte("answer"))
-			require.NoError(t, err)
-			require.NoError(t, server.Close())
-			require.Eventually(t, func() bool {
-				client.e.lookOnce()
-				client.e.mu.Lock()
-				defer client.e.mu.Unlock()
-				return client.st.Quiet()
-			}, patience, time.Millisecond)
-			if told {
-				_, err = io.ReadAll(client)
+		for _, c := range []struct {
+			name  string
+			first func(t *testing.T, c *Stream)
+			told  bool
+		}{
+			{"at once", func(*testing.T, *Stream) {}, false},
+			{"end read", readAll, true},
+			{"more written", func(t *testing.T, c *Stream) { write(t, c, mostForgotten+1, syscall.EPIPE) }, true},
+			{"deadline", func(t *testing.T, c *Stream) {
+				require.NoError(t, c.SetWriteDeadline(time.Now().Add(-time.Second)))
+				write(t, c, 1, os.ErrDeadlineExceeded)
+				require.NoError(t, c.SetWriteDeadline(time.Time{}))
+			}, false},
+			{"nothing", func(t *testing.T, c *Stream) { write(t, c, 0, nil) }, false},
+			{"buffer", func(t *testing.T, c *Stream) {
+				got, err := c.TakeBuffer()
 				require.NoError(t, err)
-			} else {
-				n, err := client.Write([]byte("question"))
+				require.Nil(t, got)
+			}, false},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				client, server := b.pair()
+				_, err := server.Write([]byte(answer))
 				require.NoError(t, err)
-				require.Equal(t, 8, n)
-			}
-			n, err := client.Write([]byte("x"))
-			require.ErrorIs(t, err, syscall.EPIPE)
-			require.Zero(t, n)
-			if !told {
-				got, err := io.ReadAll(client)
-				require.NoError(t, err)
-				require.Equal(t, "answer", string(got))
-			}
+				require.NoError(t, server.Close())
+				require.Eventually(t, func() bool {
+					client.e.lookOnce()
+					client.e.mu.Lock()
+					defer client.e.mu.Unlock()
+					return client.st.Quiet()
+				}, patience, time.Millisecond)
+				c.first(t, client)
+				if !c.told {
+					write(t, client, mostForgotten, nil)
+				}
+				write(t, client, 1, syscall.EPIPE)
+				_, err = client.TakeBuffer()
+				require.ErrorIs(t, err, syscall.EPIPE)
+				if c.name != "end read" {
+					readAll(t, client)
+				}
+			})
 		}
 	})
 }

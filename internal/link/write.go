@@ -56,7 +56,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 				continue
 			}
 		}
-		if open && s.forgets(err, len(p)-n) {
+		if err != nil && open && s.forgets(err, len(p)-n) {
 			return len(p), nil
 		}
 		return n, err
