@@ -13,6 +13,7 @@ type sendQueue struct {
 	posted    uint64 // requests
 	completed uint64
 	signaled  uint64 // posted up to the last signalled request
+	refused   error  // of the first request that the device has not taken: none is posted after it
 	wcs       [16]verbs.WC
 
 	// counter is the QP, if its driver counts whom it wakes, and woken what that was at the last
@@ -37,23 +38,14 @@ func (q *sendQueue) room() int {
 
 // post posts wrs. The caller has made sure of the room.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
-	q.posted += uint64(len(wrs))
-	signal = signal || q.posted-q.signaled >= q.cap/4
+	signal = signal || q.posted+uint64(len(wrs))-q.signaled >= q.cap/4
 	if q.confirm != nil && signal {
-		if _, err := q.qp.PostSend(wrs); err != nil {
+		if err := q.take(wrs, false); err != nil {
 			return err
 		}
 		wrs = q.confirm.request()
-		q.posted++
 	}
-	last := &wrs[len(wrs)-1]
-	last.WRID = q.posted
-	if signal {
-		last.Flags |= verbs.SendSignaled
-		q.signaled = q.posted
-	}
-	_, err := q.qp.PostSend(wrs)
-	return err
+	return q.take(wrs, signal)
 }
 
 // ask posts a request for an answer of the peer's device, which is in its memory at addr.
@@ -62,11 +54,31 @@ func (q *sendQueue) ask(addr uint64, rkey uint32) error {
 	if q.confirm != nil {
 		wr = q.confirm.request()
 	}
-	q.posted++
-	q.signaled = q.posted
-	wr[0].WRID, wr[0].Flags = q.posted, verbs.SendSignaled
-	_, err := q.qp.PostSend(wr)
-	return err
+	return q.take(wr, true)
+}
+
+// take has the device take wrs, of which the last is signalled if signal is set. Behind one that
+// it did not take nothing is posted: the peer would take what comes next for what is missing.
+func (q *sendQueue) take(wrs []verbs.SendWR, signal bool) error {
+	if q.refused != nil {
+		return q.refused
+	}
+	last := &wrs[len(wrs)-1]
+	last.WRID = q.posted + uint64(len(wrs))
+	if signal {
+		last.Flags |= verbs.SendSignaled
+	}
+	n, err := q.qp.PostSend(wrs)
+	if err != nil {
+		q.posted += uint64(n)
+		q.refused = err
+		return err
+	}
+	q.posted = last.WRID
+	if signal {
+		q.signaled = q.posted
+	}
+	return nil
 }
 
 // reap takes in what has completed, and reports whether that was anything. The first failure

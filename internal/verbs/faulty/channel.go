@@ -167,7 +167,7 @@ func (s *sleeper) wait(try func() bool) error {
 	var err error
 	for done := false; !done; {
 		if s.ch.gone.Load() {
-			if !try() {
+			if err = nil; !try() {
 				err = errGone
 			}
 			break
