@@ -249,11 +249,11 @@ func (l *Links) done(k *linkLane) {
 }
 
 // unused sees to a lane that perhaps no dial uses any more. One that comes up for nobody is
-// given up, unless others stand: it is for dials to come. mu is held.
+// given up, unless it comes up beside others: then it is for dials to come. mu is held.
 func (l *Links) unused(k *linkLane) {
 	switch {
 	case k.users > 0:
-	case k.c == nil && k.err == nil && !k.beside:
+	case k.c == nil && k.err == nil && (!k.beside || k.dropped):
 		l.drop(k)
 		k.cancel()
 	default:

@@ -208,8 +208,37 @@ func (k *linkLane) gone(e *laneEnd) {
 	k.l.mu.Lock()
 	delete(k.l.lanes, e)
 	k.ended = true
+	var beside []carrier
+	if errors.Is(e.err, errNoAnswer) {
+		beside = k.unanswered()
+	}
 	k.l.mu.Unlock()
 	k.forget()
+	if len(beside) > 0 {
+		go func() { // they have locks of their own
+			for _, c := range beside {
+				c.retireNow()
+			}
+		}()
+	}
+}
+
+// unanswered has dials go by new lanes, and returns the lanes that stand beside k: the host at
+// their other end does not answer, which one without streams would not notice. Those that come up
+// for nobody are given up. Links.mu is held.
+func (k *linkLane) unanswered() (beside []carrier) {
+	for _, o := range slices.Clone(k.link.lanes) {
+		if o == k {
+			continue
+		}
+		k.l.drop(o)
+		if o.c != nil {
+			beside = append(beside, o.c)
+		} else {
+			k.l.unused(o)
+		}
+	}
+	return beside
 }
 
 func (k *linkLane) forget() {

@@ -138,7 +138,7 @@ func TestDialAfterALaneHasLeft(t *testing.T) {
 		l.mu.Lock()
 		require.Len(t, l.links, 1)
 		l.mu.Unlock()
-		left.k.gone(nil)
+		left.k.gone(&laneEnd{})
 		l.mu.Lock()
 		require.Empty(t, l.links)
 		l.mu.Unlock()

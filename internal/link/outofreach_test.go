@@ -133,3 +133,22 @@ func (q failedCQ) Poll(wcs []verbs.WC) (int, error) {
 	wcs[0] = verbs.WC{Status: q.status}
 	return 1, nil
 }
+
+// TestNoDialBesideALaneWithoutAnswer: where the peer's host does not answer on one lane, no dial
+// is opened on another one of the link, whose device has not been asked since.
+func TestNoDialBesideALaneWithoutAnswer(t *testing.T) {
+	b := newBed(t, Config{Lanes: 2, Idle: patience})
+	clients, servers := b.lanesOf(2)
+	require.NotSame(t, clients[0].e, clients[1].e)
+	lost, beside := clients[0].e, clients[1].e
+	lost.fail(errors.Join(errNoAnswer, verbs.WCRetryExcErr))
+	next := b.dial()
+	defer next.Close()
+	require.NotSame(t, beside, next.e)
+	_, err := clients[1].Write([]byte{1})
+	require.NoError(t, err, "a stream that stands goes on")
+	for _, s := range append(clients, servers...) {
+		_ = s.Close()
+	}
+	within(t, "the end of the lane beside", func() { <-beside.done })
+}
