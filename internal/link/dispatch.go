@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -60,7 +61,7 @@ func (e *laneEnd) glance() (more bool) {
 // lookOnce takes in what has come, unless a call polls that will. Who has the baton only to
 // leave it may have polled for the last time, and is waited for.
 func (e *laneEnd) lookOnce() {
-	for range 1000 { // while others keep the queue full it is not left
+	for i := range 1200 { // while others keep the queue full it is not left
 		e.mu.Lock()
 		away := e.seat.number != 0
 		for i := 0; e.glance() && i < maxBatches; i++ {
@@ -69,7 +70,11 @@ func (e *laneEnd) lookOnce() {
 		if away || e.attend(false) || e.callPolls() || e.failed.Load() {
 			return
 		}
-		runtime.Gosched()
+		if i < 1000 {
+			runtime.Gosched()
+		} else {
+			time.Sleep(100 * time.Microsecond) // its thread has no processor
+		}
 	}
 }
 
