@@ -1,20 +1,17 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm storm-kernel model test-std test-links test-softroce test-softroce-links test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm storm-kernel model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
 test:
 	go test ./...
 
-# The protocol, both ends of it, through a transport that does its worst, for a night:
+# The protocol of lanes, both ends of it, through a transport that does its worst, for a night:
 # other seeds each time. What fails prints its seed, how to replay it, and what led to it.
-# make model STEPS=1000000000
-STEPS ?= 100000000
-model: export MODEL_STEPS = $(STEPS)
+model: export MODEL_DEEP = 1
 model:
-	go test -count=1 -timeout 0 -run '^Test(Model|Slots|Hostile|Baton)' ./ring/...
-	go test -count=1 -timeout 0 -v -run '^TestModel' ./rdmanet
+	go test -count=1 -timeout 0 -v -run '^Test(Model|Slots|Hostile|Baton)' ./ring/...
 
 # The tests of connections that look for what is rare, at full length: go test runs a slice.
 # Wake-ups that are lost, ends that are abrupt, processes that are killed.
@@ -25,15 +22,6 @@ test-long:
 test-std:
 	go run ./internal/stdtest
 
-# What passes where connections go by links: see "Connections by links" in docs/ARCHITECTURE.md.
-test-links: export RDMANET_LINKS := 1
-test-links:
-	go test -count=1 ./rdmanet
-	go run ./internal/stdtest
-	cd internal/programs && go test -count=1 ./...
-	go run ./examples/echo
-	go run ./examples/http
-
 # Real verbs, in virtual machines with the kernel's soft-RoCE. It says what to install.
 test-softroce:
 	softroce/test
@@ -42,10 +30,6 @@ test-softroce:
 # The same kernel's soft-iWARP, which is built from Debian's source first.
 test-softiwarp:
 	softroce/test -d siw
-
-# The same where connections go by links: what rests on verbs alone needs no repetition.
-test-softroce-links:
-	softroce/test -l link nettest rdmanet soak examples hosts
 
 # gRPC, HTTP/2, TLS, WebSockets, SSH and the like over rdmanet, and PostgreSQL, Redis and
 # nginx with their load tools behind a pair of examples/proxy. A test whose server is
@@ -83,12 +67,10 @@ storm:
 
 # The same on the kernel's soft-RoCE, or with KERNEL=siw its soft-iWARP, on one host and from one
 # to another, where one side also stands still: make storm-kernel KERNEL=siw DIALS=200
-# With LINKS=-l connections go by links.
 KERNEL ?= rxe
-LINKS ?=
 storm-kernel:
 	RDMANET_STORM=$(STORMS) RDMANET_STORM_DIALS=$(if $(filter 4000,$(DIALS)),1000,$(DIALS)) \
-		softroce/test $(LINKS) -d $(KERNEL) storms hoststorms
+		softroce/test -d $(KERNEL) storms hoststorms
 
 # A wake-up that a missing fence loses, looked for as long as FENCE_TIME says. It wants two
 # processors to itself.

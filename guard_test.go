@@ -3,8 +3,6 @@ package bench
 import (
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"testing"
 	"time"
 
@@ -93,13 +91,8 @@ func TestGuardStream(t *testing.T) {
 	}
 }
 
-// largestMessage is the most bytes of one message: over a link streams take turns.
-var largestMessage = func() int {
-	if os.Getenv("RDMANET_LINKS") == "1" {
-		return 64 << 10
-	}
-	return math.MaxInt
-}()
+// largestMessage is the most bytes of one message: streams of a lane take turns.
+const largestMessage = 64 << 10
 
 // countStream sends a stream, and tells which bounds it has exceeded.
 func countStream(t *testing.T, from, to *rdmanet.Conn, size int) (exceeded []string) {

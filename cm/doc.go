@@ -28,8 +28,8 @@
 //	BringUp                  RTR and RTS
 //
 // The package also holds what the two ends of an rdmanet connection tell each
-// other while they connect: Handshake and Refusal, which travel as private data.
-// docs/PROTOCOL.md specifies both to the byte, and QPAddr, which BringUp needs.
+// other when one refuses: Refusal, which travels as private data. docs/PROTOCOL.md specifies
+// it to the byte, and QPAddr, which BringUp needs.
 //
 // The verbs types, as QP, CQ and SendWR, are aliases of internal ones; they may change
 // with any release.

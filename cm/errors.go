@@ -282,3 +282,14 @@ var (
 	errHasHandler    = fmt.Errorf("cm: GetEvent on an event channel with a handler: %w", ErrInvalid)
 	errManyDevices   = fmt.Errorf("cm: the id is bound on several devices; resolve it first, or name one in Options.Device: %w", ErrState)
 )
+
+// A MalformedError says what is wrong with a refusal or the address of a QP. It is an ErrProtocol.
+type MalformedError struct {
+	What   string // "refusal" or "QP address"
+	Detail string
+}
+
+func (e *MalformedError) Error() string { return "cm: malformed " + e.What + ": " + e.Detail }
+
+// Is matches ErrProtocol.
+func (e *MalformedError) Is(target error) bool { return target == ErrProtocol }

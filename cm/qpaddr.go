@@ -25,7 +25,7 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // A QPAddr is what one end must know of the other's QP before the two can be connected
 // by BringUp. The ends exchange theirs out of band: over TCP, a pipe, or whatever they
-// have. docs/PROTOCOL.md, section 18.
+// have. docs/PROTOCOL.md, section 14.
 type QPAddr struct {
 	GID      GID
 	GIDType  GIDType

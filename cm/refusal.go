@@ -54,7 +54,7 @@ func (c RefusalCode) String() string {
 }
 
 // A Refusal is what the passive end says in the private data of Reject.
-// docs/PROTOCOL.md, section 4.
+// docs/PROTOCOL.md, section 12.
 type Refusal struct {
 	Version    uint8 // the highest version the passive end speaks
 	MinVersion uint8 // the lowest
@@ -62,9 +62,12 @@ type Refusal struct {
 	Text       string // for people; UTF-8 without NUL
 }
 
-// NewRefusal is a Refusal by this package's versions.
+// refusalVersion is the only version of refusals that there is.
+const refusalVersion = 1
+
+// NewRefusal is a Refusal of the version that this package speaks.
 func NewRefusal(code RefusalCode, text string) Refusal {
-	return Refusal{Version: Version, MinVersion: MinVersion, Code: code, Text: text}
+	return Refusal{Version: refusalVersion, MinVersion: refusalVersion, Code: code, Text: text}
 }
 
 // AppendBinary appends the refusal as it goes on the wire. Text is cut to what
@@ -146,7 +149,7 @@ func (e *RefusedError) Error() string {
 	s := "the peer refuses: " + e.Code.String()
 	if e.Code == RefusedVersion {
 		s += fmt.Sprintf(", it speaks version %s, this end %s",
-			versionRange(e.MinVersion, e.Version), versionRange(MinVersion, Version))
+			versionRange(e.MinVersion, e.Version), versionRange(refusalVersion, refusalVersion))
 	}
 	if e.Text != "" {
 		// Quoted, for the peer may have put anything there.

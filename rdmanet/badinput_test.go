@@ -157,23 +157,21 @@ func TestNoLoopback(t *testing.T) {
 func TestBadSizes(t *testing.T) {
 	requireNothingHeld(t)
 	for _, tt := range []struct {
-		name             string
-		ring, max, depth int
-		says             []string
+		name      string
+		ring, max int
+		says      []string
 	}{
-		{"ring too small", MinReadBuffer - 1, 0, 0, []string{"ReadBuffer", "out of bounds", "choose"}},
-		{"ring too large", MaxReadBuffer + 1, 0, 0, []string{"ReadBuffer", "out of bounds", "choose"}},
-		{"negative ring", -1, 0, 0, []string{"ReadBuffer -1", "out of bounds"}},
-		{"bound too small", 0, 1, 0, []string{"ReadBuffer", "out of bounds"}},
-		{"bound too large", 0, MaxReadBuffer + 1, 0, []string{"MaxReadBuffer", "out of bounds"}},
-		{"bound below the ring", 32768, 16384, 0, []string{"MaxReadBuffer 16384 is smaller than ReadBuffer 32768"}},
-		{"queue too short", 0, 0, MinRecvDepth - 1, []string{"RecvDepth", "out of bounds", "choose"}},
-		{"queue too long", 0, 0, MaxRecvDepth + 1, []string{"RecvDepth", "out of bounds", "choose"}},
+		{"ring too small", MinReadBuffer - 1, 0, []string{"ReadBuffer", "out of bounds", "choose"}},
+		{"ring too large", MaxReadBuffer + 1, 0, []string{"ReadBuffer", "out of bounds", "choose"}},
+		{"negative ring", -1, 0, []string{"ReadBuffer -1", "out of bounds"}},
+		{"bound too small", 0, 1, []string{"ReadBuffer", "out of bounds"}},
+		{"bound too large", 0, MaxReadBuffer + 1, []string{"MaxReadBuffer", "out of bounds"}},
+		{"bound below the ring", 32768, 16384, []string{"MaxReadBuffer 16384 is smaller than ReadBuffer 32768"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := (&Dialer{ReadBuffer: tt.ring, MaxReadBuffer: tt.max, RecvDepth: tt.depth}).Dial("rdma", "127.0.0.1:1")
+			_, err := (&Dialer{ReadBuffer: tt.ring, MaxReadBuffer: tt.max}).Dial("rdma", "127.0.0.1:1")
 			requireOpError(t, err, "dial", tt.says)
-			_, err = (&ListenConfig{ReadBuffer: tt.ring, MaxReadBuffer: tt.max, RecvDepth: tt.depth}).Listen(context.Background(), "rdma", "127.0.0.1:0")
+			_, err = (&ListenConfig{ReadBuffer: tt.ring, MaxReadBuffer: tt.max}).Listen(context.Background(), "rdma", "127.0.0.1:0")
 			requireOpError(t, err, "listen", tt.says)
 		})
 	}
@@ -201,22 +199,8 @@ func TestBadDevice(t *testing.T) {
 	})
 }
 
-// firstMemory is what the first connection to a listener takes at each end: a ring, or over links
-// the memory of many.
-func firstMemory() int {
-	if overLinks {
-		return link.MaxFirstRing
-	}
-	return firstRing()
-}
-
-// wholeMemory is what it may take in all, with what it sends from.
-func wholeMemory() int {
-	if overLinks {
-		return firstMemory()
-	}
-	return 3 * firstRing()
-}
+// firstMemory is what the first connection to a listener takes at each end: the memory of many.
+const firstMemory = link.MaxFirstRing
 
 func TestMemoryLimit(t *testing.T) {
 	waitForNoMemory(t)
@@ -229,13 +213,13 @@ func TestMemoryLimit(t *testing.T) {
 		t.Cleanup(func() { SetMemoryLimit(before) })
 	}
 	t.Run("of the dialer", func(t *testing.T) {
-		limit(t, int64(firstMemory()/2))
+		limit(t, int64(firstMemory/2))
 		_, err := Dial("rdma", l.Addr().String())
 		requireOpError(t, err, "dial", []string{"limit", "SetMemoryLimit", "smaller rings"}, ErrNoMemory)
 	})
 	t.Run("of the listener", func(t *testing.T) {
 		waitForNoMemory(t)
-		limit(t, int64(firstMemory()*3/2))
+		limit(t, int64(firstMemory*3/2))
 		done := make(chan dialled, 1)
 		go func() {
 			c, err := (&Dialer{Timeout: lasting}).dial(context.Background(), "rdma", l.Addr().String())
@@ -254,7 +238,7 @@ func TestMemoryLimit(t *testing.T) {
 	})
 	t.Run("of the listener, and the dialer gives up", func(t *testing.T) {
 		waitForNoMemory(t)
-		limit(t, int64(firstMemory()*3/2))
+		limit(t, int64(firstMemory*3/2))
 		before := l.(*Listener).Stats()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

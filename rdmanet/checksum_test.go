@@ -12,11 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
-
-	"github.com/rdmanet/go-rdmanet/ring"
 )
 
 // checkedFlavours are the flavours with checksums, by the wish of one end or the other.
@@ -32,9 +29,6 @@ func checkedFlavours() []flavour {
 	}
 	return all
 }
-
-// checked is one of them.
-func checked() flavour { return checkedFlavours()[0] }
 
 func eachChecked(t *testing.T, f func(t *testing.T, fl flavour)) {
 	for _, fl := range checkedFlavours() {
@@ -210,37 +204,6 @@ func TestChecksumStream(t *testing.T) {
 	})
 }
 
-// TestChecksumReadsTogether has one Read take many messages, and many Reads one.
-func TestChecksumReadsTogether(t *testing.T) {
-	eachChecked(t, func(t *testing.T, fl flavour) {
-		client, server := fl.pair(t)
-		for i := range 20 {
-			write(t, client, 1+i)
-		}
-		all := 0
-		for i := range 20 {
-			all += ring.FrameLen(1 + i)
-		}
-		require.Eventually(t, func() bool { return server.arrived() == all }, patience, time.Millisecond)
-		n, err := server.Read(make([]byte, 1000))
-		require.NoError(t, err)
-		require.Equal(t, 210, n)
-		want := noise(900, 3)
-		_, err = client.Write(want)
-		require.NoError(t, err)
-		var got []byte
-		for range 300 {
-			b, err := server.Peek(3)
-			require.NoError(t, err)
-			got = append(got, b...)
-			_, err = server.Discard(len(b))
-			require.NoError(t, err)
-		}
-		require.Equal(t, want, got)
-		require.Zero(t, server.arrived(), "nothing is left of the padding")
-	})
-}
-
 // TestChecksumOfNothing ends streams without a byte in them.
 func TestChecksumOfNothing(t *testing.T) {
 	eachChecked(t, func(t *testing.T, fl flavour) {
@@ -255,17 +218,4 @@ func TestChecksumOfNothing(t *testing.T) {
 		_, err = client.Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)
 	})
-}
-
-// TestChecksumListed has those who look see whether a connection has checksums.
-func TestChecksumListed(t *testing.T) {
-	waitForNone(t)
-	for _, on := range []bool{false, true} {
-		client, server := flavour{dialer: Dialer{Checksum: on}}.pair(t)
-		for _, c := range []*Conn{client, server} {
-			require.Equal(t, on, c.Checksum())
-			require.Equal(t, on, c.info().Checksum)
-		}
-		assert.Equal(t, on, client.recv.sums != nil && client.send.sums != nil, "a connection without them has nothing of them")
-	}
 }

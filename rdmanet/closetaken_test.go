@@ -75,7 +75,7 @@ func TestCloseTaken(t *testing.T) {
 	})
 
 	t.Run("Read", func(t *testing.T) {
-		message := make([]byte, firstRing())
+		message := make([]byte, DefaultReadBuffer)
 		rounds := 300 // one in forty was reset
 		if testing.Short() {
 			rounds = 80

@@ -17,7 +17,7 @@ type ConnInfo struct {
 	Since         time.Time // when it was established
 
 	// Lane and Link are the numbers of the lane that carries the connection and of its link, as
-	// in LaneInfo. They are 0 for a connection with a QP of its own.
+	// in LaneInfo.
 	Lane, Link uint64
 
 	// Unread is how many bytes have arrived in the receive ring, of ReadBuffer, that
@@ -71,33 +71,21 @@ func (s ConnState) MarshalText() ([]byte, error) { return []byte(s.String()), ni
 func Conns() []ConnInfo {
 	conns := live.conns()
 	all := make([]ConnInfo, len(conns))
-	for i, e := range conns {
-		all[i] = e.info()
+	for i, st := range conns {
+		all[i] = st.info()
 	}
 	return all
 }
 
-func (e *entry) info() ConnInfo {
+func (st *stream) info() ConnInfo {
 	i := ConnInfo{
-		Network: e.network.String(), Local: unmapped(e.laddr.AddrPort()), Remote: unmapped(e.raddr.AddrPort()),
-		Device: e.via.deviceName(), Accepted: e.accepted, Checksum: e.via.hasChecksum(), Since: epoch.Add(e.since),
-		ConnStats: e.via.stats(),
+		Network: st.network.String(), Local: unmapped(st.laddr.AddrPort()), Remote: unmapped(st.raddr.AddrPort()),
+		Device: st.deviceName(), Accepted: st.accepted, Checksum: st.hasChecksum(), Since: epoch.Add(st.since),
+		ConnStats: st.stats(),
 	}
-	i.Lane, i.Link = e.via.lane()
-	e.via.describe(&i)
+	i.Lane, i.Link = st.lane()
+	st.describe(&i)
 	return i
-}
-
-func (s *stream) describe(i *ConnInfo) {
-	i.State = s.term.state()
-	s.recv.mu.Lock()
-	i.Unread = s.recv.ring.Buffered()
-	s.recv.mu.Unlock()
-	s.send.mu.Lock()
-	i.Writable, i.Credits = s.send.ring.Free(), s.send.ring.Slots()
-	i.SendQueue, i.SendQueueSize = int(s.send.sq.posted-s.send.sq.completed), int(s.send.sq.cap)
-	s.send.mu.Unlock()
-	i.Registered = s.ep.pinned.bytes()
 }
 
 // ListenerInfo is what can be seen of a listener from outside.

@@ -26,7 +26,7 @@ func TestConns(t *testing.T) {
 		require.Equal(t, client.Device(), i.Device)
 		require.Equal(t, StateEstablished, i.State)
 		require.WithinDuration(t, time.Now(), i.Since, patience)
-		require.Equal(t, sendDepth, i.SendQueueSize)
+		require.Positive(t, i.SendQueueSize)
 		require.Equal(t, client.Stats().ReadBuffer, i.ReadBuffer)
 		require.GreaterOrEqual(t, i.Registered, i.ReadBuffer)
 	}
@@ -39,17 +39,11 @@ func TestConns(t *testing.T) {
 	require.Equal(t, 1001, s.Unread)
 	require.Equal(t, c.WriteBuffer-1001, c.Writable)
 	require.EqualValues(t, 1001, c.BytesWritten)
-	if overLinks { // they are the lane's, which says more than its streams do
-		require.Positive(t, c.Credits)
-		require.Positive(t, s.Credits)
-		require.LessOrEqual(t, c.SendQueue, c.SendQueueSize)
-		require.Equal(t, c.DoorbellsSent, s.DoorbellsReceived)
-		require.Greater(t, c.DoorbellsSent, c.MessagesSent, "it was opened, too")
-		return
-	}
-	out := func(c *Conn) int { return int(c.Stats().DoorbellsSent) } // on networks the listener has sent one
-	require.Equal(t, s.Credits+out(server), c.Credits+out(client), "messages that are out")
-	require.LessOrEqual(t, c.SendQueue, maxMessageWRs*out(client))
+	require.Positive(t, c.Credits)
+	require.Positive(t, s.Credits)
+	require.LessOrEqual(t, c.SendQueue, c.SendQueueSize)
+	require.Equal(t, c.DoorbellsSent, s.DoorbellsReceived)
+	require.Greater(t, c.DoorbellsSent, c.MessagesSent, "it was opened, too")
 }
 
 // waitForNone waits for connections of tests before that are still being torn down.
@@ -60,13 +54,7 @@ func waitForNone(t *testing.T) {
 
 // arrived is how much there is to read, without waiting.
 func (c *Conn) arrived() int {
-	if overLinks {
-		return c.info().Unread
-	}
-	c.recv.mu.Lock()
-	defer c.recv.mu.Unlock()
-	c.recv.progress()
-	return c.recv.ring.Buffered()
+	return c.info().Unread
 }
 
 func TestConnStates(t *testing.T) {

@@ -2,22 +2,11 @@ package rdmanet
 
 import (
 	"math"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestSinceEpoch(t *testing.T) {
-	now := time.Now()
-	require.Zero(t, sinceEpoch(time.Time{}))
-	require.EqualValues(t, 1, sinceEpoch(longPast), "what has passed is not none")
-	require.EqualValues(t, 1, sinceEpoch(now.AddDate(-500, 0, 0)))
-	require.Equal(t, int64(math.MaxInt64), sinceEpoch(now.AddDate(500, 0, 0)))
-	require.Equal(t, int64(math.MaxInt64), sinceEpoch(time.Unix(1<<40, 0)))
-	require.InDelta(t, now.Add(time.Hour).Sub(epoch), sinceEpoch(now.Add(time.Hour)), float64(time.Second))
-}
 
 // TestFarDeadline has a deadline so far away that the time until it is no Duration.
 func TestFarDeadline(t *testing.T) {
@@ -47,35 +36,4 @@ func TestLongestLinger(t *testing.T) {
 	}
 	client.exit(client.life.decref())
 	<-closed
-}
-
-// TestDeadlinesOfBothDirections: of two SetDeadlines at once one is the last for both
-// directions, so that the other cannot come in between.
-func TestDeadlinesOfBothDirections(t *testing.T) {
-	c, _ := pair(t)
-	read, write := &c.recv.waiter, &c.send.waiter
-	write.mu.Lock()
-	unlock := sync.OnceFunc(write.mu.Unlock)
-	defer unlock()
-	done := begun(func() error { return c.SetDeadline(time.Now().Add(time.Hour)) })
-	// between reports whether somebody else may set the deadline of reads.
-	between := func() bool {
-		if read.mu.TryLock() {
-			read.mu.Unlock()
-			return true
-		}
-		return false
-	}
-	for began := time.Now(); between() && time.Since(began) < patience; {
-		require.Zero(t, read.deadline.Load(), "it has set one of two, and lets others in")
-		time.Sleep(10 * time.Microsecond)
-	}
-	for range 100 {
-		require.False(t, between())
-		time.Sleep(10 * time.Microsecond)
-	}
-	unlock()
-	require.NoError(t, <-done)
-	require.NotZero(t, read.deadline.Load())
-	require.Equal(t, read.deadline.Load(), write.deadline.Load())
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/asktwice"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
 // Dial connects to address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
@@ -59,11 +59,6 @@ type Dialer struct {
 	// ReadBuffer is also the bound, or the bound limits ReadBuffer.
 	ReadBuffer    int
 	MaxReadBuffer int
-
-	// RecvDepth is how many receives are posted, MinRecvDepth to MaxRecvDepth; 0 means
-	// DefaultRecvDepth. RecvDepth-16 messages, however small, may arrive between two
-	// calls of the reader; then the peer's Write waits for the next one.
-	RecvDepth int
 
 	// TOS is the type of service of the connection's packets: 0 to 255, the DSCP in the
 	// upper six bits (104 is DSCP 26), ECN in the lower two, which TCP ignores; 0 leaves
@@ -123,7 +118,6 @@ type Dialer struct {
 	Control func(network, address string, c syscall.RawConn) error
 
 	asynchronous bool // see sizes
-	confirming   bool // see sizes
 }
 
 // Dial is DialContext with context.Background().
@@ -185,13 +179,13 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	}
 	p := &dialPlan{network: network}
 	var err error
-	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer, d.RecvDepth); err != nil {
+	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer); err != nil {
 		return nil, err
 	}
 	if p.sizes.path, err = d.pathOptions(); err != nil {
 		return nil, err
 	}
-	p.sizes.asynchronous, p.sizes.confirming, p.sizes.checksum = d.asynchronous, d.confirming, d.Checksum
+	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {
@@ -282,117 +276,7 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	if src, err = sourceFor(network, src, dst); err != nil {
 		return nil, err
 	}
-	if overLinks {
-		return d.dialLinked(ctx, network, src, dst, s)
-	}
-	return asktwice.Dial(ctx, dst, func(ctx context.Context, r *asktwice.Request) (*Conn, error) {
-		return d.ask(ctx, network, src, dst, s, r)
-	})
-}
-
-// ask makes one request of an attempt.
-func (d *Dialer) ask(ctx context.Context, network string, src, dst netip.AddrPort, s sizes, r *asktwice.Request) (*Conn, error) {
-	if src.Port() != 0 {
-		r.Only() // a second id would need the same port
-	}
-	events := newIDEvents()
-	ec := events.channel()
-	id, err := ec.CreateID(cm.Options{
-		Device: deviceOr(d.Device), AnyUser: d.AnyUser, TOS: s.path.tos, AckTimeout: s.path.ackTimeout, AskToConfirm: true,
-		ApartFromTCP: withTCP(network),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := id.Resolve(ctx, src, dst); err != nil {
-		_ = id.Close()
-		return nil, dialCause(ctx, "bind", err)
-	}
-	return onDevice(ctx, id, func() (*Conn, error) {
-		ep, err := newEndpoint(id, s, loggerOr(d.Logger))
-		if err != nil {
-			_ = id.Close()
-			return nil, err
-		}
-		conn, err := connect(ctx, ep, events, network, s, r)
-		if err != nil {
-			ep.destroy(nil)
-			return nil, dialCause(ctx, "connect", err)
-		}
-		conn.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
-		return conn, nil
-	})
-}
-
-// connect exchanges handshakes over a resolved id.
-func connect(ctx context.Context, ep *endpoint, events *idEvents, network string, s sizes, r *asktwice.Request) (*Conn, error) {
-	mine := ep.handshake(s, true)
-	private, err := mine.MarshalBinary()
-	if err != nil {
-		return nil, err
-	}
-	var timeout time.Duration
-	if at, ok := ctx.Deadline(); ok {
-		// ctx ends the wait, with its own error; this comes after it.
-		timeout = max(time.Until(at), 0) + time.Second
-	}
-	param := cm.ConnParam{
-		PrivateData: private, RetryCount: s.path.retries, RNRRetryCount: rnrRetryCount,
-		ResponderResources: ep.maxReads(), InitiatorDepth: ep.maxReads(),
-	}
-	if err := ep.id.Connect(&param, timeout); err != nil {
-		return nil, err
-	}
-	ev, err := answered(ctx, ep, events, r)
-	if err != nil {
-		return nil, err
-	}
-	peer, err := cm.ParseHandshake(ev.Param.PrivateData)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := cm.Negotiate(mine, peer); err != nil {
-		return nil, err
-	}
-	if err := ep.meet(s, peer); err != nil {
-		return nil, err
-	}
-	c, err := newConn(ep, network, ep.id.LocalAddr(), ep.id.RemoteAddr(), s, peer)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.speakFirst(); err != nil {
-		return nil, err
-	}
-	events.handOver(c) // which hears of the listener's end from now on
-	if err := c.acknowledged(ctx); err != nil {
-		return nil, err
-	}
-	live.add(c.entry, false)
-	return c, nil
-}
-
-// answered waits for the answer and confirms it, where that is to be done.
-func answered(ctx context.Context, ep *endpoint, events *idEvents, r *asktwice.Request) (*cm.Event, error) {
-	if !ep.sameHost && ep.writeImm { // iWARP's requests go over TCP, which repeats them itself
-		stop := r.Sent()
-		defer stop()
-	}
-	ev, err := events.established(ctx)
-	if err != nil || ev.Type != cm.ConnectResponse {
-		return ev, err
-	}
-	if !r.Answered() {
-		return nil, asktwice.ErrOtherAnswer
-	}
-	if err := ctx.Err(); err != nil { // the dial was left alone, and has claimed it to say so
-		return nil, err
-	}
-	if err := ep.id.Accept(nil); err != nil {
-		return nil, err
-	}
-	_, err = events.established(ctx)
-	return ev, err
+	return d.dialOnLink(ctx, network, src, dst, s)
 }
 
 var (
@@ -401,9 +285,14 @@ var (
 )
 
 // dialCause gives a failed dial the cause that programs look for.
-func dialCause(ctx context.Context, call string, err error) error {
+func dialCause(ctx context.Context, err error) error {
+	call := "connect"
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	var address *link.AddressError
+	if errors.As(err, &address) {
+		call, err = "bind", address.Err
 	}
 	var rejected *cm.RejectedError
 	errno, failed := addressErrno(err)

@@ -17,12 +17,12 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// TestLogLinesAreDocumented looks for every line that is logged in docs/OPERATIONS.md,
-// and for what stands there in the code.
+// TestLogLinesAreDocumented looks for every line that is logged, by this package or by that of
+// links, in docs/OPERATIONS.md, and for what stands there in the code.
 func TestLogLinesAreDocumented(t *testing.T) {
-	code := codeOf(t, ".")
+	code := codeOf(t, ".", "../internal/link")
 	doc := readDoc(t, "OPERATIONS.md")
-	line := regexp.MustCompile(`"(rdmanet: [^"]+)",`)
+	line := regexp.MustCompile(`\.(?:Debug|Info|Warn|Error|Log)\([^"\n]*"((?:rdmanet|link): [^"]+)",`)
 	logged := map[string]bool{}
 	for _, m := range line.FindAllStringSubmatch(code, -1) {
 		logged[m[1]] = true
@@ -31,7 +31,7 @@ func TestLogLinesAreDocumented(t *testing.T) {
 	for text := range logged {
 		require.Contains(t, doc, "`"+text+"`", "a line that is logged is not described")
 	}
-	for _, m := range regexp.MustCompile("`(rdmanet: [^`]+)`").FindAllStringSubmatch(doc, -1) {
+	for _, m := range regexp.MustCompile("`((?:rdmanet|link): [^`]+)`").FindAllStringSubmatch(doc, -1) {
 		require.True(t, logged[m[1]], "%q is described and never logged", m[1])
 	}
 }

@@ -13,17 +13,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
-// byLinks has the connections of a test go by links, whatever those of the others do.
-func byLinks(t *testing.T) {
-	t.Helper()
-	before := overLinks
-	overLinks = true
-	t.Cleanup(func() {
-		waitForNone(t)
-		overLinks = before
-	})
-}
-
 // collects runs the collector until done, and fails the test if that never comes.
 func collects(t *testing.T, what string, done func() bool) {
 	t.Helper()
@@ -34,7 +23,6 @@ func collects(t *testing.T, what string, done func() bool) {
 // reads what was written and then the end of file, or has a reset if there was something that
 // nobody will read, and nothing is left. Until then Conns tells of it.
 func TestDropped(t *testing.T) {
-	byLinks(t)
 	for _, tt := range []struct {
 		name string
 		use  func(t *testing.T, client, server net.Conn)
@@ -109,7 +97,6 @@ func dropOne(t *testing.T, fl *flavour, use func(t *testing.T, client, server ne
 
 // TestDroppedInACall: a Conn that only its waiting call knows of stays open.
 func TestDroppedInACall(t *testing.T) {
-	byLinks(t)
 	server, got := readAndDrop(t)
 	for range 20 {
 		runtime.GC()
@@ -135,18 +122,17 @@ func readAndDrop(t *testing.T) (server *Conn, got <-chan error) {
 
 // TestDroppedAfterClose: what the collector does to a Conn that was closed is nothing.
 func TestDroppedAfterClose(t *testing.T) {
-	byLinks(t)
-	var linkeds []*linked
+	var streams []*stream
 	func() {
 		client, server, err := dialPair(&Dialer{}, &ListenConfig{})
 		require.NoError(t, err)
 		for _, c := range []*Conn{client, server} {
-			linkeds = append(linkeds, c.via.(*linked))
+			streams = append(streams, c.stream)
 			require.NoError(t, c.Close())
 		}
 	}()
-	for _, l := range linkeds {
-		within(t, patience, "the teardown", func() { <-l.place.torn })
+	for _, l := range streams {
+		within(t, patience, "the teardown", func() { <-l.torn })
 		l.dropped()
 		require.Zero(t, l.left.Load(), "it has left as often as it is counted")
 	}

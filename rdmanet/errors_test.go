@@ -20,7 +20,7 @@ func TestErrnoTimeout(t *testing.T) {
 		{newConnError(syscall.ETIMEDOUT, nil), true},
 		{newConnError(syscall.ECONNREFUSED, ErrPeerGone), false},
 	} {
-		err := opError(opDial, "rdma", nil, nil, dialCause(context.Background(), "connect", tt.err))
+		err := opError(opDial, "rdma", nil, nil, dialCause(context.Background(), tt.err))
 		var ne net.Error
 		require.ErrorAs(t, err, &ne)
 		require.Equal(t, tt.timeout, ne.Timeout(), "%v", err)

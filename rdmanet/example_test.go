@@ -129,7 +129,6 @@ func ExampleListenConfig() {
 	lc := rdmanet.ListenConfig{
 		Backlog:          1000,            // clients that may wait for Accept
 		HandshakeTimeout: time.Second,     // for a client that says nothing
-		RecvDepth:        64,              // receives: 48 small messages between two Reads
 		KeepAlive:        2 * time.Second, // silence before a client is asked for a sign of life
 	}
 	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")

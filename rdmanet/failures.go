@@ -88,27 +88,6 @@ func (f *failures) read() (errnos, statuses map[string]uint64) {
 	return f.errnos.read(nil), statuses
 }
 
-// countFailure counts what ended the connection.
-func (s *stream) countFailure(errno syscall.Errno) {
-	if d := s.owner.failures(); d != nil && !s.term.expected() {
-		d.errnos.count(errno)
-	}
-}
-
-// countStatus counts the status with which work requests of the connection failed, each
-// status once: where one fails, all that were posted are flushed.
-func (s *stream) countStatus(err error) {
-	var status verbs.WCStatus
-	d := s.owner.failures()
-	if d == nil || s.term.expected() || !errors.As(err, &status) {
-		return
-	}
-	bit := min(status, maxStatus)
-	if old := s.statuses.Or(1 << bit); old&(1<<bit) == 0 {
-		d.statuses[bit].Add(1)
-	}
-}
-
 // dialFailures counts dials that failed.
 type dialFailures struct {
 	timeout, canceled atomic.Uint64

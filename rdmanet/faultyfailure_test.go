@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,12 +33,6 @@ type patient struct {
 	ill   *Conn // the end on that device
 	other *Conn
 }
-
-// qp, recvCQ, sendCQ and channel are what a test has fail.
-func (p patient) qp() *faulty.QP               { return p.ill.ep.qp.(*faulty.QP) }
-func (p patient) recvCQ() *faulty.CQ           { return p.ill.ep.recvCQ.(*faulty.CQ) }
-func (p patient) sendCQ() *faulty.CQ           { return p.ill.ep.sendCQ.(*faulty.CQ) }
-func (p patient) channel() *faulty.CompChannel { return p.ill.ep.channel.(*faulty.CompChannel) }
 
 // newPatient connects two ends, of which the dialer's or the listener's is on d, and the
 // other on the device under it. When the test is over nothing is left on d.
@@ -85,61 +78,6 @@ func eachPatient(t *testing.T, f func(t *testing.T, p patient)) {
 	}
 }
 
-// A moment is what the ill end is doing when it gets ill.
-type moment struct {
-	name string
-	// fall has the connection fail, by fail, during the moment, and returns the errors of
-	// its calls; none if there is none to return it.
-	fall func(p patient, fail func()) []error
-}
-
-var moments = []moment{
-	{"idle", func(p patient, fail func()) []error {
-		fail()
-		_, write := p.ill.Write(make([]byte, 100)) // what fails later, fails by this
-		read := readToEnd(p.ill)
-		_, again := p.ill.Write(make([]byte, 100))
-		if write == nil {
-			return []error{read, again}
-		}
-		return []error{write, read, again}
-	}},
-	{"reading", func(p patient, fail func()) []error {
-		read := begun(func() error { return readToEnd(p.ill) })
-		awaitPark(p, dirRead)
-		fail()
-		_, write := p.ill.Write(make([]byte, 100))
-		if write == nil {
-			return []error{<-read}
-		}
-		return []error{write, <-read}
-	}},
-	{"writing", func(p patient, fail func()) []error {
-		write := begun(func() error { return pour(p.ill, 1<<30, 1) })
-		for range 20 {
-			readFull(p.t, p.other, 10_000)
-		}
-		fail()
-		go func() { _, _ = io.Copy(io.Discard, p.other) }() // until it ends
-		return []error{<-write, readToEnd(p.ill)}
-	}},
-	{"waiting to write", func(p patient, fail func()) []error {
-		write := begun(func() error { return pour(p.ill, 1<<30, 1) })
-		awaitPark(p, dirWrite)
-		fail()
-		go func() { _, _ = io.Copy(io.Discard, p.other) }() // so that there is room again
-		return []error{<-write, readToEnd(p.ill)}
-	}},
-	{"closing", func(p patient, fail func()) []error {
-		_, err := p.ill.Write(make([]byte, 100))
-		require.NoError(p.t, err)
-		fail()
-		require.NoError(p.t, p.ill.Close())
-		<-p.ill.torn
-		return nil
-	}},
-}
-
 func begun(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -154,13 +92,6 @@ func readToEnd(c *Conn) error {
 			return err
 		}
 	}
-}
-
-// awaitPark waits until a call sleeps.
-func awaitPark(p patient, d direction) {
-	p.t.Helper()
-	require.Eventually(p.t, func() bool { return p.ill.waiter(d).parks.Load() > 0 }, patience, time.Millisecond)
-	time.Sleep(time.Millisecond) // not that it need, but most of the time it sleeps now
 }
 
 // requireIll wants errors as of a connection that failed with one of the causes.
@@ -179,80 +110,6 @@ func requireIll(t *testing.T, err error, causes ...error) {
 	require.Fail(t, "wrong cause", "%v is none of %v", err, causes)
 }
 
-// ail lets the ill end fail at every moment, and requires errors of one of the causes
-// there, and of a peer that is gone at the other end, in bounded time.
-func ail(t *testing.T, fail func(p patient), causes ...error) {
-	t.Helper()
-	for _, m := range moments {
-		t.Run(m.name, func(t *testing.T) {
-			eachPatient(t, func(t *testing.T, p patient) {
-				causes := slices.Clone(causes)
-				if p.d == failingLate0 {
-					// The flush of the other queue may be there before the cause.
-					causes = append(causes, ErrPeerGone)
-				}
-				within(t, patience, "the ill end", func() {
-					for _, err := range m.fall(p, func() { fail(p) }) {
-						requireIll(t, err, causes...)
-					}
-				})
-				within(t, patience, "the other end", func() {
-					requireIll(t, readToEnd(p.other), ErrPeerGone)
-					_, err := p.other.Write([]byte("x"))
-					requireIll(t, err, ErrPeerGone)
-				})
-			})
-		})
-	}
-}
-
-// statuses are all with which a request can fail.
-func statuses() (all []verbs.WCStatus) {
-	for s := verbs.WCLocLenErr; s <= verbs.WCTMRndvIncomplete; s++ {
-		all = append(all, s)
-	}
-	return all
-}
-
-// TestFaultySends has a request complete with every status that there is, at every moment.
-func TestFaultySends(t *testing.T) {
-	for _, status := range statuses() {
-		t.Run(status.String(), func(t *testing.T) {
-			cause := error(status)
-			if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr {
-				cause = ErrPeerGone // on the software device nobody answers but one who is gone
-			}
-			ail(t, func(p patient) { p.qp().FailNextSend(status) }, cause)
-		})
-	}
-}
-
-// TestFaultyReceives is TestFaultySends for the receive queue.
-func TestFaultyReceives(t *testing.T) {
-	for _, status := range statuses() {
-		t.Run(status.String(), func(t *testing.T) {
-			causes := []error{status}
-			if status == verbs.WCWRFlushErr {
-				causes = []error{ErrPeerGone}
-			}
-			ail(t, func(p patient) { p.qp().FailReceives(status) }, causes...)
-		})
-	}
-}
-
-// TestFaultyOverrun has each of the CQs overrun.
-func TestFaultyOverrun(t *testing.T) {
-	for name, cq := range map[string]func(patient) *faulty.CQ{"receives": patient.recvCQ, "sends": patient.sendCQ} {
-		t.Run(name, func(t *testing.T) {
-			causes := []error{verbs.ErrCQOverrun}
-			if name == "sends" {
-				causes = append(causes, ErrPeerGone) // whose QP went down; nobody need look there
-			}
-			ail(t, func(p patient) { cq(p).Overrun() }, causes...)
-		})
-	}
-}
-
 // failNext has the next call fail that is called what.
 func failNext(d *faulty.Driver, what string, err error) {
 	var done atomic.Bool
@@ -262,31 +119,6 @@ func failNext(d *faulty.Driver, what string, err error) {
 		}
 		return nil
 	})
-}
-
-// TestFaultyPosts has the device refuse a request though its queue has room.
-func TestFaultyPosts(t *testing.T) {
-	ail(t, func(p patient) { failNext(p.d, faulty.PostSend, verbs.ErrQueueFull) }, verbs.ErrQueueFull)
-}
-
-// TestFaultyShortPost has the device take the first request of a post and refuse the
-// second: what the first has written is not a message.
-func TestFaultyShortPost(t *testing.T) {
-	onSoftware(t)
-	p := newPatient(t, failingIWARP, true)
-	_, err := p.ill.Write([]byte("whole"))
-	require.NoError(t, err)
-	var n atomic.Int32
-	p.d.OnAcquire(func(what string) error {
-		if what == faulty.PostSend && n.Add(1) == 2 {
-			return verbs.ErrQueueFull
-		}
-		return nil
-	})
-	_, err = p.ill.Write([]byte("half"))
-	requireIll(t, err, verbs.ErrQueueFull)
-	require.Equal(t, "whole", string(readFull(t, p.other, 5)))
-	requireIll(t, readToEnd(p.other), ErrPeerGone)
 }
 
 // TestFaultyReposts has the device refuse to take a receive again.
@@ -313,26 +145,6 @@ func TestFaultyArming(t *testing.T) {
 	})
 }
 
-// TestFaultyRemoval has the device removed at every moment.
-func TestFaultyRemoval(t *testing.T) {
-	ail(t, func(p patient) {
-		p.t.Cleanup(p.d.Restore)
-		if p.d == failingLate0 {
-			p.d.Remove(nil)
-		} else {
-			remove(p)
-		}
-	}, ErrNoDevice)
-}
-
-// remove has the connection hear of the removal before the flush, whose cause it is.
-func remove(p patient) {
-	p.t.Helper()
-	p.d.Remove(func() {
-		require.Eventually(p.t, func() bool { return p.ill.term.failed() }, patience, time.Millisecond)
-	})
-}
-
 // TestFaultyRemovalOfListener has the device removed under a listener, and come back.
 func TestFaultyRemovalOfListener(t *testing.T) {
 	onSoftware(t)
@@ -354,72 +166,6 @@ func TestFaultyRemovalOfListener(t *testing.T) {
 	requireClosed(t, client)
 	requireClosed(t, server)
 	requireNothingLives(t, failing0)
-}
-
-// TestFaultyNotifications has all notifications lost. A sleeper then sleeps on, whatever
-// arrives; but not past its deadline, a Close, the end of the device, or the tick of a
-// keepalive after the end of the connection. What has arrived is there for the next call.
-func TestFaultyNotifications(t *testing.T) {
-	mute := func(t *testing.T) (patient, <-chan error) {
-		p := newPatient(t, failing0, true)
-		p.channel().Mute(true)
-		asleep := sleeping(p.ill, dirRead)
-		read := begun(func() error {
-			_, err := p.ill.Read(make([]byte, 1))
-			return err
-		})
-		within(t, patience, "falling asleep", func() { <-asleep })
-		return p, read
-	}
-	onSoftware(t)
-	t.Run("deadline", func(t *testing.T) {
-		p, read := mute(t)
-		_, err := p.other.Write([]byte("here"))
-		require.NoError(t, err)
-		select {
-		case err := <-read:
-			require.Fail(t, "a notification got through", "%v", err)
-		case <-time.After(20 * time.Millisecond):
-		}
-		require.NoError(t, p.ill.SetReadDeadline(time.Now().Add(time.Millisecond)))
-		within(t, patience, "Read", func() { require.ErrorIs(t, <-read, os.ErrDeadlineExceeded) })
-		require.NoError(t, p.ill.SetReadDeadline(time.Time{}))
-		require.Equal(t, "here", string(readFull(t, p.ill, 4)))
-	})
-	t.Run("close", func(t *testing.T) {
-		p, read := mute(t)
-		require.NoError(t, p.ill.Close())
-		within(t, patience, "Read", func() { require.ErrorIs(t, <-read, net.ErrClosed) })
-	})
-	t.Run("the peer closes", func(t *testing.T) {
-		p, read := mute(t)
-		require.NoError(t, p.other.Close())
-		tick(p)
-		within(t, patience, "Read", func() { require.Equal(t, io.EOF, <-read) })
-	})
-	t.Run("the peer goes", func(t *testing.T) {
-		p, read := mute(t)
-		p.other.ep.abort()
-		tick(p)
-		within(t, patience, "Read", func() { requireIll(t, <-read, ErrPeerGone) })
-	})
-	t.Run("the device goes", func(t *testing.T) {
-		p, read := mute(t)
-		defer p.d.Restore()
-		remove(p)
-		within(t, patience, "Read", func() { requireIll(t, <-read, ErrNoDevice) })
-	})
-}
-
-// tick is that of a keepalive, which runs on networks only, after the connection manager
-// has told that the peer is gone.
-func tick(p patient) {
-	p.t.Helper()
-	require.Eventually(p.t, func() bool { return p.ill.term.sendDone() && !p.ill.ep.up() }, patience, time.Millisecond)
-	p.ill.keepAlive.mu.Lock()
-	round := p.ill.keepAlive.round
-	p.ill.keepAlive.mu.Unlock()
-	p.ill.lookAfter(round)
 }
 
 // TestFaultyEvents has the connection manager tell of a failure, or nothing, in place of

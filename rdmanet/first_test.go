@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestServerSpeaksFirst has the listening end say the first word, as mail servers do, and
@@ -49,17 +47,4 @@ func TestServerSpeaksFirst(t *testing.T) {
 		require.NoError(t, l.Close())
 		wg.Wait()
 	})
-}
-
-// TestFirstWordInVain has the connection gone when the dialing end begins to speak: nothing was
-// delivered, so it is dialled again.
-func TestFirstWordInVain(t *testing.T) {
-	fl := onNetworkIWARP(t)
-	fl.dialer.Logger, fl.listen.Logger = quiet, quiet
-	client, _ := fl.pair(t)
-	require.NoError(t, client.speakFirst())
-	require.NoError(t, client.ep.qp.Close())
-	err := client.speakFirst()
-	require.ErrorIs(t, err, cm.ErrTryAgain)
-	require.ErrorIs(t, err, ErrPeerGone)
 }

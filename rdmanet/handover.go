@@ -41,7 +41,7 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 		err = l.startRDMA()
 	}
 	if err != nil {
-		_ = l.closeRDMA()
+		_ = l.links.Close()
 		if tcp != nil {
 			_ = tcp.Close()
 		}
@@ -145,7 +145,6 @@ func closing(err error) bool {
 // Accept; in case nobody calls it, they are reset after a while.
 func (l *Listener) drain() {
 	l.serving.Wait()
-	l.queue.close()
 	if l.tcp != nil {
 		close(l.tcp.left)
 	}
@@ -156,9 +155,6 @@ func (l *Listener) drain() {
 func (l *Listener) resetWaiting() {
 	if l.links != nil {
 		l.links.Abandon()
-	}
-	for c := l.queue.next(); c != nil; c = l.queue.next() {
-		reset(c)
 	}
 	if l.tcp != nil && l.reusePort {
 		for c := range l.tcp.left {
@@ -183,12 +179,8 @@ func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error)
 		// It ends when each dialer has said that it opens no more, or Abandon does it.
 		if s, err := l.links.Accept(context.Background()); err == nil {
 			l.accepted.Add(1)
-			return newLinkedConn(s, l.network, true), nil, nil
+			return newConn(s, l.network, true), nil, nil
 		}
-	} else if c := l.queue.next(); c != nil {
-		l.handshakes.release()
-		l.accepted.Add(1)
-		return c, nil, nil
 	}
 	if tcp != nil {
 		if c, open := <-l.tcp.left; open {

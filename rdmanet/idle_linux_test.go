@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // manyPairs makes n connections of one listener, with default settings.
@@ -41,7 +40,6 @@ func closeAll(t *testing.T, conns ...[]*Conn) {
 	for _, cs := range conns {
 		for _, c := range cs {
 			torn(t, c)
-			require.Zero(t, c.Stats().RescuedWakeups)
 		}
 	}
 }
@@ -138,70 +136,4 @@ func TestThousandConnections(t *testing.T) {
 	closeAll(t, clients, servers)
 	// That of streams goes when their ends have met.
 	require.Eventually(t, func() bool { return MemoryInUse() <= before }, patience, time.Millisecond)
-}
-
-// TestWakeups has messages wake a sleeper, and nobody who is awake. Who wakes a
-// sleeper of a real device is its kernel, which does not count.
-func TestWakeups(t *testing.T) {
-	client, server := pair(t)
-	// asleep has a token for each time that the reader has looked for the last time, and
-	// needs a notification.
-	const rounds = 50
-	asleep := make(chan struct{}, 1)
-	w := server.waiter(dirRead)
-	arm := w.arm
-	w.arm = func() bool {
-		over := arm()
-		if !over {
-			select {
-			case asleep <- struct{}{}:
-			default:
-			}
-		}
-		return over
-	}
-	got := make(chan int)
-	go func() {
-		defer close(got)
-		b := make([]byte, 1)
-		for {
-			n, err := server.Read(b)
-			if err != nil {
-				return
-			}
-			got <- n
-		}
-	}()
-	for range rounds {
-		within(t, patience, "falling asleep", func() { <-asleep })
-		_, err := client.Write([]byte("x"))
-		require.NoError(t, err)
-		<-got
-	}
-	s := client.Stats()
-	require.EqualValues(t, rounds, s.MessagesSent)
-	if _, counts := client.ep.qp.(verbs.QPStatter); !counts {
-		require.Zero(t, s.WakeupsSent+s.WakeupsSuppressed)
-		require.NoError(t, server.Close())
-		_, open := <-got
-		require.False(t, open)
-		return
-	}
-	require.LessOrEqual(t, s.WakeupsSent, s.MessagesSent, "at most one for each message")
-	require.Greater(t, s.WakeupsSent, uint64(rounds/2), "sleepers are woken")
-	require.Equal(t, s.DoorbellsSent, s.WakeupsSent+s.WakeupsSuppressed)
-
-	// Nobody waits now: the server's reader is gone.
-	require.NoError(t, server.SetReadDeadline(longPast))
-	_, open := <-got
-	require.False(t, open)
-	awake := client.Stats().WakeupsSent
-	for range 10 {
-		_, err := client.Write([]byte("x"))
-		require.NoError(t, err)
-	}
-	// One may find the CQ still armed from the reader's last sleep.
-	require.LessOrEqual(t, client.Stats().WakeupsSent, awake+1)
-	require.NoError(t, server.SetReadDeadline(time.Time{}))
-	readFull(t, server, 10)
 }

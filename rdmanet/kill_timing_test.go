@@ -11,10 +11,8 @@ func TestTimingKillInMidStream(t *testing.T) { holdPromises(t, TestTwoProcessKil
 func TestTimingKillWhileIdle(t *testing.T)   { holdPromises(t, TestTwoProcessKillWhileIdle) }
 func TestTimingKillUnnoticed(t *testing.T)   { holdPromises(t, TestTwoProcessKillUnnoticed) }
 func TestTimingKillWriter(t *testing.T)      { holdPromises(t, TestTwoProcessKillWriter) }
-func TestTimingKillListener(t *testing.T)    { holdPromises(t, TestTwoProcessKillListener) }
 func TestTimingKillRounds(t *testing.T)      { holdPromises(t, TestKillRounds) }
 func TestTimingStop(t *testing.T)            { holdPromises(t, TestTwoProcessStop) }
 func TestTimingStopAndClose(t *testing.T)    { holdPromises(t, TestTwoProcessStopAndClose) }
-func TestTimingHostileReplay(t *testing.T)   { holdPromises(t, TestHostileReplay) }
 func TestTimingStopRounds(t *testing.T)      { holdPromises(t, TestStopRounds) }
 func TestTimingExecOutlived(t *testing.T)    { holdPromises(t, TestExecOutlived) }

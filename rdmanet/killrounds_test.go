@@ -269,7 +269,7 @@ func (s *survivor) through() int {
 // and those that were accepted are through. What has come by a lane and was not taken in yet
 // counts nowhere, so its lanes are to have ended first.
 func (s *survivor) quiet() bool {
-	if overLinks && len(s.l.links.Lanes()) > 0 {
+	if len(s.l.links.Lanes()) > 0 {
 		return false
 	}
 	l, hangups := s.l.Stats(), s.l.requestStats().Hangup // who left before the request

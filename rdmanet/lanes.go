@@ -92,8 +92,7 @@ var laneStates = [...]LaneState{
 	link.LaneComingUp: LaneComingUp, link.LaneUp: LaneUp, link.LaneGoingAway: LaneGoingAway, link.LaneClosing: LaneClosing,
 }
 
-// Lanes describes the lanes of this process, the oldest first. There are none for connections with a
-// QP of their own.
+// Lanes describes the lanes of this process, the oldest first.
 func Lanes() []LaneInfo {
 	lanes := link.Lanes()
 	all := make([]LaneInfo, len(lanes))

@@ -11,7 +11,6 @@ import (
 
 // TestLinkPatience: a dial without a deadline that waits for a place ends some time, as TCP's does.
 func TestLinkPatience(t *testing.T) {
-	overLinksOnly(t)
 	was := linkPatience
 	require.Equal(t, dialPatience, was)
 	defer func() { linkPatience = was }()

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -15,17 +14,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
-// overLinks has connections carried by links, many on one QP, and not by a QP of each. It is
-// for this project's own tests until links can do all that connections do; ARCHITECTURE.md
-// says what is missing.
-var overLinks = os.Getenv("RDMANET_LINKS") == "1"
-
 // keptIdle is how long a link is kept that no connection uses; 0 stands for the default.
 // Tests, which look for what is left, shorten it.
 var keptIdle time.Duration
-
-// errWantsLink is a client whose connections go by links, unlike those of this listener.
-var errWantsLink = fmt.Errorf("%w: the client's connections share QPs (RDMANET_LINKS=1) and those of the listener do not", cm.ErrVersion)
 
 // linkPatience bounds a dial without a deadline that waits for a link or for a place. Tests
 // shorten it.
@@ -83,26 +74,17 @@ func linksOf(key linkKey) (*link.Links, error) {
 func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
 	return link.Config{
 		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget, Asynchronous: asynchronous,
-		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Redial: redialLinked,
+		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Redial: redialStream,
 	}
 }
 
-// linkRings are the rings of streams: where nothing was asked for, those of links, which are
-// smaller at first and grow further.
-func (s *sizes) linkRings() (first, most uint32) {
-	if s.asked {
-		return s.host.first, s.host.most
-	}
-	return 0, 0
-}
-
-// dialLinked makes one attempt by a link.
-func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
+// dialOnLink makes one attempt by a link.
+func (d *Dialer) dialOnLink(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
 	key := linkKey{
 		device: deviceOr(d.Device), anyUser: d.AnyUser, apartFromTCP: withTCP(network), path: s.path, asynchronous: s.asynchronous,
 		checksum: s.checksum,
 	}
-	key.first, key.most = s.linkRings()
+	key.first, key.most = s.first, s.most
 	links, err := linksOf(key)
 	if err != nil {
 		return nil, err
@@ -118,34 +100,24 @@ func (d *Dialer) dialLinked(ctx context.Context, network string, src, dst netip.
 		if errors.Is(err, errLinkPatience) {
 			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))
 		}
-		return nil, linkedCause(ctx, err)
+		return nil, dialCause(ctx, err)
 	}
 	st.SetLogger(loggerOr(d.Logger))
-	c := newLinkedConn(st, network, false)
-	c.via.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
+	c := newConn(st, network, false)
+	c.stream.configureKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return dialKeepAlive(d.KeepAlive, d.KeepAliveConfig) })
 	return c, nil
 }
 
-// linkedCause is dialCause for a dial by a link.
-func linkedCause(ctx context.Context, err error) error {
-	call := "connect"
-	var address *link.AddressError
-	if errors.As(err, &address) {
-		call, err = "bind", address.Err
-	}
-	return dialCause(ctx, call, err)
-}
-
-// redialLinked dials once more for a Conn that the program has: its listener has closed without
+// redialStream dials once more for a Conn that the program has: its listener has closed without
 // having taken it. It tries and waits for as long as a dial without a deadline would: that of
 // the program has ended.
-func redialLinked(ctx context.Context, dial func(context.Context) error) error {
+func redialStream(ctx context.Context, dial func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, linkPatience, errLinkPatience)
 	defer cancel()
 	_, err := redial(ctx, func() (struct{}, error) {
 		return throughHandOver(ctx, func() (none struct{}, err error) {
 			if err = dial(ctx); err != nil {
-				err = linkedCause(ctx, err)
+				err = dialCause(ctx, err)
 			}
 			return none, err
 		})
@@ -153,26 +125,25 @@ func redialLinked(ctx context.Context, dial func(context.Context) error) error {
 	return err
 }
 
-// bindLinked is bindRDMA for a listener of links.
-func (l *Listener) bindLinked(options cm.Options, at netip.AddrPort) (*cm.ID, error) {
-	first, most := l.sizes.linkRings()
-	config := linkConfig(options, first, most, l.sizes.asynchronous)
+// bindLinks makes the listener of links and binds it.
+func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
+	config := linkConfig(options, l.sizes.first, l.sizes.most, l.sizes.asynchronous)
 	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
 	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
 	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.lacking, l.logger
-	var err error
-	if l.links, err = link.Bind(config, at); err != nil {
-		return nil, err
+	links, err := link.Bind(config, at)
+	if err == nil {
+		l.links, l.id = links, links.ID()
 	}
-	return l.links.ID(), nil
+	return err
 }
 
-// takeLinked is take for a listener of links.
-func (l *Listener) takeLinked() *Conn {
+// take returns a connection that stands, nil if there is none any more.
+func (l *Listener) take() *Conn {
 	s, err := l.links.TryAccept()
 	if s == nil || err != nil {
 		return nil
 	}
-	return newLinkedConn(s, l.network, true)
+	return newConn(s, l.network, true)
 }

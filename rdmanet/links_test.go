@@ -9,14 +9,11 @@ import (
 
 // synchronous reports whether the device is done with the bytes of a Write when that returns.
 func (c *Conn) synchronous() bool {
-	if l, ok := c.via.(*linked); ok {
-		return l.s.Synchronous()
-	}
-	return c.ep.synchronous
+	return c.stream.s.Synchronous()
 }
 
-// arrivedByLink is arrived where c and its peer, which is in this process, go by a link.
-func arrivedByLink(t *testing.T, c *Conn) {
+// arrived waits until all that c has sent is with its peer, which is in this process.
+func arrived(t *testing.T, c *Conn) {
 	t.Helper()
 	here := c.info()
 	for _, i := range Conns() {

@@ -29,14 +29,13 @@ func Listen(network, address string) (net.Listener, error) {
 
 // A ListenConfig has the settings of Listen. The zero value is ready to use.
 type ListenConfig struct {
-	// KeepAlive, KeepAliveConfig, Device, ReadBuffer, MaxReadBuffer, RecvDepth and
+	// KeepAlive, KeepAliveConfig, Device, ReadBuffer, MaxReadBuffer and
 	// Logger are those of Dialer, for accepted connections.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 	Device          string
 	ReadBuffer      int
 	MaxReadBuffer   int
-	RecvDepth       int
 	Logger          *slog.Logger
 
 	// AnyUser accepts processes of other users over the software device, which
@@ -85,7 +84,6 @@ type ListenConfig struct {
 	ReusePort bool
 
 	asynchronous bool // see sizes
-	confirming   bool // see sizes
 }
 
 // Listen listens on address; ctx bounds the look-up of names only. That the port is in
@@ -103,14 +101,14 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err := checkNetwork(network); err != nil {
 		return nil, fail(nil, err)
 	}
-	s, err := newSizes(lc.ReadBuffer, lc.MaxReadBuffer, lc.RecvDepth)
+	s, err := newSizes(lc.ReadBuffer, lc.MaxReadBuffer)
 	if err != nil {
 		return nil, fail(nil, err)
 	}
 	if s.path, err = lc.pathOptions(); err != nil {
 		return nil, fail(nil, err)
 	}
-	s.asynchronous, s.confirming, s.checksum = lc.asynchronous, lc.confirming, lc.Checksum
+	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
 	if withTCP(network) {
 		return lc.listenBoth(ctx, network, address, s)
 	}
@@ -156,7 +154,7 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 		err = l.startRDMA()
 	}
 	if err != nil {
-		_ = l.closeRDMA()
+		_ = l.links.Close()
 		l.id, l.links = nil, nil
 	}
 	return err
@@ -169,38 +167,16 @@ func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
 		OnEvict: func() { l.evictions.note(l.addr) },
 	}
-	bind := l.bindAlone
-	if overLinks {
-		bind = l.bindLinked
-	}
-	id, err := bind(options, at)
-	if err != nil {
+	if err := l.bindLinks(options, at); err != nil {
 		return bindCause("bind", err)
 	}
-	l.id, l.addr = id, net.TCPAddrFromAddrPort(id.LocalAddr())
+	l.addr = net.TCPAddrFromAddrPort(l.id.LocalAddr())
 	return nil
-}
-
-// bindAlone is for connections that have a QP of their own.
-func (l *Listener) bindAlone(options cm.Options, at netip.AddrPort) (*cm.ID, error) {
-	id, err := cm.NewHandlerChannel(l.event).CreateID(options)
-	if err != nil {
-		return nil, err
-	}
-	if err := id.BindAddr(at); err != nil {
-		_ = id.Close()
-		return nil, err
-	}
-	return id, nil
 }
 
 // startRDMA begins to listen: events follow.
 func (l *Listener) startRDMA() error {
-	start := l.id.Listen
-	if l.links != nil {
-		start = l.links.Start
-	}
-	if err := start(min(l.backlog, maxUnanswered)); err != nil {
+	if err := l.links.Start(min(l.backlog, maxUnanswered)); err != nil {
 		return bindCause("listen", err)
 	}
 	return nil

@@ -11,30 +11,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// TestAcceptOfClosedQueue has an Accept that came past its look at Close and then
-// finds everything ready at once: it must not take the closed queue's nothing for
-// a connection.
-func TestAcceptOfClosedQueue(t *testing.T) {
-	l := newListener("rdma", sizes{}, &ListenConfig{})
-	l.queue.close()
-	done := make(chan error, 1)
-	go func() {
-		c, err := l.AcceptConn()
-		if c != nil {
-			err = nil
-		}
-		done <- err
-	}()
-	// The Accept is past its first look, or will be: both must end well.
-	time.AfterFunc(10*time.Millisecond, func() { l.close(net.ErrClosed) })
-	select {
-	case err := <-done:
-		require.ErrorIs(t, err, net.ErrClosed)
-	case <-time.After(patience):
-		t.Fatal("Accept hangs")
-	}
-}
-
 // TestListenerLosesItsDevice has the device removed under an Accept that waits.
 func TestListenerLosesItsDevice(t *testing.T) {
 	l := flavour{}.newListener(t)

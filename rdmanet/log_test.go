@@ -2,7 +2,6 @@ package rdmanet
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 
@@ -32,49 +31,6 @@ func attrs(record slog.Record) map[string]string {
 		return true
 	})
 	return m
-}
-
-func TestLogOfConn(t *testing.T) {
-	r := newRecorder(slog.LevelInfo)
-	client, _ := flavour{dialer: Dialer{Logger: slog.New(r)}}.pair(t)
-	client.ep.log(slog.LevelWarn, "rdmanet: something", "err", errors.New("cause"))
-	client.ep.log(slog.LevelDebug, "rdmanet: not wanted")
-	record := <-r.records
-	require.Equal(t, "rdmanet: something", record.Message)
-	require.Equal(t, map[string]string{
-		"device": client.Device(), "local": client.LocalAddr().String(), "remote": client.RemoteAddr().String(), "err": "cause",
-	}, attrs(record))
-	require.Empty(t, r.records)
-}
-
-// TestLogWithLocksHeld has a handler use the connection that the line is about, where
-// the library holds its locks.
-func TestLogWithLocksHeld(t *testing.T) {
-	r := newRecorder(slog.LevelInfo)
-	used := make(chan error, 1)
-	var client *Conn
-	h := &using{recorder: r, use: func() {
-		_, err := client.Write([]byte("logged"))
-		used <- err
-	}}
-	client, server := flavour{dialer: Dialer{Logger: slog.New(h)}}.pair(t)
-	client.recv.mu.Lock()
-	client.send.mu.Lock()
-	client.ep.log(slog.LevelWarn, "rdmanet: something")
-	client.send.mu.Unlock()
-	client.recv.mu.Unlock()
-	require.NoError(t, <-used)
-	require.Equal(t, "logged", string(readFull(t, server, 6)))
-}
-
-type using struct {
-	*recorder
-	use func()
-}
-
-func (h *using) Handle(ctx context.Context, record slog.Record) error {
-	h.use()
-	return h.recorder.Handle(ctx, record)
 }
 
 // TestLogSilence checks that nothing is logged in the ordinary life of a connection.

@@ -48,7 +48,8 @@ func limitWithin(cgroup uint64, err error) (limit int64, known bool) {
 // process may use together and returns the limit before; a negative limit only
 // asks, math.MaxInt64 means none. At start it is DefaultMemoryLimit, or half the memory
 // limit of the process's cgroup if that is less. Over the limit rings stop growing, a Dial fails with
-// ErrNoMemory, and clients of a listener wait. Memory in use is not taken back.
+// ErrNoMemory, and clients of a listener wait. Large rings that are not used are taken
+// back first.
 // It may be called at any time.
 func SetMemoryLimit(limit int64) int64 { return budget.SetLimit(limit) }
 

@@ -105,7 +105,7 @@ func (fl flavour) faulty() bool { return deviceOr(fl.dialer.Device) == faulty0.N
 func flavours() []flavour {
 	all := []flavour{
 		{name: "default"},
-		{name: "smallest", dialer: Dialer{ReadBuffer: MinReadBuffer, RecvDepth: MinRecvDepth}, listen: ListenConfig{ReadBuffer: MinReadBuffer, RecvDepth: MinRecvDepth}},
+		{name: "smallest", dialer: Dialer{ReadBuffer: MinReadBuffer}, listen: ListenConfig{ReadBuffer: MinReadBuffer}},
 	}
 	if os.Getenv("RDMANET_TEST_ADDR") != "" {
 		return all // a real device: it is what it is
@@ -115,7 +115,7 @@ func flavours() []flavour {
 		{name: "faulty", dialer: Dialer{Device: faulty0.Name()}, listen: ListenConfig{Device: faulty0.Name()}},
 		{name: "iwarp", dialer: Dialer{Device: iwarp}, listen: ListenConfig{Device: iwarp}},
 		{name: "asynchronous", dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}},
-		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, confirming: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, confirming: true, Device: iwarp}},
+		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, Device: iwarp}},
 	}...)
 }
 
@@ -126,18 +126,6 @@ func eachFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
 	}
 }
 
-// unconfirmed is the flavour for tests that play one end of a connection themselves, and
-// neither speak first nor take the READs that confirm.
-func (fl flavour) unconfirmed() flavour {
-	fl.dialer.confirming, fl.listen.confirming = false, false
-	return fl
-}
-
-// eachWireFlavour is eachFlavour, unconfirmed.
-func eachWireFlavour(t *testing.T, f func(t *testing.T, fl flavour)) {
-	eachFlavour(t, func(t *testing.T, fl flavour) { f(t, fl.unconfirmed()) })
-}
-
 // atOnce runs f for each way of doing something, as subtests at the same time: most of what
 // they do is to wait. What f looks at must be its own.
 func atOnce[W any](t *testing.T, ways []W, name func(W) string, f func(t *testing.T, way W)) {
@@ -146,11 +134,6 @@ func atOnce[W any](t *testing.T, ways []W, name func(W) string, f func(t *testin
 		all.Go(func() { t.Run(name(way), func(t *testing.T) { f(t, way) }) })
 	}
 	all.Wait()
-}
-
-// allFlavours is eachFlavour at once.
-func allFlavours(t *testing.T, f func(t *testing.T, fl flavour)) {
-	atOnce(t, flavours(), flavourName, f)
 }
 
 // dialPair makes the two ends of a connection.
@@ -178,7 +161,6 @@ func (fl flavour) pair(t testing.TB) (client, server *Conn) {
 	t.Cleanup(func() {
 		for _, c := range []*Conn{client, server} {
 			_ = c.Close()
-			require.Zero(t, c.Stats().RescuedWakeups)
 		}
 		for _, c := range []*Conn{client, server} { // so that the next test counts its own
 			select {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 )
 
 var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible count")
@@ -24,11 +23,11 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	if !c.life.lock(dirRead) {
 		return nil, c.opError(opRead, net.ErrClosed)
 	}
-	b, err := c.via.await(n)
+	b, err := c.stream.await(n)
 	if err == nil {
-		c.via.holdPeek()
+		c.stream.holdPeek()
 		if c.life.isClosed() {
-			c.via.dropPins(c) // Close may have looked before
+			c.stream.dropPins(c) // Close may have looked before
 		}
 	}
 	c.exit(c.life.unlock(dirRead))
@@ -41,7 +40,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 // *net.OpError, if the stream ends after some of them.
 func (c *Conn) Discard(n int) (int, error) {
 	locked := c.life.lock(dirRead)
-	peeked := c.via.releasePeek()
+	peeked := c.stream.releasePeek()
 	if !locked {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
@@ -55,33 +54,15 @@ func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 		return 0, errors.New("cannot discard a negative number of bytes")
 	}
 	for done < n {
-		a, err := c.via.await(n - done)
+		a, err := c.stream.await(n - done)
 		if err != nil {
 			if err == io.EOF && done > 0 {
 				err = io.ErrUnexpectedEOF
 			}
 			return done, err
 		}
-		c.via.consumed(len(a), peeked)
+		c.stream.consumed(len(a), peeked)
 		done += len(a)
 	}
 	return done, nil
-}
-
-func (s *stream) holdPeek() { s.ep.pinned.peek.hold(s.ep.pinned) }
-
-func (s *stream) releasePeek() bool {
-	if !s.ep.pinned.peek.release(s.ep.pinned) {
-		return false
-	}
-	s.unlend()
-	return true
-}
-
-// dropPins makes sure that memory which the application still holds at Close is
-// unmapped when the Conn is collected, if Discard or Commit do not come before.
-func (s *stream) dropPins(c *Conn) {
-	if m := s.ep.pinned; m.peek.held.Load() || m.reserve.held.Load() {
-		runtime.AddCleanup(c, (*pinnedMemory).releasePins, m)
-	}
 }

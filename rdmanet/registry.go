@@ -17,19 +17,16 @@ var live = registry{devices: map[string]*deviceCounters{}, listeners: map[*Liste
 // asks for statistics of ten thousand connections does not hold up a dial.
 type registry struct {
 	mu        sync.Mutex
-	newest    *entry
+	newest    *stream
 	devices   map[string]*deviceCounters
 	listeners map[*Listener]struct{}
 	closed    ListenerStats // of the listeners that are gone
 	dials     dialFailures
 }
 
-// An entry is a connection's place in the registry, and what is known of it there. Where a link
-// carries it nothing in an entry refers to the Conn, which the collector closes when the program
-// has lost it.
-type entry struct {
-	older, newer *entry
-	via          carrier
+// A place is a connection's in the registry, and what is known of it there.
+type place struct {
+	older, newer *stream
 	laddr, raddr *net.TCPAddr
 	torn         chan struct{}                  // closed when nothing is left of what carried it
 	device       atomic.Pointer[deviceCounters] // nil outside the registry
@@ -40,22 +37,22 @@ type entry struct {
 }
 
 // gone takes note that nothing is left of what carried the connection.
-func (e *entry) gone() {
-	live.remove(e)
-	close(e.torn)
+func (st *stream) gone() {
+	live.remove(st)
+	close(st.torn)
 }
 
 // drainLimit is how long what was sent may take to arrive when the connection is closed.
-func (e *entry) drainLimit() time.Duration {
-	if sec := e.linger.Load(); sec > 0 {
+func (st *stream) drainLimit() time.Duration {
+	if sec := st.linger.Load(); sec > 0 {
 		return time.Duration(sec) * time.Second
 	}
 	return defaultDrain
 }
 
 // failures are those of the device, nil before the connection stands.
-func (e *entry) failures() *failures {
-	if d := e.device.Load(); d != nil {
+func (st *stream) failures() *failures {
+	if d := st.device.Load(); d != nil {
 		return &d.failures
 	}
 	return nil
@@ -71,8 +68,8 @@ type deviceCounters struct {
 }
 
 // add takes in a connection that stands. It is called before anything can happen to it.
-func (r *registry) add(e *entry, accepted bool) {
-	since, device := time.Since(epoch), e.via.deviceName()
+func (r *registry) add(st *stream, accepted bool) {
+	since, device := time.Since(epoch), st.deviceName()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.devices[device]
@@ -82,40 +79,40 @@ func (r *registry) add(e *entry, accepted bool) {
 	}
 	d.opened[side(accepted)]++
 	d.open[side(accepted)]++
-	e.accepted, e.since, e.older = accepted, since, r.newest
-	e.device.Store(d)
+	st.accepted, st.since, st.older = accepted, since, r.newest
+	st.device.Store(d)
 	if r.newest != nil {
-		r.newest.newer = e
+		r.newest.newer = st
 	}
-	r.newest = e
+	r.newest = st
 }
 
 // remove takes out a connection that is torn down, and keeps what it counted.
-func (r *registry) remove(e *entry) {
-	d := e.device.Load()
+func (r *registry) remove(st *stream) {
+	d := st.device.Load()
 	if d == nil {
 		return
 	}
-	last := e.counted()
+	last := st.counted()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.newer != nil {
-		e.newer.older = e.older
+	if st.newer != nil {
+		st.newer.older = st.older
 	} else {
-		r.newest = e.older
+		r.newest = st.older
 	}
-	if e.older != nil {
-		e.older.newer = e.newer
+	if st.older != nil {
+		st.older.newer = st.newer
 	}
-	e.older, e.newer = nil, nil
-	d.open[side(e.accepted)]--
+	st.older, st.newer = nil, nil
+	d.open[side(st.accepted)]--
 	d.closed.add(&last)
 }
 
 // counted is what counts for the device. What is a lane's is not of each of its connections.
-func (e *entry) counted() ConnStats {
-	s := e.via.stats()
-	if lane, _ := e.via.lane(); lane != 0 {
+func (st *stream) counted() ConnStats {
+	s := st.stats()
+	if lane, _ := st.lane(); lane != 0 {
 		s.KeepAlivesSent, s.WakeupsSent, s.WakeupsSuppressed = 0, 0, 0
 	}
 	return s
@@ -129,20 +126,20 @@ func side(accepted bool) int {
 }
 
 // conns returns the connections of now, the oldest first.
-func (r *registry) conns() []*entry {
+func (r *registry) conns() []*stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.connsLocked()
 }
 
-func (r *registry) connsLocked() []*entry {
+func (r *registry) connsLocked() []*stream {
 	n := 0
 	for _, d := range r.devices {
 		n += d.open[0] + d.open[1]
 	}
-	all := make([]*entry, 0, n)
-	for e := r.newest; e != nil; e = e.older {
-		all = append(all, e)
+	all := make([]*stream, 0, n)
+	for st := r.newest; st != nil; st = st.older {
+		all = append(all, st)
 	}
 	slices.Reverse(all)
 	return all
@@ -165,9 +162,9 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 	listening = r.closed
 	open := r.listenersLocked()
 	r.mu.Unlock()
-	for _, e := range conns {
-		s := e.counted()
-		row := rows[e.device.Load()]
+	for _, st := range conns {
+		s := st.counted()
+		row := rows[st.device.Load()]
 		row.ConnStats.add(&s)
 		row.ReadBuffer += s.ReadBuffer
 		row.WriteBuffer += s.WriteBuffer
@@ -229,7 +226,6 @@ func (s *ConnStats) add(o *ConnStats) {
 	s.Parks += o.Parks
 	s.BytesCopied += o.BytesCopied
 	s.BytesPlaced += o.BytesPlaced
-	s.RescuedWakeups += o.RescuedWakeups
 	s.RingsGrown += o.RingsGrown
 	s.ChecksumErrors += o.ChecksumErrors
 }

@@ -160,38 +160,10 @@ func TestReadStatsCountsFailures(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.Equal(t, map[string]uint64{"ECONNRESET": 1}, counted(t, client.Device(), before).Errors)
 	})
-	if overLinks {
-		return // TestReadStatsCountsFailuresOfLinks has the rest
-	}
-	t.Run("gone", func(t *testing.T) {
-		waitForNone(t)
-		before := ReadStats()
-		client, server := pair(t)
-		server.ep.abort() // as if the process had died
-		_, err := client.Read(make([]byte, 1))
-		require.ErrorIs(t, err, ErrPeerGone)
-		d := counted(t, client.Device(), before)
-		require.Equal(t, uint64(1), d.Errors["ECONNRESET"])
-		require.Equal(t, uint64(1), d.FailedWRs[verbs.WCWRFlushErr.String()], "%v", d.FailedWRs)
-	})
-	t.Run("protocol", func(t *testing.T) {
-		before := ReadStats()
-		client, _ := pair(t)
-		client.recv.violation(ErrProtocol)
-		client.countStatus(verbs.WCRemAccessErr)
-		client.countStatus(verbs.WCRemAccessErr)
-		client.countStatus(errors.New("no status"))
-		client.countStatus(verbs.WCStatus(200))
-		d := counted(t, client.Device(), before)
-		require.Equal(t, uint64(1), d.Errors["ECONNABORTED"])
-		require.Equal(t, uint64(1), d.FailedWRs["REM_ACCESS_ERR"])
-		require.Equal(t, uint64(1), d.FailedWRs[otherError])
-	})
 }
 
-// TestReadStatsCountsFailuresOfLinks: how the lane has ended that carried a connection.
-func TestReadStatsCountsFailuresOfLinks(t *testing.T) {
-	byLinks(t)
+// TestReadStatsCountsFailuresOfLanes: how the lane has ended that carried a connection.
+func TestReadStatsCountsFailuresOfLanes(t *testing.T) {
 	for _, tt := range []struct {
 		cause         error
 		errno, status string
@@ -208,7 +180,7 @@ func TestReadStatsCountsFailuresOfLinks(t *testing.T) {
 	} {
 		before := ReadStats()
 		client, _ := pair(t)
-		l := client.via.(*linked)
+		l := client.stream
 		for range 2 {
 			require.Equal(t, tt.cause, l.cause(tt.cause))
 		}
@@ -226,7 +198,6 @@ func TestReadStatsCountsFailuresOfLinks(t *testing.T) {
 
 // TestUnseenFailureIsCounted: a connection that was reset counts, though no call has seen it.
 func TestUnseenFailureIsCounted(t *testing.T) {
-	byLinks(t)
 	before := ReadStats()
 	client, server := pair(t)
 	require.NoError(t, server.SetLinger(0))
@@ -345,8 +316,8 @@ func TestReadStatsMonotonic(t *testing.T) {
 func TestRegistryAllocatesNothing(t *testing.T) {
 	client, _ := pair(t)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		live.remove(client.entry)
-		live.add(client.entry, false)
+		live.remove(client.stream)
+		live.add(client.stream, false)
 	}))
 }
 

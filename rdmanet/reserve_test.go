@@ -121,9 +121,12 @@ func TestReserveMisuse(t *testing.T) {
 	requireOpError(t, client.Commit(0), "write", []string{"nothing is reserved"}, ErrReservation)
 }
 
+// lentBuffers is how many buffers of a lane are lent out at once, and then some.
+const lentBuffers = 16
+
 func TestReserveGivenUp(t *testing.T) {
 	client, server := pair(t)
-	for range 10 * maxSendBlocks {
+	for range 10 * lentBuffers {
 		_, err := client.Reserve(MaxReserve)
 		require.NoError(t, err)
 		require.NoError(t, client.Commit(0))

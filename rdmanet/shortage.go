@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"syscall"
@@ -14,38 +13,6 @@ import (
 
 // A listener that has no descriptors or no memory for a client keeps it waiting: see package
 // shortage. Who is sent away dials again by itself: see Dialer.dialAddr.
-
-// prepare is newEndpoint for a client, which waits as long as there is nothing to make it of.
-func (l *Listener) prepare(id *cm.ID, events *idEvents) (ep *endpoint, err error) {
-	err = l.shortages.Serve(id.HoldsDescriptor, func() (err error) {
-		ep, err = newEndpoint(id, l.sizes, l.logger)
-		return err
-	}, l.lacking, func(turn <-chan struct{}) error { return l.waitTurn(turn, id, events) })
-	return ep, err
-}
-
-// waitTurn waits until a client is to be tried again. It fails with errClientLeft,
-// shortage.ErrGivenBack, or the end of the listener.
-func (l *Listener) waitTurn(turn <-chan struct{}, id *cm.ID, events *idEvents) error {
-	left, stop := whenLeft(id)
-	defer stop()
-	select {
-	case _, mine := <-turn:
-		switch {
-		case !mine:
-			return shortage.ErrGivenBack
-		case !id.Waits():
-			return errClientLeft
-		}
-		return nil
-	case <-left:
-		return errClientLeft
-	case ev := <-events.setup:
-		return fmt.Errorf("%w: %v", errClientLeft, ev)
-	case <-l.ctx.Done():
-		return l.endError()
-	}
-}
 
 // lacking makes known that a client has to wait.
 func (l *Listener) lacking(err error) {

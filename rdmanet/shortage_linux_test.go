@@ -11,9 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +18,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
@@ -35,7 +31,6 @@ type (
 		Descriptors uint64 // RLIMIT_NOFILE, unless 0
 		Left        int    // or so many more than it has, unless 0
 		Connections int    // what SetMemoryLimit has room for, unless 0
-		Rings       int    // large ones for which there is address space, unless 0
 	}
 	RemoteScarceCounts struct {
 		Accepted int
@@ -80,9 +75,6 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 	} else {
 		openDevices()
 		lc := ListenConfig{Logger: slog.New(slog.DiscardHandler)}
-		if a.Rings > 0 {
-			lc.MaxReadBuffer = scarceRing
-		}
 		l, err = lc.Listen(context.Background(), a.Network, testAddr())
 	}
 	if err != nil {
@@ -91,13 +83,8 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 	s.l = observedListener{l}
 	s.restore = func() {}
 	if a.Connections > 0 {
-		before := SetMemoryLimit(int64(a.Connections * wholeMemory()))
+		before := SetMemoryLimit(int64(a.Connections * firstMemory))
 		s.restore = func() { SetMemoryLimit(before) }
-	}
-	if a.Rings > 0 {
-		if s.restore, err = limitAddressSpace(a.Rings*scarceRing + scarceRing/2); err != nil {
-			return err
-		}
 	}
 	if a.Left > 0 {
 		a.Descriptors = limitLeaving(a.Left)
@@ -134,38 +121,6 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 		}
 	})
 	return nil
-}
-
-// scarceRing is a ring that takes much more address space than whatever else a connection, or
-// Go's runtime, may need: where there is none for one there is for those.
-const scarceRing = 8 << 20
-
-// limitAddressSpace leaves the process so many bytes of address space.
-func limitAddressSpace(left int) (restore func(), err error) {
-	// What the runtime would end the process for it has before: threads, which have stacks.
-	var threads, held sync.WaitGroup
-	held.Add(1)
-	for range 48 {
-		threads.Add(1)
-		go func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			threads.Done()
-			held.Wait()
-		}()
-	}
-	threads.Wait()
-	held.Done()
-	runtime.GC()
-	statm, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return nil, err
-	}
-	pages, err := strconv.Atoi(strings.Fields(string(statm))[0])
-	if err != nil {
-		return nil, err
-	}
-	return setLimit(unix.RLIMIT_AS, uint64(pages*os.Getpagesize()+left))
 }
 
 // EndScarce ends it, and returns what it counted.
@@ -259,11 +214,6 @@ func TestShortageCrowd(t *testing.T) {
 		{"TCP, 100 descriptors", RemoteScarce{Network: "tcp", Descriptors: 100}},
 		{"100 descriptors", RemoteScarce{Network: "rdma", Descriptors: 100}},
 		{"memory of 20 connections", RemoteScarce{Network: "rdma", Connections: 20}},
-	}
-	// The race detector cannot do without more address space, and Go's runtime not without a ring
-	// as large as links begin with.
-	if !raceEnabled && !overLinks {
-		crowds = append(crowds, shortCrowd{"address space of 10 large rings", RemoteScarce{Network: "rdma", Rings: 10}})
 	}
 	shortCrowds(t, 200, crowds)
 }

@@ -89,7 +89,7 @@ func TestShortLivedClients(t *testing.T) {
 // has left for the next is of no use to it, and does no harm.
 func TestShortLivedShapes(t *testing.T) {
 	l := flavour{}.newListener(t)
-	shapes := []Dialer{{}, {RecvDepth: 64}, {}, {MaxReadBuffer: 64 << 10}, {}, {}}
+	shapes := []Dialer{{}, {ReadBuffer: MinReadBuffer}, {}, {MaxReadBuffer: 64 << 10}, {}, {}}
 	for round := range scale(10) * len(shapes) {
 		require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
 		c, err := shapes[round%len(shapes)].dial(context.Background(), "rdma", l.Addr().String())

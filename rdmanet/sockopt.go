@@ -30,9 +30,7 @@ func (c *Conn) SetLinger(sec int) error {
 	return c.set(func() { c.linger.Store(int32(min(max(sec, -1), maxLinger))) })
 }
 
-// SetNoDelay is accepted and changes nothing: a Write on a quiet connection is never
-// delayed, and with many Writes on their way those on a network may share a message as
-// Write says, which TCP does without delay as well.
+// SetNoDelay is accepted and changes nothing: no Write is ever delayed.
 func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 
 // SetBusyPoll sets how long a Read or Write that has to wait polls the device before
@@ -41,23 +39,16 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 // as that pays; below 0 it never does. No more goroutines poll than there are
 // processors, and none where there is one.
 func (c *Conn) SetBusyPoll(d time.Duration) error {
-	return c.set(func() { c.via.setBusyPoll(d) })
+	return c.set(func() { c.stream.setBusyPoll(d) })
 }
 
-// SetReadBuffer lets the receive ring grow to bytes, within the MaxReadBuffer the
-// connection was made with, and asks for that size now. As with TCP the system
-// may give less; the ring never shrinks. Stats tells the size.
+// SetReadBuffer asks for a receive ring of bytes now, which does not become smaller from then
+// on while there is memory. As with TCP the system may give less. Stats tells the size.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if c.life.isClosed() {
 		return c.setClosed()
 	}
-	return c.set(func() { c.via.growReadBuffer(bytes) })
-}
-
-func (s *stream) growReadBuffer(bytes int) {
-	s.recv.mu.Lock()
-	defer s.recv.mu.Unlock()
-	s.recv.grow(min(roundUp(max(min(bytes, MaxReadBuffer), MinReadBuffer)), s.ep.maxRing))
+	return c.set(func() { c.stream.growReadBuffer(bytes) })
 }
 
 // SetWriteBuffer is accepted and changes nothing: what is written goes to the

@@ -11,8 +11,7 @@ type ConnStats struct {
 	BytesRead, BytesWritten uint64
 
 	// MessagesSent and MessagesReceived count data messages. A Write is one
-	// message unless the ring is nearly full or the Write is large; on a network small
-	// Writes may share one.
+	// message unless the ring is nearly full or the Write is large.
 	MessagesSent, MessagesReceived uint64
 
 	// DoorbellsSent and DoorbellsReceived count immediates of every kind: data,
@@ -48,12 +47,6 @@ type ConnStats struct {
 
 	// RingsGrown counts how often the receive ring was enlarged.
 	RingsGrown uint64
-
-	// RescuedWakeups counts calls that slept although there had been something to do
-	// for two seconds or more, until the keepalive's timer found out: the device had
-	// lost a notification. It is zero where devices and this library work. On the
-	// software device, which needs none, and with keepalive off there is no such timer.
-	RescuedWakeups uint64
 
 	// ChecksumErrors counts messages that did not arrive as they were sent: 1 on a
 	// connection with checksums that has ended by that. The end that found it counts it.

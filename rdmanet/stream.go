@@ -1,48 +1,325 @@
 package rdmanet
 
-import "sync/atomic"
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
 
-// A stream carries the bytes of a Conn: a half for each direction, each with a lock of its
-// own, and the termination, which is what they have in common. Neither half reaches into the
-// other without its lock.
+	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+)
+
+// A stream carries a Conn: a stream of a link, which moves the bytes of many connections on
+// one QP. The Conn adds to it who may be in which call, addresses and the errors of package
+// net: here they are causes. Nothing in a stream refers to its Conn, which the collector
+// closes when the program has lost it.
 type stream struct {
-	owner owner
-	place entry
-	ep    *endpoint
-	term  termination
+	place
 
-	statuses atomic.Uint32 // completion statuses that countStatus has counted
-	rescued  atomic.Uint32 // sleepers that rescue woke
-	busyPoll atomic.Int64  // of SetBusyPoll
+	s         *link.Stream
+	left      atomic.Int32  // of the stream and the calls, what has not ended
+	shutDown  atomic.Bool   // shut was called
+	failed    atomic.Bool   // the cause was counted
+	copied    atomic.Uint64 // bytes
+	placed    atomic.Uint64 // bytes that were not
+	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
+	peeked    atomic.Bool   // the application has what await returned
 
-	recv receiveHalf
-	// Readers and writers may run on different processors: what is seldom written lies
-	// between what either of them writes, at least apart bytes.
-	keepAlive keepAlive
-	send      sendHalf
+	buffer   *link.Buffer // of reserve; nil where memory of Go does as well, or there is no other
+	reserved []byte       // likewise: memory of Go, kept for the next
+	length   int          // how many of the bytes it asked for
+	held     atomic.Bool
 }
 
-// apart is how far apart two processors can write without waiting for each other: two lines
-// of a cache, which are fetched together.
-const apart = 128
-
-// An owner is what a stream is part of: its Conn.
-type owner interface {
-	enter() bool         // keeps the stream from being destroyed; false once it was closed
-	leave()              // ends that
-	failures() *failures // of the device, to count in; nil before the connection stands
-}
-
-// waiter is that of a direction.
-func (s *stream) waiter(d direction) *waiter {
-	if d == dirRead {
-		return &s.recv.waiter
+// newConn makes the Conn of a stream that has just been opened, and has the process
+// know of it.
+func newConn(s *link.Stream, network string, accepted bool) *Conn {
+	st := &stream{s: s}
+	st.place = place{
+		network: idOf(network), torn: make(chan struct{}),
+		laddr: s.LocalAddr().(*net.TCPAddr), raddr: s.RemoteAddr().(*net.TCPAddr),
 	}
-	return &s.send.waiter
+	st.left.Store(2)
+	s.OnFinish(st.leave)
+	c := &Conn{stream: st}
+	c.linger.Store(-1)
+	live.add(st, accepted)
+	runtime.AddCleanup(c, (*stream).dropped, st)
+	return c
 }
 
-// wake ends the waits in both directions, as far as these have ended.
-func (s *stream) wake() {
-	s.endWait(dirRead)
-	s.endWait(dirWrite)
+// dropped closes a connection that nobody can close any more, unless it was closed. Calls keep
+// their Conn, so none is inside.
+func (st *stream) dropped() {
+	if st.shutDown.Load() {
+		return
+	}
+	st.shut(st.linger.Load() == 0)
+	st.releasePins()
+	st.finish(st.drainLimit())
+}
+
+// cause counts the first failure of the stream, with the completion status that it was seen by:
+// where no request has failed all that were posted are flushed.
+func (st *stream) cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	errno := error(syscall.ECONNRESET)
+	var failure *link.Error // on the heap
+	if errors.As(err, &failure) {
+		errno = failure.Errno
+	} else if err != errno {
+		return err
+	}
+	if st.failed.Swap(true) {
+		return err
+	}
+	counts := st.failures()
+	counts.errnos.count(errno)
+	var status verbs.WCStatus
+	switch {
+	case errors.As(err, &status):
+		counts.statuses[min(status, maxStatus)].Add(1)
+	case errors.Is(err, verbs.ErrPeerGone):
+		counts.statuses[verbs.WCWRFlushErr].Add(1)
+	}
+	return err
+}
+
+func (st *stream) read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	st.releasePeek()
+	n, err := st.s.Read(p)
+	st.copied.Add(uint64(n))
+	return n, st.cause(err)
+}
+
+func (st *stream) await(limit int) ([]byte, error) {
+	b, err := st.s.Lend(limit)
+	return b, st.cause(err)
+}
+
+func (st *stream) consumed(n int, placed bool) {
+	if placed {
+		st.placed.Add(uint64(n))
+	}
+	st.s.Take(n)
+}
+
+func (st *stream) unlend() { st.s.Return() }
+
+func (st *stream) holdPeek() { st.peeked.Store(true) }
+
+func (st *stream) releasePeek() bool {
+	if !st.peeked.Load() || !st.peeked.CompareAndSwap(true, false) {
+		return false
+	}
+	st.s.Return()
+	return true
+}
+
+// dropPins: nobody can call Discard or Commit any more when c is collected.
+func (st *stream) dropPins(c *Conn) {
+	if st.peeked.Load() || st.held.Load() {
+		runtime.AddCleanup(c, (*stream).releasePins, st)
+	}
+}
+
+func (st *stream) releasePins() {
+	st.releasePeek()
+	st.releaseReserve()
+}
+
+func (st *stream) write(p []byte) (int, error) {
+	n, err := st.s.Write(p)
+	if st.s.Synchronous() {
+		st.placed.Add(uint64(n))
+	} else {
+		st.copied.Add(uint64(n))
+	}
+	return n, st.cause(err)
+}
+
+func (st *stream) reserve(n int) ([]byte, error) {
+	if !st.held.Load() {
+		b, err := st.s.TakeBuffer()
+		if st.cause(err) != nil {
+			return nil, err
+		}
+		if b == nil && st.reserved == nil {
+			st.reserved = make([]byte, MaxReserve)
+		}
+		st.buffer = b
+		st.held.Store(true)
+	} else if _, err := st.write(nil); err != nil {
+		return nil, err
+	}
+	st.length = n
+	return st.memory()[:n:n], nil
+}
+
+// memory is what was reserved.
+func (st *stream) memory() []byte {
+	if st.buffer != nil {
+		return st.buffer.Bytes()
+	}
+	return st.reserved
+}
+
+func (st *stream) releaseReserve() {
+	if st.held.CompareAndSwap(true, false) && st.buffer != nil {
+		st.buffer.Free()
+	}
+}
+
+func (st *stream) commit(n int) (err error) {
+	if !st.held.Load() {
+		return errNothingReserved
+	}
+	if n < 0 || n > st.length {
+		return errCommit(n, st.length)
+	}
+	switch {
+	case n == 0:
+	case st.buffer != nil:
+		_, err = st.send(st.buffer, n)
+	default:
+		_, err = st.write(st.reserved[:n])
+	}
+	st.releaseReserve()
+	return err
+}
+
+func (st *stream) send(b *link.Buffer, n int) (int, error) {
+	sent, err := st.s.Send(b, n)
+	st.placed.Add(uint64(sent))
+	return sent, st.cause(err)
+}
+
+// readFrom does not hold the write lock while r reads, which may take for ever.
+func (st *stream) readFrom(c *Conn, r io.Reader) (int, error) {
+	if !c.life.lock(dirWrite) {
+		return 0, c.opError(opWrite, net.ErrClosed)
+	}
+	b, err := st.s.TakeBuffer()
+	c.exit(c.life.unlock(dirWrite))
+	if st.cause(err) != nil {
+		return 0, c.opError(opWrite, inCall(opWrite, err))
+	}
+	if b == nil {
+		return c.readFromScratch(r)
+	}
+	defer b.Free() // also if r panics
+	n, rerr := r.Read(b.Bytes())
+	if n < 0 || n > len(b.Bytes()) {
+		return 0, errInvalidRead
+	}
+	if n > 0 {
+		if !c.life.lock(dirWrite) {
+			return 0, c.opError(opWrite, net.ErrClosed)
+		}
+		sent, err := st.send(b, n)
+		c.exit(c.life.unlock(dirWrite))
+		if err != nil {
+			return sent, c.opError(opWrite, inCall(opWrite, err))
+		}
+	}
+	return n, rerr
+}
+
+func (st *stream) closeRead() error  { return inShutdown(st.s.CloseRead()) }
+func (st *stream) closeWrite() error { return inShutdown(st.s.CloseWrite()) }
+
+func inShutdown(err error) error {
+	if err == syscall.ENOTCONN {
+		return os.NewSyscallError("shutdown", err)
+	}
+	return err
+}
+
+func (st *stream) setDeadlines(t time.Time, from, to direction) {
+	st.deadlines.Lock()
+	defer st.deadlines.Unlock()
+	if from == dirRead {
+		_ = st.s.SetReadDeadline(t) // fails if it was closed, and then nobody waits
+	}
+	if to == dirWrite {
+		_ = st.s.SetWriteDeadline(t)
+	}
+}
+
+func (st *stream) setBusyPoll(d time.Duration) { st.s.SetBusyPoll(d) }
+
+// growReadBuffer: rings grow and shrink by themselves, and not below what was asked for.
+func (st *stream) growReadBuffer(bytes int) { st.s.SetReadBuffer(max(bytes, MinReadBuffer)) }
+
+func (st *stream) configureKeepAlive(change func(old net.KeepAliveConfig) net.KeepAliveConfig) {
+	st.s.SetKeepAlive(change)
+}
+
+func (st *stream) shut(reset bool) {
+	st.shutDown.Store(true)
+	if err := st.s.Status().Err; err != nil {
+		_ = st.cause(err) // what no call has seen
+	}
+	if reset {
+		_ = st.s.Reset() // fails if it was closed, which it was not
+	} else {
+		_ = st.s.Close()
+	}
+}
+
+// finish: what the peer's library has not taken in after linger the lane keeps for it.
+func (st *stream) finish(linger time.Duration) {
+	st.s.FinishWithin(linger)
+	st.leave()
+}
+
+// leave is called when the stream is finished, and when no call is inside the Conn any more.
+func (st *stream) leave() {
+	if st.left.Add(-1) == 0 {
+		st.gone()
+	}
+}
+
+func (st *stream) lane() (id, link uint64) { return st.s.Lane() }
+
+func (st *stream) deviceName() string { return st.s.Device() }
+func (st *stream) hasChecksum() bool  { return st.s.Checksum() }
+
+func (st *stream) stats() ConnStats {
+	s := st.s.Status()
+	return ConnStats{
+		BytesRead: s.Read, BytesWritten: s.Written, MessagesSent: s.Sent, MessagesReceived: s.Received,
+		DoorbellsSent: s.Sent + s.CreditsSent + s.RecordsSent, DoorbellsReceived: s.Received + s.CreditsGot + s.RecordsGot,
+		CreditsSent: s.CreditsSent, CreditsReceived: s.CreditsGot, RingsGrown: s.Grown,
+		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
+		BytesCopied: st.copied.Load(), BytesPlaced: st.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
+		ChecksumErrors: s.ChecksumErrors, WakeupsSent: s.Wakeups, WakeupsSuppressed: s.Quiet, KeepAlivesSent: s.KeepAlives,
+	}
+}
+
+func (st *stream) describe(i *ConnInfo) {
+	s := st.s.Status()
+	i.Unread, i.Writable, i.Registered = s.Unread, s.Writable, s.ReadBuffer
+	i.Credits, i.SendQueue, i.SendQueueSize = s.FreeSlots, s.SendQueue, s.SendDepth
+	switch {
+	case s.Closed, s.Ended && s.Shut && s.Err == nil:
+		i.State = StateClosing
+	case s.Err != nil:
+		i.State = StateFailed
+	case s.Ended:
+		i.State = StateCloseWait
+	case s.Shut:
+		i.State = StateFinWait
+	}
 }

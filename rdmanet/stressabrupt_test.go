@@ -70,15 +70,13 @@ func abruptOne(fl flavour, seed uint64) error {
 		dawdle(rng)
 		runtime.Gosched()
 	}
-	switch rng.IntN(5) {
+	switch rng.IntN(4) {
 	case 0:
 		err = first.SetLinger(0)
 	case 1:
 		err = first.CloseWrite()
 	case 2:
 		err = first.SetDeadline(time.Unix(1, 0))
-	case 3:
-		first.ep.abort() // as if its process had died
 	}
 	err = errors.Join(err, first.Close())
 	if rng.IntN(2) == 0 {

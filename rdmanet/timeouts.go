@@ -30,10 +30,6 @@ const (
 	maxAckTimeout      = ackTimeoutUnit << maxAckTimeoutPower
 
 	maxRetries = 7
-
-	// rnrRetryCount is finite, so that a peer that lies about its receives is noticed.
-	// Receivers are never without a receive work request, so these retries stay unused.
-	rnrRetryCount = 6
 )
 
 // pathOptions are the checked settings of how packets travel.

@@ -73,7 +73,7 @@ func TestPathOptionsReachTheQPs(t *testing.T) {
 		set.dialer.TOS, set.dialer.AckTimeout, set.dialer.Retries = 104, 100*time.Millisecond, 3
 		set.listen.AckTimeout = time.Second
 		client, server := set.pair(t)
-		device := client.via.deviceName()
+		device := client.deviceName()
 		devices, _ := cm.Devices() // fails for a driver that has none, beside the others'
 		at := slices.IndexFunc(devices, func(d cm.Device) bool { return d.Name() == device })
 		if at >= 0 && devices[at].Transport() == cm.TransportIWARP {
@@ -99,13 +99,7 @@ func TestPathOptionsReachTheQPs(t *testing.T) {
 
 func requirePath(t *testing.T, c *Conn, tos, ackTimeout, retries uint8) {
 	t.Helper()
-	var got verbs.QPAttr
-	var err error
-	if l, ok := c.via.(*linked); ok {
-		got, err = l.s.QueryQP()
-	} else {
-		got, _, err = c.ep.qp.Query()
-	}
+	got, err := c.stream.s.QueryQP()
 	require.NoError(t, err)
 	require.Equal(t, pathOptions{tos, ackTimeout, retries}, pathOptions{got.AH.TrafficClass, got.Timeout, got.RetryCnt})
 }

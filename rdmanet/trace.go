@@ -5,14 +5,10 @@ import (
 	"runtime/trace"
 )
 
-// What is seen in an execution trace (runtime/trace): a task with a region for each
-// dial and for each handshake of a listener, and a region for each Write that waits for
-// the peer to read. Where nobody traces, each costs a look at one word.
-const (
-	traceDial   = "rdmanet.Dial"
-	traceAccept = "rdmanet.Accept"
-	traceStall  = "rdmanet.stall"
-)
+// traceDial is what a dial is called in an execution trace (runtime/trace): a task with a
+// region. Where nobody traces it costs a look at one word. internal/link traces the
+// handshakes of a listener, and Writes that wait for the peer to read.
+const traceDial = "rdmanet.Dial"
 
 // A tracedTask is a task in an execution trace, or nothing.
 type tracedTask struct {
@@ -25,25 +21,9 @@ func traceDialling(ctx context.Context, network, address string) (context.Contex
 	if !trace.IsEnabled() {
 		return ctx, tracedTask{}
 	}
-	return startTask(ctx, traceDial, network, address)
-}
-
-// traceServing is traceDialling for the handshake of a client.
-func (l *Listener) traceServing() tracedTask {
-	if !trace.IsEnabled() {
-		return tracedTask{}
-	}
-	_, t := startTask(l.ctx, traceAccept, l.network, l.addr.String())
-	return t
-}
-
-// traceStalling begins the region of a Write that waits.
-func traceStalling() *trace.Region { return trace.StartRegion(context.Background(), traceStall) }
-
-func startTask(ctx context.Context, name, network, address string) (context.Context, tracedTask) {
-	ctx, task := trace.NewTask(ctx, name)
+	ctx, task := trace.NewTask(ctx, traceDial)
 	trace.Log(ctx, network, address)
-	return ctx, tracedTask{task, trace.StartRegion(ctx, name)}
+	return ctx, tracedTask{task, trace.StartRegion(ctx, traceDial)}
 }
 
 func (t tracedTask) end() {

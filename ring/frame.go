@@ -52,24 +52,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // sum. That of nothing is 0.
 func Checksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli, b) }
 
-// NextFrame is Next for a frame: the largest one, of at most n bytes of the stream, that
-// may be sent now. N of the grant is its length in the ring, payload how many bytes of
-// the stream are in it.
-func (s *Sender) NextFrame(n int) (g Grant, payload int) {
-	if n <= 0 {
-		return Grant{}, 0
-	}
-	room := s.Free() &^ (FrameAlign - 1)
-	if n < room-FrameHeaderLen {
-		room = FrameLen(n)
-	}
-	g = s.Next(room)
-	if g.N == 0 {
-		return Grant{}, 0
-	}
-	return g, min(n, g.N-FrameHeaderLen)
-}
-
 // A FrameReader takes the bytes of the stream out of the frames of a ring. What it gives
 // out has been compared with its checksum.
 //
@@ -121,7 +103,7 @@ func (f *FrameReader) next(a, b []byte) (h FrameHeader, body, rest []byte, err e
 		return h, nil, nil, &ChecksumError{Header: true}
 	}
 	h = frameHeader(a)
-	if h.Len == 0 || h.Len > MaxSize || FrameLen(int(h.Len)) > len(a)+len(b) {
+	if h.Len == 0 || h.Len > maxPayload || FrameLen(int(h.Len)) > len(a)+len(b) {
 		return h, nil, nil, &ChecksumError{Header: true, Len: h.Len, Want: h.Sum}
 	}
 	body = a[FrameHeaderLen:]

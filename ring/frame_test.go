@@ -45,81 +45,6 @@ func TestFrameHeaderWire(t *testing.T) {
 	require.Equal(t, h, frameHeader(b[:]))
 }
 
-func TestFramedDoorbellWire(t *testing.T) {
-	for _, tt := range []struct {
-		d   Doorbell
-		imm uint32
-	}{
-		{Doorbell{Kind: KindData, Len: 16}, 0x10000010},
-		{Doorbell{Kind: KindData, Len: MaxSize, Grown: true}, 0x1c000000},
-		{Doorbell{Kind: KindCredit}, 0x20000000},
-		{Doorbell{Kind: KindFIN}, 0x30000000},
-		{Doorbell{Kind: KindFIN, Len: SumBits}, 0x37ffffff},
-		{Doorbell{Kind: KindClose, Len: 5}, 0x40000005},
-		{Doorbell{Kind: KindReset}, 0x50000000},
-		{Doorbell{Kind: KindKeepAlive}, 0x60000000},
-		{Doorbell{Kind: KindCorrupt}, 0x70000000},
-	} {
-		assert.Equal(t, tt.imm, tt.d.FramedImm(), "%+v", tt.d)
-		d, err := ParseFramedDoorbell(tt.imm)
-		require.NoError(t, err)
-		assert.Equal(t, tt.d, d)
-	}
-	for _, imm := range []uint32{0, 0x10000000, 0x10000001, 0x1000000f, 0x14000010, 0x20000001, 0x38000000, 0x48000001, 0x50000001, 0x60000001, 0x70000001, 0x78000000, 0x80000000, 0xffffffff} {
-		d, err := ParseFramedDoorbell(imm)
-		require.ErrorIs(t, err, ErrProtocol, "%#x", imm)
-		assert.Zero(t, d)
-	}
-	for _, d := range []Doorbell{{}, {Kind: KindData, Len: 8}, {Kind: KindFIN, Len: SumBits + 1}, {Kind: KindClose, Grown: true}, {Kind: KindCorrupt, Len: 1}, {Kind: KindCorrupt, Grown: true}, {Kind: 8}} {
-		assert.Zero(t, d.FramedImm(), "%+v", d)
-	}
-}
-
-// TestNextFrame leaves nothing before the end of a ring in which no frame has room, also
-// where a growth makes that end one that is not passed.
-func TestNextFrame(t *testing.T) {
-	s := mustSender(t, 4096, 8192, 256, 0, 0)
-	next := func(n int) int {
-		g, payload := s.NextFrame(n)
-		s.Sent(g)
-		return payload
-	}
-	require.Zero(t, next(0))
-	require.Zero(t, next(-1))
-	for range 255 - ControlReserve {
-		require.Equal(t, 1, next(1))
-	}
-	c := Credit{Consumed: s.SentBytes(), Reposted: 2 * 239, Size: 4096}
-	require.NoError(t, s.Update(c))
-	for range 16 {
-		require.Equal(t, 1, next(1)) // up to the last place of the ring
-	}
-	c.Size = 8192
-	require.NoError(t, s.Update(c))
-	g, payload := s.NextFrame(1000)
-	require.Equal(t, Grant{N: 16, Span: [2]Span{{4080, 16}}, Spans: 1}, g)
-	require.Equal(t, 8, payload)
-	s.Sent(g)
-	g, payload = s.NextFrame(1000)
-	require.Equal(t, Grant{N: 1008, Span: [2]Span{{4096, 1008}}, Spans: 1, Grown: true}, g)
-	require.Equal(t, 1000, payload)
-}
-
-// TestNextFrameWaits has an owner that has taken part of a frame.
-func TestNextFrameWaits(t *testing.T) {
-	s := mustSender(t, 4096, 4096, 64, 0, 0)
-	g, payload := s.NextFrame(1 << 20)
-	require.Equal(t, 4096, g.N)
-	require.Equal(t, 4088, payload)
-	s.Sent(g)
-	for taken, want := range map[uint64]int{0: 0, 15: 0, 16: 8, 31: 8, 32: 24} {
-		s := *s
-		require.NoError(t, s.Update(Credit{Consumed: taken, Reposted: 64, Size: 4096}))
-		_, payload := s.NextFrame(1 << 20)
-		require.Equal(t, want, payload, "%d bytes are free", taken)
-	}
-}
-
 // TestFrameReader takes a stream out of its frames in pieces of every size, with the wrap
 // of the ring in every place.
 func TestFrameReader(t *testing.T) {
@@ -227,31 +152,12 @@ func TestChecksumErrorText(t *testing.T) {
 
 func TestFramesDoNotAllocate(t *testing.T) {
 	ring, p := frames(make([]byte, 100), make([]byte, 5000)), make([]byte, 6000)
-	s := mustSender(t, 4096, 4096, 64, 0, 0)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		s.NextFrame(100)
 		var f FrameReader
 		_, _, _ = f.Read(p, ring, nil)
 		var g FrameReader
 		_, _ = g.Open(ring, nil)
 	}))
-}
-
-func FuzzParseFramedDoorbell(f *testing.F) {
-	for _, imm := range []uint32{0, 0x10000010, 0x10000011, 0x14000000, 0x14000010, 0x18001000, 0x20000000, 0x37ffffff, 0x38000000, 0x40000001, 0x60000000, 0x70000000, 0x70000001, 1<<32 - 1} {
-		f.Add(imm)
-	}
-	f.Fuzz(func(t *testing.T, imm uint32) {
-		d, err := ParseFramedDoorbell(imm)
-		if err != nil {
-			require.ErrorIs(t, err, ErrProtocol)
-			require.Zero(t, d)
-			return
-		}
-		require.Equal(t, imm, d.FramedImm(), "one encoding for each doorbell")
-		require.True(t, d.Kind != KindData || d.Len > 0 && d.Len <= MaxSize && d.Len%FrameAlign == 0)
-		require.True(t, d.Kind == KindData || !d.Grown)
-	})
 }
 
 // FuzzFrameReader gives it what a peer may have written, and both ways to take it.
@@ -262,7 +168,7 @@ func FuzzFrameReader(f *testing.F) {
 	f.Add(good[:48], 16, 3, 2)
 	f.Add(make([]byte, 64), 0, 10, 0)
 	f.Add(bytes.Repeat([]byte{0xff}, 64), 48, 10, 1)
-	f.Add(binary.LittleEndian.AppendUint64(nil, MaxSize), 0, 1, 0)
+	f.Add(binary.LittleEndian.AppendUint64(nil, maxPayload), 0, 1, 0)
 	f.Fuzz(func(t *testing.T, ring []byte, wrap, size, ways int) {
 		wrap = min(max(wrap, 0)&^(FrameAlign-1), len(ring)&^(FrameAlign-1))
 		size = min(max(size, 1), 1<<16)

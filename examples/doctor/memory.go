@@ -17,9 +17,12 @@ import (
 // same kind but is not in there, so that it may be full; a cgroup bounds both.
 const devShm = "/dev/shm"
 
-// perConnection is the shared memory of one end that has been round its first ring:
-// that, and a page each for what lies before it and for its queue.
-const perConnection = rdmanet.DefaultReadBuffer + 2*4096
+// perPeer is the shared memory of one end of a lane, which carries the connections between two
+// processes: its queues and records, and memory for the rings of many, rounded up.
+const perPeer = 1 << 20
+
+// perConnection is the receive ring that a connection begins with.
+const perConnection = rdmanet.DefaultReadBuffer
 
 // checkMemory checks the memory that the software device shares between processes.
 func (h *host) checkMemory(n int) []check {
@@ -39,9 +42,9 @@ func (h *host) checkMemory(n int) []check {
 	switch {
 	case file == "":
 		return []check{t.ok("%s", what)}
-	case left < int64(n)*perConnection:
-		return []check{t.fail(h.moreMemory(), "%s, but the cgroup leaves %s: %d connections begin with %s at each end",
-			what, console.Size(left), n, console.Size(perConnection))}
+	case left < 2*perPeer+int64(n)*perConnection:
+		return []check{t.fail(h.moreMemory(), "%s, but the cgroup leaves %s: the first connection takes %s at each end, and %d more %s each",
+			what, console.Size(left), console.Size(perPeer), n, console.Size(perConnection))}
 	}
 	return []check{t.ok("%s; the cgroup leaves %s", what, console.Size(left))}
 }

@@ -62,7 +62,7 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 	h = fakeHost(limit(6*mib, 4*mib))
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 2 MiB: 100 connections begin with 24 KiB at each end")
+	assert.Contains(t, c.Detail, "the cgroup leaves 2 MiB: the first connection takes 1 MiB at each end, and 100 more 1 KiB each")
 	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Mend)
 
 	h = fakeHost(limit(4*mib, 5*mib))

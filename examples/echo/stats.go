@@ -19,14 +19,14 @@ func printStats(w io.Writer, conn net.Conn) {
 written      %d bytes in %d messages, %d doorbells
 read         %d bytes in %d messages, %d doorbells
 copies       %d bytes copied, %d placed without a copy
-wake-ups     %d sent, %d suppressed, %d rescued
+wake-ups     %d sent, %d suppressed
 waits        %d ended while spinning, %d parked
 credits      %d sent, %d received, %d stalls of %v together
 `,
 		s.BytesWritten, s.MessagesSent, s.DoorbellsSent,
 		s.BytesRead, s.MessagesReceived, s.DoorbellsReceived,
 		s.BytesCopied, s.BytesPlaced,
-		s.WakeupsSent, s.WakeupsSuppressed, s.RescuedWakeups,
+		s.WakeupsSent, s.WakeupsSuppressed,
 		s.Spins, s.Parks,
 		s.CreditsSent, s.CreditsReceived, s.CreditStalls, s.CreditStallTime)
 }

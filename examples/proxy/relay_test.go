@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 func random(n int, seed byte) []byte {
@@ -169,7 +170,7 @@ func TestResetWithUnreadBytes(t *testing.T) {
 // write is what fits into the buffers of the sockets and into the rings.
 func TestSlowReaderStopsTheWriter(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, r *route) {
-		bound := int64(3 << 20) // rings and Unix sockets
+		bound := int64(3<<20 + rdmanet.DefaultMaxReadBuffer*3/2) // Unix sockets, a ring and those before it
 		for _, end := range []string{r.entry.Network, r.l.Addr().Network()} {
 			if end == "tcp" {
 				bound += tcpBuffers(t)

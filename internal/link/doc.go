@@ -17,5 +17,5 @@
 // A lie about the lane ends it, with the error that names it. A stream's error ends the
 // stream.
 //
-// Users of rdmanet see nothing of this package yet: connections go by it behind a switch only.
+// Package rdmanet makes a net.Conn of a stream.
 package link

@@ -12,7 +12,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// What a stream does otherwise on a lane with checksums (docs/LANES.md, section 5): it sends
+// What a stream does otherwise on a lane with checksums (docs/PROTOCOL.md, section 4): it sends
 // frames, and takes bytes out of frames.
 
 // smallFrame is what is copied behind its header, so that one request has both. A larger one

@@ -9,9 +9,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// IsHello reports whether the private data of a request asks for a lane.
-func IsHello(b []byte) bool { return len(b) >= 4 && string(b[:4]) == helloMagic }
-
 // hello is what the ends of a lane tell each other in the private data of the connection
 // manager, in the request and in its answer. All is little-endian.
 //
@@ -55,8 +52,6 @@ var (
 	errHello = errors.New("link: malformed first word")
 	// errVersion is a first word of another version.
 	errVersion = fmt.Errorf("link: first word of another version; update the older end: %w", cm.ErrVersion)
-	// errNoLane is the handshake of a connection that has a QP of its own.
-	errNoLane = fmt.Errorf("link: the peer's connections do not share QPs as those of this end do: %w", cm.ErrVersion)
 )
 
 // put encodes h.
@@ -83,10 +78,7 @@ func (h *hello) put() []byte {
 
 // parseHello decodes private data, which may be padded with zeros.
 func parseHello(b []byte) (h hello, err error) {
-	_, alone := cm.ParseHandshake(b)
 	switch {
-	case alone == nil:
-		return h, errNoLane
 	case len(b) < 6 || string(b[:4]) != helloMagic:
 		return h, fmt.Errorf("%w: the peer speaks another protocol", errHello)
 	case b[4] != helloVersion:

@@ -16,19 +16,19 @@ import (
 
 const docEpoch = 0x5eed0001
 
-func lanesPage(t *testing.T) doctest.Page {
+func protocolPage(t *testing.T) doctest.Page {
 	t.Helper()
-	return doctest.Read(t, "../..", "LANES.md")
+	return doctest.Read(t, "../..", "PROTOCOL.md")
 }
 
-// The bytes that docs/LANES.md shows are the bytes that the code makes.
+// The bytes that docs/PROTOCOL.md shows are the bytes that the code makes.
 func TestDocumentedHello(t *testing.T) {
 	h := hello{
 		streams: 8192, writeImm: true, receives: 512,
 		records: 0x7f2a10000000, rkey: 0x1a2b3c01, places: 128, epoch: docEpoch,
 		lanes: 8, link: 0x77665544332211aa, checksums: cm.FeatureChecksum,
 	}
-	doc := lanesPage(t).Bytes(t, "first word")
+	doc := protocolPage(t).Bytes(t, "first word")
 	require.Equal(t, doc, h.put())
 	parsed, err := parseHello(doc)
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestDocumentedFrame(t *testing.T) {
 	b := make([]byte, ring.FrameHeaderLen+len(text))
 	copy(b[ring.FrameHeaderLen:], text)
 	ring.FrameHeader{Len: uint32(len(text)), Sum: ring.Checksum(0, text)}.Put(b)
-	require.Equal(t, lanesPage(t).Bytes(t, "frame"), b)
+	require.Equal(t, protocolPage(t).Bytes(t, "frame"), b)
 
 	c := lane.Config{Role: lane.RoleDialer, Epoch: docEpoch, Streams: 8192, Receives: 512, PeerReceives: 512, Places: 128, Checksums: true}
 	dialer, err := lane.New(c)
@@ -73,7 +73,7 @@ func TestDocumentedFrame(t *testing.T) {
 }
 
 func TestDocumentedImmediates(t *testing.T) {
-	lines := strings.Split(strings.TrimSpace(lanesPage(t).Block(t, "immediates")), "\n")
+	lines := strings.Split(strings.TrimSpace(protocolPage(t).Block(t, "immediates")), "\n")
 	require.Len(t, lines, 6)
 	for _, line := range lines {
 		word, text, ok := strings.Cut(line, "  ")
@@ -94,9 +94,9 @@ func TestDocumentedImmediates(t *testing.T) {
 	}
 }
 
-// The example of docs/LANES.md is what the two machines say to each other.
+// The example of docs/PROTOCOL.md is what the two machines say to each other.
 func TestDocumentedConversation(t *testing.T) {
-	page := lanesPage(t)
+	page := protocolPage(t)
 	var ends [2]*lane.Lane
 	for i, role := range []lane.Role{lane.RoleDialer, lane.RoleListener} {
 		var err error
@@ -166,7 +166,7 @@ func TestDocumentedConversation(t *testing.T) {
 	require.Equal(t, 1, listener.Streams(), "the other place")
 }
 
-// The numbers that docs/LANES.md is full of are those of the code.
+// The numbers that docs/PROTOCOL.md is full of are those of the code.
 func TestDocumentedLaneNumbers(t *testing.T) {
 	require.EqualValues(t, 48, helloLen)
 	require.EqualValues(t, 8, MaxLanes)
@@ -189,7 +189,7 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 	require.EqualValues(t, 67108864, lane.MaxRing)
 	require.EqualValues(t, 8, lane.MaxRings)
 
-	page := lanesPage(t).String()
+	page := protocolPage(t).String()
 	kinds := []lane.Kind{
 		lane.KindOpen, lane.KindAccepted, lane.KindRefused, lane.KindRing, lane.KindMoved, lane.KindFIN, lane.KindClose, lane.KindReset,
 		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindPing, lane.KindPong, lane.KindAbort,

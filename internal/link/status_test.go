@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestCloseRead: Reads that wait return io.EOF and what has arrived can be read; the peer is
@@ -121,29 +119,6 @@ func TestStatus(t *testing.T) {
 	require.True(t, client.Status().Shut)
 	client.e.fail(errGone)
 	require.ErrorIs(t, client.Status().Err, syscall.ECONNRESET)
-}
-
-// TestOtherProtocol: the handshake of a connection with a QP of its own is refused with a
-// text, and as one of another version.
-func TestOtherProtocol(t *testing.T) {
-	b := newBed(t, Config{})
-	alone := cm.Handshake{Version: 1, MinVersion: 1, Features: cm.FeatureWriteImm, Depth: 64, Size: 4096, MaxSize: 4096}
-	first, err := alone.MarshalBinary()
-	require.NoError(t, err)
-	_, err = parseHello(first)
-	require.ErrorIs(t, err, errNoLane)
-	events := make(chan *cm.Event, 4)
-	id, err := newEventHandler(events).channel().CreateID(b.links.cfg.CM)
-	require.NoError(t, err)
-	defer id.Close()
-	require.NoError(t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
-	e, err := newLaneEnd(&b.links.cfg, 0, id, nil)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, e.p.destroy()) }()
-	require.NoError(t, id.Connect(&cm.ConnParam{PrivateData: first}, 0))
-	_, err = established(b.ctx(), events)
-	require.ErrorIs(t, err, cm.ErrVersion)
-	require.ErrorContains(t, err, "do not share QPs")
 }
 
 // TestStatusOfWaits: a Write that waits for room counts as it waits, and sleeps are counted.

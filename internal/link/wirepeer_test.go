@@ -33,7 +33,7 @@ const (
 	wireMemory  = wireScratch + 4096
 )
 
-// A wirePeer speaks the protocol of docs/LANES.md by itself, through cm and verbs, as either
+// A wirePeer speaks the protocol of docs/PROTOCOL.md by itself, through cm and verbs, as either
 // end of a lane: it keeps none of the rules that a laneEnd keeps.
 type wirePeer struct {
 	t        testing.TB
@@ -157,7 +157,7 @@ func (p *wirePeer) postRecv(i uint64) {
 	require.NoError(p.t, err)
 }
 
-// hello is the first word, written as the table of docs/LANES.md has it.
+// hello is the first word, written as the table of docs/PROTOCOL.md has it.
 func (p *wirePeer) hello() []byte {
 	b := make([]byte, 48)
 	copy(b, "RDML")

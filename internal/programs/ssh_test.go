@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
-
-	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // sshServer serves what sshd does for -L, -R and commands, of which it has one: cat.
@@ -40,7 +38,7 @@ const sshBuffer = 16 << 20
 // sshPair starts a server on rdmanet and returns a client that has logged in.
 func sshPair(t *testing.T) (*wire, *ssh.Client) {
 	t.Helper()
-	w := newSizedWire(t, sshBuffer, rdmanet.MaxRecvDepth)
+	w := newSizedWire(t, sshBuffer)
 	host, user := newSSHKey(t), newSSHKey(t)
 	s := &sshServer{config: &ssh.ServerConfig{
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {

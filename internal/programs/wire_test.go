@@ -41,17 +41,17 @@ type wire struct {
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	return newSizedWire(t, 0, 0)
+	return newSizedWire(t, 0)
 }
 
-// newSizedWire is a wire with rings and queues of these sizes from the beginning; 0 is
+// newSizedWire is a wire with rings of this size from the beginning; 0 is
 // the default.
-func newSizedWire(t *testing.T, readBuffer, recvDepth int) *wire {
+func newSizedWire(t *testing.T, readBuffer int) *wire {
 	t.Helper()
-	lc := rdmanet.ListenConfig{ReadBuffer: readBuffer, RecvDepth: recvDepth}
+	lc := rdmanet.ListenConfig{ReadBuffer: readBuffer}
 	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &wire{Listener: l, address: l.Addr().String(), dialer: rdmanet.Dialer{ReadBuffer: readBuffer, RecvDepth: recvDepth}}
+	w := &wire{Listener: l, address: l.Addr().String(), dialer: rdmanet.Dialer{ReadBuffer: readBuffer}}
 	t.Cleanup(func() {
 		_ = l.Close()
 		w.prove(t)

@@ -52,7 +52,6 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	counter("keepalives_sent_total", "Heartbeats sent to silent peers.", func(d *rdmanet.DeviceStats) uint64 { return d.KeepAlivesSent }),
 	counter("wakeups_sent_total", "Messages for which a sleeping peer was woken.", func(d *rdmanet.DeviceStats) uint64 { return d.WakeupsSent }),
 	counter("wakeups_suppressed_total", "Messages for which no peer had to be woken.", func(d *rdmanet.DeviceStats) uint64 { return d.WakeupsSuppressed }),
-	counter("wakeups_rescued_total", "Sleeps that the keepalive had to end, since the device had lost a notification.", func(d *rdmanet.DeviceStats) uint64 { return d.RescuedWakeups }),
 	counter("spins_total", "Waits that ended while polling.", func(d *rdmanet.DeviceStats) uint64 { return d.Spins }),
 	counter("parks_total", "Waits that went to sleep.", func(d *rdmanet.DeviceStats) uint64 { return d.Parks }),
 	counter("copied_bytes_total", "Bytes copied between applications and registered memory.", func(d *rdmanet.DeviceStats) uint64 { return d.BytesCopied }),

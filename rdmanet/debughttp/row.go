@@ -17,7 +17,7 @@ var columns = []column{
 	{"Local", "address of this end"},
 	{"Remote", "address of the peer; > dialled, < accepted"},
 	{"Device", "RDMA device"},
-	{"Lane", "the lane that carries it; - if it has a QP of its own"},
+	{"Lane", "the lane that carries it"},
 	{"Unread", "bytes in the receive ring that were not read, of its size; of a listener: connections that wait for Accept, of the backlog"},
 	{"Room", "bytes that fit in the peer's ring, of its size"},
 	{"Credits", "messages that the peer has room for"},

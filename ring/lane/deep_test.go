@@ -3,4 +3,4 @@ package lane
 import "os"
 
 // deep reports whether the explorers have a night, as make model gives them.
-func deep() bool { return os.Getenv("MODEL_STEPS") != "" }
+func deep() bool { return os.Getenv("MODEL_DEEP") != "" }

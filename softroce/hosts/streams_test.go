@@ -19,11 +19,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-const (
-	linksVar = "RDMANET_LINKS" // 1 has connections go by links
-	// maxQPs is how many QPs an end may have for all connections between two processes.
-	maxQPs = 8
-)
+// maxQPs is how many QPs an end may have for all connections between two processes.
+const maxQPs = 8
 
 // HoldListen takes all connections that come, and answers on them until they end. It returns the
 // address to dial.
@@ -134,11 +131,11 @@ func (w *Worker) Cost(_ int, c *Cost) error {
 	return err
 }
 
-// TestStreams has many connections between two processes on two hosts, over links: they take few
+// TestStreams has many connections between two processes on two hosts: they take few
 // QPs at each end, and sleep without threads.
 func TestStreams(t *testing.T) {
-	if os.Getenv(hostsVar) == "" || os.Getenv(linksVar) != "1" {
-		t.Skip("two hosts with RDMA and RDMANET_LINKS=1 are needed: softroce/test -l hoststorms makes them and runs this")
+	if os.Getenv(hostsVar) == "" {
+		t.Skip("two hosts with RDMA are needed: softroce/test hoststorms makes them and runs this")
 	}
 	w := newWorld(t)
 	w.begin(t)

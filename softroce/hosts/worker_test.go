@@ -196,11 +196,11 @@ func (w *Worker) Info(id int, info *rdmanet.ConnInfo) error {
 	return net.ErrClosed
 }
 
-// Requests is how many clients have asked the listener for a connection.
-func (w *Worker) Requests(_ int, n *uint64) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	*n = w.l.Stats().Requests
+// Waiting is how many dials of the process wait for a place.
+func (w *Worker) Waiting(_ int, n *int) error {
+	for _, l := range rdmanet.Lanes() {
+		*n += l.Waiting
+	}
 	return nil
 }
 

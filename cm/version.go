@@ -1,0 +1,31 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// ErrVersion says that two ends have no version of the protocol in common. See VersionError.
+var ErrVersion = errors.New("no common protocol version")
+
+// A VersionError says which versions the two ends speak.
+type VersionError struct {
+	LocalMin, LocalMax uint8
+	PeerMin, PeerMax   uint8
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("cm: no common protocol version: this end speaks %s, the peer %s; update the older one",
+		versionRange(e.LocalMin, e.LocalMax), versionRange(e.PeerMin, e.PeerMax))
+}
+
+// Is matches ErrVersion.
+func (e *VersionError) Is(target error) bool { return target == ErrVersion }
+
+func versionRange(low, high uint8) string {
+	if low == high {
+		return strconv.Itoa(int(low))
+	}
+	return fmt.Sprintf("%d to %d", low, high)
+}
