@@ -30,17 +30,18 @@ type Listener struct {
 	shortages *shortage.Queue
 	clients   ports // of the streams, by the client's address
 
-	mu       sync.Mutex
-	lanes    map[*laneEnd]struct{}
-	accepted []*stream     // opened, and not handed out
-	opens    uint64        // so far
-	ready    chan struct{} // holds a token while accepted is not empty
-	backlog  backlog
-	counts   Requests
-	feeding  bool
-	closed   chan struct{}
-	leaving  map[*laneEnd]struct{} // after Close with ReusePort: whose dialers may have opened more
-	ended    chan struct{}         // closed when nothing comes to Accept any more
+	mu         sync.Mutex
+	lanes      map[*laneEnd]struct{}
+	quietLanes quietLanes
+	accepted   []*stream     // opened, and not handed out
+	opens      uint64        // so far
+	ready      chan struct{} // holds a token while accepted is not empty
+	backlog    backlog
+	counts     Requests
+	feeding    bool
+	closed     chan struct{}
+	leaving    map[*laneEnd]struct{} // after Close with ReusePort: whose dialers may have opened more
+	ended      chan struct{}         // closed when nothing comes to Accept any more
 }
 
 // Listen listens on addr; port 0 chooses one.
@@ -63,7 +64,7 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{
-		cfg: c, lanes: map[*laneEnd]struct{}{},
+		cfg: c, lanes: map[*laneEnd]struct{}{}, quietLanes: quietLanes{},
 		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -244,6 +245,7 @@ func (l *Listener) remove(e *laneEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
+	l.quietLanes.remove(e)
 	l.left(e)
 	if e.coming.answered {
 		l.counts.ended(e, e.err)
@@ -441,9 +443,14 @@ func (l *Listener) reset(s *stream) {
 	}
 }
 
-func (l *Listener) filled(*laneEnd)      {}
-func (l *Listener) retired(*laneEnd)     {}
-func (l *Listener) heard(e *laneEnd)     { l.ups.end(e.coming) }
+func (l *Listener) filled(e *laneEnd) { l.busy(e) }
+func (l *Listener) retired(*laneEnd)  {}
+func (l *Listener) heard(e *laneEnd) {
+	l.ups.end(e.coming)
+	if e.live == 0 {
+		l.quiet(e)
+	}
+}
 func (l *Listener) short(err error)      { l.lacking(err) }
 func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
 func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
@@ -452,5 +459,7 @@ func (l *Listener) emptied(e *laneEnd) {
 	// the dialer has said its last word of it, and has heard what was refused.
 	if e.final && (len(e.refused) == 0 || e.unheeded) {
 		e.failLocked(ErrLinkClosed)
+		return
 	}
+	l.quiet(e)
 }
