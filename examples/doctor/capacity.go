@@ -8,7 +8,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-// What one end of a connection takes of a device: a QP, a CQ for each direction, and
+// What one end of a lane takes of a device, which carries the connections to one process: a QP, a CQ for each direction, and
 // memory regions: one for the ring, one more while it grows, and those that it sends
 // from, of which there are at least one and at most four.
 const (
@@ -40,11 +40,11 @@ func checkCapacity(d rdmanet.Device, n int) []check {
 	switch {
 	case few != nil:
 		return []check{t.fail("devlink resource show # and the driver's manual: how many it has is set there",
-			"too little for %d connections: %s", n, strings.Join(few, ", "))}
+			"too little for connections to %d processes: %s", n, strings.Join(few, ", "))}
 	case d.MaxMR < mrsAtMost*n:
-		return []check{t.note("", "enough for %d connections, but %d memory regions are fewer than the %d that they have when all of them are busy: the rings of some stay small",
+		return []check{t.note("", "enough for connections to %d processes, but %d memory regions are fewer than the %d that they have when all of them are busy: the rings of some stay small",
 			n, d.MaxMR, mrsAtMost*n)}
 	}
-	return []check{t.ok("%d queue pairs, %d completion queues, %d memory regions: %d connections take %d, %d and up to %d",
+	return []check{t.ok("%d queue pairs, %d completion queues, %d memory regions: connections to %d processes take %d, %d and up to %d",
 		d.MaxQP, d.MaxCQ, d.MaxMR, n, qpsEach*n, cqsEach*n, mrsAtMost*n)}
 }

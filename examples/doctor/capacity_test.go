@@ -15,7 +15,7 @@ func TestCapacity(t *testing.T) {
 		want       status
 		detail     string
 	}{
-		"enough":               {1000, 2000, 6000, statusOK, "1000 connections take 1000, 2000 and up to 6000"},
+		"enough":               {1000, 2000, 6000, statusOK, "connections to 1000 processes take 1000, 2000 and up to 6000"},
 		"too few QPs":          {999, 2000, 6000, statusFail, "999 queue pairs where 1000 are needed"},
 		"too few CQs":          {1000, 1999, 6000, statusFail, "1999 completion queues where 2000 are needed"},
 		"too few MRs":          {1000, 2000, 1999, statusFail, "1999 memory regions where 2000 are needed"},

@@ -126,6 +126,6 @@ func TestLimitsAreComparedWithWhatWasMeasured(t *testing.T) {
 	}
 	r := examine(t.Context(), h, options{connections: 64})
 	n := len(r.Checks)
-	assert.Equal(t, check{"memlock", "", statusOK, "4 KiB; 64 connections lock 4 KiB, 64 B at each end", ""}, r.Checks[n-3])
-	assert.Equal(t, check{"descriptors", "", statusOK, "400; 64 connections take 192, 3 at each end", ""}, r.Checks[n-2])
+	assert.Equal(t, check{"memlock", "", statusOK, "4 KiB; connections to 64 processes lock 4 KiB, 64 B at each end", ""}, r.Checks[n-3])
+	assert.Equal(t, check{"descriptors", "", statusOK, "400; connections to 64 processes take 192, 3 at each end", ""}, r.Checks[n-2])
 }

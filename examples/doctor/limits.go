@@ -10,7 +10,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/examples/internal/console"
 )
 
-// costs are what one end of a connection takes; zero is unknown.
+// costs are what one end of the first connection to a process takes, most of which the others share; zero is unknown.
 type costs struct {
 	descriptors int
 	locked      int64 // bytes of memory that the device locks
@@ -20,7 +20,7 @@ func (c costs) atLeast(o costs) costs {
 	return costs{max(c.descriptors, o.descriptors), max(c.locked, o.locked)}
 }
 
-// What one end of a connection takes where it was not measured: locked are the ring it
+// What it takes where it was not measured: locked are the ring it
 // begins with and the first block it sends from.
 var usual = costs{descriptors: 5, locked: 96 << 10}
 
@@ -96,11 +96,11 @@ func (h *host) checkMemlock(need costs, n int) check {
 	case !h.locks():
 		return t.ok("%s; the software device locks no memory", text)
 	case l.unlimited(), l.soft >= uint64(total):
-		return t.ok("%s; %d connections lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
+		return t.ok("%s; connections to %d processes lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
 	case h.mayLock():
 		return t.ok("%s, but this process may lock as much as it likes (CAP_IPC_LOCK)", text)
 	}
-	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: %d connections lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
+	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: connections to %d processes lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
 }
 
 // locks says whether there is a device that locks memory.
@@ -128,10 +128,10 @@ func (h *host) checkDescriptors(need costs, n int) check {
 		if !l.unlimited() {
 			text = strconv.FormatUint(l.soft, 10)
 		}
-		return t.ok("%s; %d connections take %d, %d at each end", text, n, each*n, each)
+		return t.ok("%s; connections to %d processes take %d, %d at each end", text, n, each*n, each)
 	}
 	return t.fail(h.raise(nofile, strconv.FormatUint(max(total, 65536), 10)),
-		"%d are too few: %d connections take %d, %d at each end", l.soft, n, each*n, each)
+		"%d are too few: connections to %d processes take %d, %d at each end", l.soft, n, each*n, each)
 }
 
 // Capabilities, by their numbers in linux/capability.h.

@@ -12,7 +12,7 @@
 //
 //	-json             print the report as JSON
 //	-device name      look at one device only
-//	-connections n    how many connections at once the limits should allow (100)
+//	-connections n    to how many processes at once there may be connections (100)
 //
 // The exit status is 0 if everything works that should, 1 if a check failed, 2 for
 // flags that make no sense and 130 when it was interrupted.
@@ -35,7 +35,7 @@
 //	devices      the devices, each with
 //	  name, driver, transport, node_guid, firmware
 //	  capabilities  names of what it is able to
-//	  max_qp        how many queue pairs it has, one for each end of a connection
+//	  max_qp        how many queue pairs it has, one for each end of a lane, of which two processes share a few
 //	  max_cq        how many completion queues, two for each end
 //	  max_mr        how many memory regions, two to six for each end
 //	  addresses     the addresses of this host that lead to it
@@ -113,7 +113,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.SetOutput(stderr)
 	fs.BoolVar(&opt.json, "json", false, "print the report as JSON")
 	fs.StringVar(&opt.device, "device", "", "`name` of the only device to look at (default: all)")
-	fs.IntVar(&opt.connections, "connections", defaultConnections, "`number` of connections at once that the limits should allow")
+	fs.IntVar(&opt.connections, "connections", defaultConnections, "`number` of processes with connections to this one that the limits should allow")
 	if err := fs.Parse(args); err != nil {
 		return opt, err
 	}
