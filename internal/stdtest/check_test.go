@@ -53,6 +53,17 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestJudgeChance: a test that may pass as it is has to pass with its types exchanged.
+func TestJudgeChance(t *testing.T) {
+	sel := *judged
+	sel.chance = []string{"TestType"}
+	res := good()
+	res.alone["TestType"].verdict["TestType"] = "pass"
+	require.Empty(t, sel.judge(res))
+	res.adapted.verdict["TestType"] = "fail"
+	require.NotEmpty(t, sel.judge(res))
+}
+
 // TestJudgeOtherFunctions: a test that uses DialTCP itself passes, over TCP.
 func TestJudgeOtherFunctions(t *testing.T) {
 	res := good()

@@ -16,9 +16,10 @@ type selection struct {
 	pkg   string
 	least int // connections of rdmanet that its tests dial, at least
 
-	adapt  []entry // tests that want a type of package net
-	except []entry // tests that cannot pass
-	out    []entry // tests, and files of tests, that do not run
+	adapt  []entry  // tests that want a type of package net
+	chance []string // of those the ones that may pass as they are
+	except []entry  // tests that cannot pass
+	out    []entry  // tests, and files of tests, that do not run
 }
 
 // An entry is one that does not run as it is, and why.
@@ -76,6 +77,8 @@ func parseSelections(text string) ([]*selection, error) {
 		switch verb {
 		case "adapt":
 			s.adapt = append(s.adapt, e)
+		case "chance":
+			s.adapt, s.chance = append(s.adapt, e), append(s.chance, e.name)
 		case "except":
 			s.except = append(s.except, e)
 		case "out":
