@@ -64,17 +64,7 @@ type Context interface {
 	Close() error
 }
 
-// A QueueMemoryAllocator is a Context that can lay what the peer of a QP writes beside the
-// queue through which that peer is heard.
-type QueueMemoryAllocator interface {
-	// AllocQueueMemory is AllocMemory for one QP of that many receives: the memory is
-	// registered, with all the rights it is to give, in the PD of that QP before the QP is
-	// made, and while the QP exists no other QP's peer can have it. It begins at a multiple
-	// of 128 bytes, which need not be a page.
-	AllocQueueMemory(size, committed, receives int) (Memory, error)
-}
-
-// Memory is memory outside the Go heap, page-aligned if AllocMemory made it.
+// Memory is page-aligned memory outside the Go heap.
 type Memory interface {
 	// Bytes is the whole mapping. Touching it past the committed part is not allowed,
 	// but where a peer has written (CapODP).

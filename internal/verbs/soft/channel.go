@@ -34,12 +34,11 @@ type compChannel struct {
 	closed bool
 }
 
-// An eventFile is an eventfd in the poller. It may outlive its channel: see line.
+// An eventFile is an eventfd in the poller.
 type eventFile struct {
-	fd      int
-	file    *os.File
-	raw     syscall.RawConn
-	sharing sharing // compChannel.mu guards it
+	fd   int
+	file *os.File
+	raw  syscall.RawConn
 }
 
 func newEventFile() (*eventFile, error) {
@@ -135,13 +134,6 @@ func (ch *compChannel) unclog() {
 	})
 }
 
-// show notes that the eventfd is given to the peer on ln and says whether that has it already.
-func (ch *compChannel) show(ln *line) (known bool) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	return ch.sharing.show(ln)
-}
-
 func (ch *compChannel) add(c *cq) error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -171,8 +163,5 @@ func (ch *compChannel) Close() error {
 	}
 	ch.closed = true
 	ch.ctx.release()
-	if ch.rd.retire() && ch.wr.retire() && ch.sharing.line.keepEvent(ch.eventFile) {
-		return nil
-	}
 	return ch.eventFile.close()
 }

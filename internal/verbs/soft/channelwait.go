@@ -110,16 +110,3 @@ func (w *waiter) setDeadline(t time.Time) error {
 	}
 	return w.set(t)
 }
-
-// retire sees that nobody uses the eventfd by this waiter any more, since it is to
-// belong to another channel. False: somebody waits, whom only its end can wake.
-func (w *waiter) retire() bool {
-	if !w.mu.TryLock() {
-		return false
-	}
-	defer w.mu.Unlock()
-	w.dl.Lock()
-	defer w.dl.Unlock()
-	w.gone = true
-	return true
-}

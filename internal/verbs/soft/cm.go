@@ -11,7 +11,7 @@ import (
 // The connection manager: cmid.go is the id and its life, cmbind.go how it gets
 // its addresses, cmlisten.go and cmhalfopen.go a listener and its strangers,
 // cmdial.go and cmaccept.go the two sides of the exchange in cmmsg.go, cmlink.go
-// what follows it, line.go and linepool.go what is kept for the next connection.
+// what follows it.
 
 // CreateID makes an id on the named device; "" is the usual one.
 func (driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {

@@ -111,9 +111,10 @@ func listenAt(t *testing.T, addr string, backlog int, opts verbs.CMOptions) *tes
 	require.NoError(t, id.BindAddr(netip.MustParseAddrPort(addr)))
 	require.NotZero(t, id.LocalAddr().Port())
 	require.NoError(t, id.Listen(backlog))
-	listenerOf(id).unused.setAfter(time.Hour) // or until it is closed
 	return id
 }
+
+func listenerOf(id *testID) *listener { return id.CMID.(*cmID).listen }
 
 // resolved is a dialer with a QP, ready to connect to dst.
 func resolved(t *testing.T, dst netip.AddrPort, opts verbs.CMOptions) *testID {
@@ -187,7 +188,6 @@ func noLeaks(t *testing.T) {
 		t.Errorf("%d descriptors instead of %d, %d goroutines instead of %d\n%s",
 			len(leaktest.OpenFiles()), fds, runtime.NumGoroutine(), routines, stacks[:runtime.Stack(stacks, true)])
 	})
-	lasting(t)
 }
 
 // until waits for what no channel tells, and says whether it came to be.

@@ -41,29 +41,23 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		retries = req.param.RetryCount
 	}
 	attr := id.rtsAttr(own, req.param, retries)
-	again := sock.line.use() > 0
-	id.state, id.request, id.again = cmAccepting, nil, again
-	if !again {
-		// The dialer's whole patience is not known here; RTU follows REP at once.
-		id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
-	}
+	id.state, id.request = cmAccepting, nil
+	// The dialer's whole patience is not known here; RTU follows REP at once.
+	id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
 	id.mu.Unlock()
 	id.listen.answered()
 
-	if err := id.answer(qp, sock, req, own, attr, again); err != nil {
+	if err := id.answer(qp, sock, req, own, attr); err != nil {
 		qp.disconnect()
 		sock.close()
 		id.fail(cmAccepting, nil)
 		return err
 	}
-	if again {
-		id.stands(false)
-	}
 	return nil
 }
 
 // stands tells that an accepted connection stands; false if that is no news. It does so
-// with RTU, and where the dialer is up from its REQ on with REP. With due the dialer has
+// with RTU. With due the dialer has
 // confirmed, and its RTU has yet to be read.
 func (id *cmID) stands(due bool) bool {
 	id.mu.Lock()
@@ -80,7 +74,7 @@ func (id *cmID) stands(due bool) bool {
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
-func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr, again bool) error {
+func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
 	err := req.take(sock)
 	if err == nil {
 		// Made before the QP is up, the offer has the MRs in it: the dialer's first
@@ -97,7 +91,7 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 	}
 	// What the dialer offers is taken before it can know: then nothing can fail that it
 	// would hear of too late.
-	p, err := openOffer(req.offer, req.fds, sock.line)
+	p, err := openOffer(req.offer, req.fds)
 	if err != nil {
 		reason := rejectResources
 		if errors.Is(err, verbs.ErrProtocol) {
@@ -107,9 +101,8 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		return err
 	}
 	// The dialer may be up, and gone again, as soon as it has REP.
-	sock.line.agree()
 	err = qp.sendOffer(sock, func(offer []byte) []byte {
-		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer, keep: sock.line != nil})
+		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer})
 	})
 	switch {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
@@ -123,9 +116,6 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		refuse(sock, rejectResources, nil)
 		return err
 	}
-	id.mu.Lock()
-	id.answered = again
-	id.mu.Unlock()
 	return qp.attachPeer(newLink(qp, sock, sock, id.onMessage, id.onHangup), p)
 }
 

@@ -89,16 +89,7 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	case src.Port() != 0:
 		return id.bind(netip.AddrPortFrom(from, src.Port()))
 	}
-	if p := idlePorts.take(id.dev, from, dst); p != nil {
-		id.dialFD, id.local = p.fd, p.addr
-	} else if err := id.claimEphemeral(from, dst); err != nil {
-		return err
-	}
-	// On a line, too, it has a port of its own: servers tell connections apart by it.
-	if ln := idleLines.take(id.dev, from, dst, &id.opts); ln != nil {
-		id.sock = ln.sock
-	}
-	return nil
+	return id.claimEphemeral(from, dst)
 }
 
 // claimEphemeral takes an ephemeral port of an address of this host, to dial dst from.

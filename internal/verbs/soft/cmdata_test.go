@@ -20,19 +20,6 @@ const (
 	dataSize   = dataSlots * dataSlot
 )
 
-// separateData has the ends of data tests have memory and inbox in files of their own.
-var separateData bool
-
-// bothWays has a test make its ends in either way.
-func bothWays(t *testing.T, test func(t *testing.T)) {
-	t.Run("joint", test)
-	t.Run("separate", func(t *testing.T) {
-		separateData = true
-		defer func() { separateData = false }()
-		test(t)
-	})
-}
-
 // A dataEnd is an id with a QP, memory that the peer may write to, and receives.
 type dataEnd struct {
 	*testID
@@ -60,11 +47,7 @@ func newDataEnd(t *testing.T, id *testID) *dataEnd {
 	e.cq, err = ctx.CreateCQ(4*dataSlots, e.ch)
 	require.NoError(t, err)
 	t.Cleanup(func() { e.cq.Close() })
-	if separateData {
-		e.mem, err = ctx.AllocMemory(dataSize, dataSize)
-	} else {
-		e.mem, err = ctx.(verbs.QueueMemoryAllocator).AllocQueueMemory(dataSize, dataSize, dataSlots)
-	}
+	e.mem, err = ctx.AllocMemory(dataSize, dataSize)
 	require.NoError(t, err)
 	t.Cleanup(func() { e.mem.Close() })
 	e.mr, err = pd.RegMR(e.mem.Bytes()[:dataSize], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)

@@ -39,9 +39,6 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if d.again {
-		d.asked, d.askErr = true, d.ask()
-	}
 	go d.run()
 	return nil
 }
@@ -58,17 +55,14 @@ func (id *cmID) newDial(own verbs.ConnParam, deadline time.Time) (*dial, error) 
 	}
 	own.PrivateData = append([]byte(nil), own.PrivateData...)
 	own.QPNum = id.qp.QPN()
-	sock, again := id.sock, id.sock != nil
-	if !again {
-		var err error
-		if sock, err = id.dialSocket(); err != nil {
-			id.state = cmFailed
-			return nil, err
-		}
+	sock, err := id.dialSocket()
+	if err != nil {
+		id.state = cmFailed
+		return nil, err
 	}
 	_ = sock.setReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
-	return &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline, again: again}, nil
+	return &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline}, nil
 }
 
 // dialSocket takes the descriptor that holds the local address. Called with mu held.
@@ -79,17 +73,7 @@ func (id *cmID) dialSocket() (*socket, error) {
 	}
 	fd := id.dialFD
 	id.dialFD = -1
-	return id.newLine(fd)
-}
-
-// newLine makes the socket of a line of fd, which is bound to id.local. Called with mu held.
-func (id *cmID) newLine(fd int) (*socket, error) {
-	sock, err := newSocket(fd)
-	if err == nil {
-		sock.line = &line{dev: id.dev, sock: sock, src: id.local, dst: id.remote}
-		id.qp.setLine(sock.line)
-	}
-	return sock, err
+	return newSocket(fd)
 }
 
 // A dial is the dialer's side of the exchange.
@@ -102,9 +86,6 @@ type dial struct {
 	tos      uint8
 	anyUser  bool
 	deadline time.Time
-	again    bool // sock has carried a connection before
-	asked    bool // the request was sent, with askErr for a result
-	askErr   error
 	link     *link // once the QP is attached
 }
 
@@ -126,15 +107,10 @@ func (d *dial) run() {
 
 // exchange returns the event that ends the dial. Whatever fails closes the socket.
 func (d *dial) exchange() verbs.CMEvent {
-	if !d.again {
-		if ev := d.reach(); ev != nil {
-			return *ev
-		}
+	if ev := d.reach(); ev != nil {
+		return *ev
 	}
-	if !d.asked {
-		d.askErr = d.ask()
-	}
-	if err := d.askErr; err != nil && !errors.Is(err, unix.EPIPE) {
+	if err := d.ask(); err != nil && !errors.Is(err, unix.EPIPE) {
 		return d.failed(verbs.CMConnectError, err)
 	}
 	// A listener that hung up may have said why.
@@ -142,12 +118,6 @@ func (d *dial) exchange() verbs.CMEvent {
 	defer pool.Put(buf)
 	n, fds, err := d.sock.recv(buf)
 	switch {
-	case err == io.EOF && d.again:
-		// The listener has dropped the line, or is another by now.
-		if err := d.dialAnew(); err != nil {
-			return d.failed(verbs.CMConnectError, err)
-		}
-		return d.exchange()
 	case err == io.EOF:
 		return d.failed(verbs.CMUnreachable, fmt.Errorf("the listener hung up before it answered: %w: %w", verbs.ErrPeerGone, unix.ECONNRESET))
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -170,39 +140,9 @@ func (d *dial) exchange() verbs.CMEvent {
 
 // ask sends the request.
 func (d *dial) ask() error {
-	if d.again {
-		// The listener takes the connection to stand once it has answered, and may
-		// write before the answer is read here.
-		d.qp.expect(accessFor(d.own))
-	}
 	return d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, keep: d.keeps(), offer: offer})
+		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, offer: offer})
 	})
-}
-
-// keeps says whether the dialer would keep the socket as a line: among processes of one
-// user. What the peer has mapped then may be what the next one at this port gets.
-func (d *dial) keeps() bool {
-	return d.sock.line != nil && int(d.sock.line.uid) == os.Geteuid()
-}
-
-// dialAnew replaces the socket of a line by the one that holds the connection's port.
-func (d *dial) dialAnew() error {
-	d.again, d.asked = false, false
-	d.sock.close()
-	d.id.mu.Lock()
-	defer d.id.mu.Unlock()
-	if d.id.state != cmConnecting {
-		return verbs.ErrClosed
-	}
-	fd := d.id.dialFD
-	d.id.dialFD = -1
-	sock, err := d.id.newLine(fd)
-	if err != nil {
-		return err
-	}
-	d.sock, d.id.sock = sock, sock
-	return d.sock.setReadDeadline(d.deadline)
 }
 
 // reach connects the socket: nil when it did.
@@ -219,9 +159,6 @@ func (d *dial) reach() *verbs.CMEvent {
 			_, uid, err := d.sock.peerCred()
 			if err != nil {
 				return fail(verbs.CMConnectError, err)
-			}
-			if ln := d.sock.line; ln != nil {
-				ln.uid = uid
 			}
 			if !mayTalk(uid, d.anyUser) {
 				return fail(verbs.CMConnectError, fmt.Errorf("the listener at %v belongs to user %d (AnyUser permits that): %w", d.dst, uid, unix.EACCES))
@@ -259,7 +196,7 @@ func (d *dial) tryHosts() (err error) {
 	return err
 }
 
-// establish brings up the QP and sends RTU, which says that; on a line it is known.
+// establish brings up the QP and sends RTU, which says that.
 func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 	d.id.mu.Lock()
 	attr := d.id.rtsAttr(d.own, rep.param, d.own.RetryCount)
@@ -269,22 +206,9 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 		closeFDs(fds)
 		return d.failed(verbs.CMConnectError, err)
 	}
-	if rep.keep {
-		if !d.keeps() {
-			closeFDs(fds)
-			d.qp.disconnect()
-			return d.failed(verbs.CMConnectError, badMessage("REP that keeps what is not offered"))
-		}
-		d.sock.line.agree()
-	} else {
-		d.sock.line.spoil()
-	}
 	if d.link, err = d.qp.attachLent(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, err)
-	}
-	if d.again {
-		return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
 	}
 	if err := d.qp.confirm(); err != nil {
 		d.qp.disconnect()

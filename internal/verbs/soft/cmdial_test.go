@@ -4,7 +4,6 @@ package soft
 
 import (
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -203,13 +202,4 @@ func TestListenerClosesWithDialersWaiting(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, established)
-}
-
-// TestDialKeepsOwnUser: another user's listener, which keeps what it has mapped, is not to
-// have what the next one at its port is given.
-func TestDialKeepsOwnUser(t *testing.T) {
-	own := uint32(os.Geteuid())
-	require.False(t, (&dial{sock: &socket{}}).keeps())
-	require.True(t, (&dial{sock: &socket{line: &line{uid: own}}}).keeps())
-	require.False(t, (&dial{sock: &socket{line: &line{uid: own + 1}}}).keeps())
 }

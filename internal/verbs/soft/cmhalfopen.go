@@ -6,8 +6,6 @@ import (
 	"container/list"
 	"errors"
 	"io"
-	"net/netip"
-	"os"
 	"time"
 
 	pool "github.com/libp2p/go-buffer-pool"
@@ -127,34 +125,21 @@ func (l *listener) hear(h *halfOpen) *cmID {
 		l.share(h.sock)
 		return nil
 	}
-	return l.request(h.sock, h.name, h.uid, buf[:n], nil)
+	return l.request(h.sock, h.name, buf[:n])
 }
 
 // request takes in the first message of a connection from a peer of that name and user,
-// and returns the id to be brought, if any. It keeps nothing of msg. The first message on
-// a socket is still there, with its descriptors; of one on a line they are fds.
-func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fds []int) *cmID {
+// and returns the id to be brought, if any. It keeps nothing of msg, which is still in the
+// socket, with its descriptors.
+func (l *listener) request(sock *socket, name string, msg []byte) *cmID {
 	m, err := parseREQ(msg)
-	ln := sock.line
-	unread := ln == nil
 	switch {
 	case err != nil:
-	case ln == nil && !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
+	case !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
 		err = badMessage("REQ with addresses that are not its own")
-	case ln != nil && !(m.keep && m.src.Addr() == ln.src.Addr() && m.dst == ln.dst):
-		err = badMessage("REQ that is not for its line")
-	case ln != nil && !l.holds(m.src):
-		if sock.hangsUp(hangUpTime) {
-			l.count(&l.stats.Hangup)
-			closeFDs(fds)
-			sock.close()
-			return nil
-		}
-		err = badMessage("REQ from a port that nobody has")
 	}
 	if err != nil {
 		l.count(&l.stats.Malformed)
-		closeFDs(fds)
 		reason := verbs.RejectNone
 		if v := errVersion(0); errors.As(err, &v) {
 			reason = rejectUnsupported
@@ -164,24 +149,10 @@ func (l *listener) request(sock *socket, name string, uid uint32, msg []byte, fd
 	}
 	m.offer = append([]byte(nil), m.offer...)
 	if !l.enter(sock) {
-		closeFDs(fds)
 		l.turnAway(sock)
 		return nil
 	}
-	// On a line the dialer says which port it has: among processes of one user.
-	if sock.line == nil && m.keep && int(uid) == os.Geteuid() {
-		sock.line = &line{dev: l.id.dev, sock: sock, listener: l, name: name, uid: uid, src: m.src, dst: m.dst}
-	}
-	return l.requested(sock, &request{connMsg: m, fds: fds, unread: unread})
-}
-
-// hangUpTime is how long after its port the socket of a process may go that ends.
-const hangUpTime = 50 * time.Millisecond
-
-// holds says whether a dialer, the one on a line by all we know, has the port of src.
-func (l *listener) holds(src netip.AddrPort) bool {
-	taken, err := l.probe.taken(dialerName(l.id.dev.name, src))
-	return taken || err != nil // without descriptors nobody can tell
+	return l.requested(sock, &request{connMsg: m})
 }
 
 // meet ends the time as a stranger, and says whether to go on.

@@ -52,15 +52,11 @@ func (id *cmID) OnLeave(f func()) (stop func()) {
 	return sock.onHangup(f)
 }
 
-// shed gives up the oldest idle line, or else the oldest stranger who has long said
+// shed gives up the oldest stranger who has long said
 // nothing, and says whether there was one.
 func (l *listener) shed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if idle := l.resting.Front(); idle != nil {
-		l.wakeLine(idle).sock.close()
-		return true
-	}
 	oldest := l.half.Front()
 	return oldest != nil && time.Since(oldest.Value.(*halfOpen).since) >= silentFor && l.evictSilent()
 }

@@ -11,6 +11,7 @@ import (
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"golang.org/x/sys/unix"
 )
 
 // cmState is where a cmID stands (rdma_cm's enum rdma_cm_state).
@@ -48,13 +49,11 @@ type cmID struct {
 	dev    *device // its name is the name space of addresses
 	events event.Queue
 
-	mu       sync.Mutex
-	state    cmState
-	hungUp   bool // the link of a dialer has ended before its goroutine has told that the connection stands
-	answered bool // an accepted id's connection stands with the answer that was sent, whether Accept has come to tell or not: see line
-	again    bool // an accepted id's connection will stand with the answer: the dialer may have it before answered is set
-	rtuDue   bool // an accepted id's connection stands, and the RTU that says so has yet to be read
-	lending  bool // the goroutine that has brought a request gives it to the sink
+	mu      sync.Mutex
+	state   cmState
+	hungUp  bool // the link of a dialer has ended before its goroutine has told that the connection stands
+	rtuDue  bool // an accepted id's connection stands, and the RTU that says so has yet to be read
+	lending bool // the goroutine that has brought a request gives it to the sink
 
 	done      chan struct{} // see closing
 	opts      verbs.CMOptions
@@ -69,8 +68,7 @@ type cmID struct {
 	hangup   error  // with hungUp: why, nil for in good order
 	borrowed func() // with lending: what the goroutine is to do next
 
-	// sock is the connection to the peer; a dialer whose address is resolved has one
-	// if it was given a line. From attach on the QP owns it; closing it once more is
+	// sock is the connection to the peer. From attach on the QP owns it; closing it once more is
 	// harmless.
 	sock *socket
 
@@ -82,17 +80,12 @@ type cmID struct {
 // A request is a REQ that waits for its answer.
 type request struct {
 	connMsg
-	fds    []int
-	unread bool // the REQ is still in the socket, and has the descriptors
+	fds []int // of this process once take has taken them
 }
 
-// take takes the descriptors of an unread request. One that waits for its answer has none
+// take takes the request from the socket, with its descriptors. One that waits for its answer has none
 // of this process: a server that is short of them can let many wait.
 func (r *request) take(sock *socket) (err error) {
-	if !r.unread {
-		return nil
-	}
-	r.unread = false
 	buf := pool.Get(maxMessage)
 	defer pool.Put(buf)
 	_, r.fds, err = sock.recv(buf)
@@ -142,9 +135,6 @@ func (id *cmID) expect(call string, states ...cmState) error {
 func (id *cmID) Verbs() verbs.Context {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.sock != nil && id.sock.line != nil && id.ctx != nil {
-		return &lineContext{id.ctx.(*devContext), id.sock.line}
-	}
 	return id.ctx
 }
 
@@ -182,16 +172,12 @@ func (id *cmID) Close() error {
 		close(id.done)
 	}
 	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
-	claim, dialFD, local, companion := id.claim, id.dialFD, id.local, id.companion
+	claim, dialFD, companion := id.claim, id.dialFD, id.companion
 	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
 	id.confirmed()
 	id.mu.Unlock()
 
 	switch was {
-	case cmAddrResolved, cmRouteResolved:
-		if sock != nil {
-			sock.close() // a line that was taken for nothing
-		}
 	case cmListening:
 		listen.close()
 	case cmConnecting:
@@ -207,10 +193,7 @@ func (id *cmID) Close() error {
 		claim.release()
 	}
 	if dialFD >= 0 {
-		idlePorts.put(id.dev, local, dialFD)
-	}
-	if was >= cmAccepting && sock != nil {
-		sock.line.done(qp == nil || qp.isClosed())
+		unix.Close(dialFD)
 	}
 	if companion != nil {
 		companion.Close()

@@ -85,11 +85,6 @@ func (id *cmID) end(err error) {
 		// The dialer's goroutine is about to tell how the dial ended.
 		id.hungUp, id.hangup = true, err
 	case cmAccepting:
-		if id.answered { // the dialer has used it, and ended it, before Accept came to tell
-			id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
-			id.disconnected(err)
-			break
-		}
 		if err == nil {
 			err = verbs.ErrPeerGone
 		}

@@ -46,14 +46,10 @@ type listener struct {
 	pending int
 	waiting int
 	half    list.List // *halfOpen, the oldest first
-	resting list.List // *restingLine, likewise
 	stats   verbs.CMListenStats
 
 	strangers   timeoutList // that have to send a request
 	unconfirmed timeoutList // accepted ids that wait for RTU
-	unused      timeoutList // lines that wait for a request
-
-	probe nameProbe // for the ports of dialers on lines
 }
 
 func (id *cmID) Listen(backlog int) error {
@@ -82,7 +78,7 @@ func (id *cmID) Listen(backlog int) error {
 	if l.opts.MaxHalfOpen == 0 {
 		l.opts.MaxHalfOpen = defaultMaxHalfOpen
 	}
-	l.strangers.after, l.unconfirmed.after, l.unused.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout, listenerLineIdle
+	l.strangers.after, l.unconfirmed.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout
 	l.strangers.steps, l.unconfirmed.steps = handshakeSteps, handshakeSteps
 	id.listen, id.state = l, cmListening
 	go l.run()
@@ -208,12 +204,8 @@ func (l *listener) close() {
 		l.turnAway(h.sock)
 	}
 	l.half.Init()
-	for l.resting.Len() > 0 {
-		l.wakeLine(l.resting.Front()).sock.close()
-	}
 	l.mu.Unlock()
 	l.sock.close()
-	l.probe.close()
 }
 
 // accepts says whether a dialer of dst may have come to this listener.

@@ -281,7 +281,6 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 // has, and one that waits to be given to it. Both are noticed at once, with all descriptors.
 func TestDialersThatLeave(t *testing.T) {
 	noLeaks(t)
-	noLines(t)
 	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
 	ln := listenerOf(l)
 	stays := dialTo(t, l.LocalAddr())
@@ -333,5 +332,35 @@ func TestDialersThatLeave(t *testing.T) {
 	stays.close()
 	first.next(verbs.CMDisconnected)
 	first.close()
+	honest(t, l)
+}
+
+// TestForeignAddresses has clients send a request with addresses that are not theirs, as one that
+// another process has sent before: the kernel names the sender, and it is not taken.
+func TestForeignAddresses(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	other, src := strangerFrom(t, l.LocalAddr())
+	for name, m := range map[string]connMsg{
+		"another's port":    {src: src, dst: l.LocalAddr()},
+		"another's address": {src: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), src.Port()), dst: l.LocalAddr()},
+		"another listener":  {src: src, dst: netip.AddrPortFrom(l.LocalAddr().Addr(), l.LocalAddr().Port()+1)},
+	} {
+		before := l.ListenStats().Malformed
+		s, own := strangerFrom(t, l.LocalAddr())
+		if name == "another listener" {
+			m.src = own
+		}
+		require.NoError(t, s.send(appendREQ(nil, &m), nil), name)
+		buf := make([]byte, maxMessage)
+		n, _, err := s.recv(buf)
+		require.NoError(t, err, name)
+		_, reason, _, err := parseREJ(buf[:n])
+		require.NoError(t, err, name)
+		require.Equal(t, verbs.RejectNone, reason, name)
+		require.Equal(t, before+1, l.ListenStats().Malformed, name)
+	}
+	l.nothing()
+	require.NoError(t, other.close())
 	honest(t, l)
 }

@@ -43,7 +43,6 @@ const (
 
 	flagFlowControl = 1 << 0
 	flagSRQ         = 1 << 1
-	flagKeep        = 1 << 2 // the socket may carry another connection after this one
 )
 
 // rejectAgain answers a dialer for which there was no place and that was asked nothing: it
@@ -67,8 +66,7 @@ type connMsg struct {
 	param    verbs.ConnParam
 	src, dst netip.AddrPort // REQ only
 	tos      uint8          // REQ only
-	keep     bool
-	offer    []byte // what the QP at the other end needs to know of this one
+	offer    []byte         // what the QP at the other end needs to know of this one
 }
 
 // appendREQ appends m as a REQ.
@@ -95,9 +93,6 @@ func appendConnHead(b []byte, typ byte, m *connMsg) []byte {
 	}
 	if p.SRQ {
 		flags |= flagSRQ
-	}
-	if m.keep {
-		flags |= flagKeep
 	}
 	if typ == msgREQ {
 		retry, tos = p.RetryCount, m.tos
@@ -142,7 +137,7 @@ func parseREP(b []byte) (m connMsg, err error) {
 func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
 	flags, nPriv, nOffer := b[2], int(b[7]), int(binary.LittleEndian.Uint16(b[12:]))
 	switch {
-	case flags&^(flagFlowControl|flagSRQ|flagKeep) != 0 || b[5] > 7 || b[6] > 7 || b[15] != 0:
+	case flags&^(flagFlowControl|flagSRQ) != 0 || b[5] > 7 || b[6] > 7 || b[15] != 0:
 		return badMessage("connection parameters out of range")
 	case nPriv > maxPrivate:
 		return badMessage(strconv.Itoa(nPriv) + " bytes of private data")
@@ -159,7 +154,6 @@ func parseConn(b []byte, headLen, maxPrivate int, m *connMsg) error {
 		SRQ:                flags&flagSRQ != 0,
 		QPNum:              binary.LittleEndian.Uint32(b[8:]),
 	}
-	m.keep = flags&flagKeep != 0
 	m.offer = b[headLen+nPriv:]
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,44 +122,4 @@ func nameTaken(name string) (bool, error) {
 	}
 	unix.Close(fd)
 	return false, nil
-}
-
-// A nameProbe is nameTaken for many names: a socket that could not be bound is as good as
-// new, so that it takes one system call to see that somebody has a name.
-type nameProbe struct {
-	mu     sync.Mutex
-	fd     int
-	opened bool
-	closed bool
-}
-
-func (p *nameProbe) taken(name string) (bool, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nameTaken(name)
-	}
-	if !p.opened {
-		fd, err := openSocket()
-		if err != nil {
-			return false, err
-		}
-		p.fd, p.opened = fd, true
-	}
-	err := bindName(p.fd, name)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return true, nil
-	}
-	unix.Close(p.fd) // it has the name now
-	p.opened = false
-	return false, err
-}
-
-func (p *nameProbe) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed = true; p.opened {
-		unix.Close(p.fd)
-		p.opened = false
-	}
 }

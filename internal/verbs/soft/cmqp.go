@@ -27,9 +27,6 @@ func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) 
 	if err != nil {
 		return nil, err
 	}
-	if id.sock != nil {
-		q.(*qp).setLine(id.sock.line)
-	}
 	init := verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: verbs.AccessRemoteWrite}
 	if err := q.Modify(&init, verbs.RCMaskInit); err != nil {
 		q.Close()

@@ -84,15 +84,13 @@ var _ verbs.Withdrawer = (*cmID)(nil)
 // Withdraw implements verbs.Withdrawer.
 func (id *cmID) Withdraw() bool {
 	id.mu.Lock()
-	state, qp, answered := id.state, id.qp, id.answered
+	state, qp := id.state, id.qp
 	id.mu.Unlock()
 	switch {
 	case state == cmConnected || state == cmDisconnected:
 		return false
 	case state != cmAccepting || qp == nil:
 		return true
-	case answered:
-		return false // it stands with the answer, see line
 	case qp.withdraw():
 		id.fail(cmAccepting, nil)
 		return true
@@ -104,13 +102,13 @@ func (id *cmID) Withdraw() bool {
 // Confirmed implements verbs.Withdrawer.
 func (id *cmID) Confirmed() (confirmed, known bool) {
 	id.mu.Lock()
-	state, qp, again := id.state, id.qp, id.again
+	state, qp := id.state, id.qp
 	id.mu.Unlock()
 	switch state {
 	case cmConnected, cmDisconnected:
 		return true, true
 	case cmAccepting:
-		return again || qp != nil && qp.confirmed(), true
+		return qp != nil && qp.confirmed(), true
 	}
 	return false, true
 }

@@ -68,7 +68,7 @@ func mapInbox(t *testing.T, fd int, rep []byte) *inbox {
 	fd, err = unix.Dup(fd)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	o, err := openOutbox(fd, offeredGeometry(m.offer), 0)
+	o, err := openOutbox(fd, geometry{shift: m.offer[2], bounceShift: m.offer[3]})
 	require.NoError(t, err)
 	t.Cleanup(o.unmap)
 	return &inbox{shared: o.shared}

@@ -8,14 +8,10 @@
 // through the eventfd of its completion channel, and only when its shared flag
 // says that it sleeps.
 //
-// Two ends keep the socket of a connection that ended in good order, and what they
-// have mapped of each other, for their next one (line.go).
-//
 // The peer may be hostile. Every word that it can write is copied once and
 // checked; indices that count are private; every wait ends at the latest when the
 // peer's socket hangs up.
 //
 // Locks are taken in this order: qp.mu (send queue and state), cq.mu (completions
-// and the consumption of inboxes), srq.mu and recvQueue.mu (posted receives). A line's
-// is taken last.
+// and the consumption of inboxes), srq.mu and recvQueue.mu (posted receives).
 package soft

@@ -58,12 +58,6 @@ func TestOfferRefused(t *testing.T) {
 		return b
 	}
 	good := func() int { return memfd(t, size, wantSeals) }
-	j := g
-	j.joint = true
-	jointFile := func(beyond int) int { return memfd(t, int64(j.size()+beyond), wantSeals) }
-	behind := uint64(j.memoryOff())
-	jointMR := func(flags byte, o mrOffer) []byte { return o.append(header(offerJoint|offerJointMR|flags, 1)) }
-	writable := verbs.AccessRemoteWrite
 	page := uint64(pageSize)
 	for name, c := range map[string]struct {
 		blob []byte
@@ -101,25 +95,11 @@ func TestOfferRefused(t *testing.T) {
 		"MR huge":           {withMR(mrOffer{key: 1, addr: page, size: 1 << 63}), []int{good(), memfd(t, int64(page), wantSeals)}},
 		"MR offset huge":    {withMR(mrOffer{key: 1, addr: page, size: 1, off: -page & ^uint64(0)}), []int{good(), memfd(t, int64(page), wantSeals)}},
 		"MR askew":          {withMR(mrOffer{key: 1, addr: page + 8, size: 8}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"joint, too small":  {header(offerJoint, 0), []int{jointFile(-1)}},
-		"joint, not sealed": {header(offerJoint, 0), []int{memfd(t, int64(j.size()), 0)}},
-		"joint MR alone":    {mrOffer{key: 1, access: writable, addr: behind, size: 8, off: behind}.append(header(offerJointMR, 1)), []int{good()}},
-		"joint MR missing":  {header(offerJoint|offerJointMR, 0), []int{}},
-		"joint MR, 2 files": {jointMR(0, mrOffer{key: 1, access: writable, addr: behind, size: 8, off: behind}), []int{jointFile(0), good()}},
-		"joint MR in queue": {jointMR(0, mrOffer{key: 1, access: writable, addr: behind - 8, size: 8, off: behind - 8}), []int{jointFile(0)}},
-		"joint MR too long": {jointMR(0, mrOffer{key: 1, access: writable, addr: behind, size: page + 1, off: behind}), []int{jointFile(0)}},
-		"joint MR past end": {jointMR(0, mrOffer{key: 1, access: writable, addr: behind, size: 8, off: behind + page}), []int{jointFile(0)}},
-		"joint MR huge":     {jointMR(0, mrOffer{key: 1, access: writable, addr: behind, size: maxMRSize + 1, off: behind}), []int{jointFile(0)}},
-		"joint MR far off":  {jointMR(0, mrOffer{key: 1, access: writable, addr: behind, size: 8, off: behind + maxMRSize}), []int{jointFile(0)}},
-		"joint MR to read":  {jointMR(0, mrOffer{key: 1, access: verbs.AccessRemoteRead, addr: behind, size: 8, off: behind}), []int{jointFile(0)}},
-		"joint MR askew":    {jointMR(0, mrOffer{key: 1, access: writable, addr: behind + 8, size: 8, off: behind}), []int{jointFile(0)}},
-		"half of it is old": {jointMR(offerOldInbox, mrOffer{key: 1, access: writable, addr: behind, size: 8, off: behind}), []int{}},
-		"joint, endless":    {func() []byte { b := header(offerJoint, 0); b[2] = 63; return b }(), []int{jointFile(0)}},
 		"MR not sealed":     {withMR(mrOffer{key: 1, addr: page, size: page}), []int{good(), memfd(t, int64(page), 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(leaktest.OpenFiles()) - len(c.fds)
-			_, err := openOffer(c.blob, c.fds, nil)
+			_, err := openOffer(c.blob, c.fds)
 			require.ErrorIs(t, err, verbs.ErrProtocol)
 			require.LessOrEqual(t, len(leaktest.OpenFiles()), before)
 		})

@@ -74,13 +74,6 @@ func FuzzOffer(f *testing.F) {
 	f.Add(header(offerEvent, 0), []byte{0, 1})
 	f.Add(header(offerEvent|offerSRQ, 0), []byte{0, 1, 2})
 	f.Add(mr.append(header(offerEvent, 1)), []byte{0, 1, 2})
-	f.Add(mr.append(header(offerEvent|offerOldInbox|offerOldEvent|offerOldMemory, 1)), []byte{})
-	j := g
-	j.joint = true
-	behind := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(j.memoryOff()), size: 1024, off: uint64(j.memoryOff())}
-	f.Add(header(offerJoint, 0), []byte{0})
-	f.Add(behind.append(header(offerJoint|offerJointMR, 1)), []byte{0})
-	f.Add(behind.append(header(offerJoint|offerJointMR|offerOldInbox|offerOldMemory, 1)), []byte{})
 	f.Add(header(0, 0), []byte{3})
 	f.Add(mr.append(header(0, 1)), []byte{0, 7})
 	f.Fuzz(func(t *testing.T, blob, kinds []byte) {
@@ -90,7 +83,7 @@ func FuzzOffer(f *testing.F) {
 		files, mapped := len(leaktest.OpenFiles()), allMapped.Load()
 		size := int64(g.size())
 		if len(blob) > 3 {
-			if g := (offeredGeometry(blob)); g.check() == nil {
+			if g := (geometry{shift: blob[2], bounceShift: blob[3]}); g.check() == nil {
 				size = int64(g.size())
 			}
 		}
@@ -98,13 +91,7 @@ func FuzzOffer(f *testing.F) {
 		for _, kind := range kinds {
 			fds = append(fds, descriptor(t, kind, size))
 		}
-		// The peer was met before, and left an inbox.
-		kept := descriptor(t, 0, int64(g.size()))
-		out, err := openOutbox(kept, g, 0)
-		require.NoError(t, err)
-		closeFDs([]int{kept})
-		ln := &line{agreed: true, peer: &keptPeer{out: *out}}
-		p, err := openOffer(blob, fds, ln)
+		p, err := openOffer(blob, fds)
 		if err == nil {
 			require.GreaterOrEqual(t, len(p.out.data), p.out.size())
 			touch(p.out.data[:min(len(p.out.data), 64<<20)])
@@ -119,7 +106,6 @@ func FuzzOffer(f *testing.F) {
 		} else if !errors.Is(err, verbs.ErrProtocol) && !errors.Is(err, verbs.ErrNoMemory) {
 			t.Errorf("an error of no type: %v", err)
 		}
-		ln.free()
 		require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
 		require.Equal(t, mapped, allMapped.Load())
 	})
@@ -144,7 +130,6 @@ func FuzzLink(f *testing.F) {
 	f.Add(say(1, append([]byte{msgMR}, make([]byte, mrOfferSize)...)...))
 	f.Add(say(0, msgRTU, wireVersion))
 	f.Add(append(say(0, msgBye), say(0, msgKick)...))
-	f.Add(append(say(0, msgReady), say(2, msgBye)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, v := newConnected(t, defaults())
 		// The victim waits for an MR and for the bounce area, and has receives.
@@ -294,7 +279,7 @@ func FuzzPeerWords(f *testing.F) {
 				if off := int(at) % (offLens + 4<<in.shift) &^ 7; off < offLens {
 					atomic.StoreUint64(in.long(off), w)
 				} else {
-					atomic.StoreUint64(longAt(in.data, in.lensOff()+off-offLens), w)
+					atomic.StoreUint64(longAt(in.data, offLens+off-offLens), w)
 				}
 				continue
 			case 1:

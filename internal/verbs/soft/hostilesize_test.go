@@ -41,7 +41,7 @@ func TestHostileAddressSpace(t *testing.T) {
 	before := allMapped.Load()
 
 	blob, fds := offerOfMRs(t, mr(1, 2*maxPeerMapped))
-	_, err := openOffer(blob, fds, nil)
+	_, err := openOffer(blob, fds)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 
 	// All MRs of a peer together, offered or sent later, are bounded, too.
@@ -50,7 +50,7 @@ func TestHostileAddressSpace(t *testing.T) {
 		mrs = append(mrs, mr(key+1, maxPeerMapped/2))
 	}
 	blob, fds = offerOfMRs(t, mrs...)
-	p, err := openOffer(blob, fds, nil)
+	p, err := openOffer(blob, fds)
 	require.NoError(t, err)
 	require.Len(t, p.mrs, 2)
 	require.LessOrEqual(t, allMapped.Load()-before, int64(maxPeerMapped+len(p.out.data)))

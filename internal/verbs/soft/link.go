@@ -20,7 +20,7 @@ import (
 // as a u32 after the type.
 const (
 	msgUp          = firstLinkMsg + iota // the sender can receive now
-	msgBye                               // orderly end; of a line, too, unless both ends keep it
+	msgBye                               // orderly end
 	msgNak                               // u8: what is wrong with your request, or mine
 	msgKick                              // look into your inbox
 	msgKicked                            // done
@@ -32,7 +32,6 @@ const (
 	msgBounceReady                       // done
 	msgNoBounce                          // no memory for it
 	msgWake                              // your eventfd is full; wake up
-	msgReady                             // orderly end, if msgBye did not come before; the line may be used again
 )
 
 // maxLinkMsg is the size of a link's receive buffer: there may be many links, and
@@ -48,16 +47,14 @@ const revokeTimeout = 10 * time.Second
 const linkLinger = 10 * time.Millisecond
 
 // link is the control connection of a connected QP. A goroutine waits for messages and
-// for the hang-up, and if there are none for a while gives way to quietLinks. The
-// socket may be a line, which outlives the link.
+// for the hang-up, and if there are none for a while gives way to quietLinks.
 type link struct {
 	q        *qp
 	tx, rx   *socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte) error
 	onHangup func(orderly bool, err error)
 
-	// sending orders what the link sends, of which nothing may follow its end: a
-	// line carries the next connection after that.
+	// sending orders what the link sends, of which nothing may follow its end.
 	sending sync.Mutex
 	ended   bool
 
@@ -105,20 +102,14 @@ func (l *link) say(f func() error) {
 	l.fail(fmt.Errorf("%w: it could not be told: %w", verbs.ErrPeerGone, err))
 }
 
-// sayBye is the last that the link sends. It returns false where the socket is to be
-// hung up, which says more.
-func (l *link) sayBye() bool {
+// sayBye is the last that the link sends.
+func (l *link) sayBye() {
 	l.sending.Lock()
 	defer l.sending.Unlock()
-	if l.ended {
-		return true // the peer was first, and the socket may be the next connection's
+	if !l.ended {
+		l.ended = true
+		_ = l.tx.signal(msgBye)
 	}
-	l.ended = true
-	if l.tx.line.sayBye() {
-		return true
-	}
-	_ = l.tx.signal(msgBye)
-	return false
 }
 
 // tellKey sends a message about a key.
@@ -127,22 +118,17 @@ func (l *link) tellKey(msg byte, key uint32) {
 }
 
 func (l *link) nak(code nakCode) {
-	l.tx.line.spoil()
 	l.signal(msgNak, byte(code))
 }
 
-// run is the link's goroutine. That of an acceptor on a line goes on to wait for the
-// next request.
+// run is the link's goroutine.
 func (l *link) run() {
 	deepen()
-	if h := l.read(); h != nil {
-		h.await()
-	}
+	l.read()
 }
 
-// read reads the socket until it hangs up, or the connection has ended on a line that
-// goes on, or there has been nothing to read for a while.
-func (l *link) read() *restingLine {
+// read reads the socket until it hangs up, or there has been nothing to read for a while.
+func (l *link) read() {
 	buf := pool.Get(maxLinkMsg)
 	defer pool.Put(buf)
 	l.mu.Lock()
@@ -154,30 +140,26 @@ func (l *link) read() *restingLine {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			l.stopReading()
 			if quietLinks.add(l) {
-				return nil
+				return
 			}
 			continue
 		}
-		done := false
 		switch {
 		case err == nil:
-			done, err = l.take(buf[:n], fds)
+			err = l.take(buf[:n], fds)
 		case errors.Is(err, unix.EMFILE) && l.q.missedMR():
 			err = nil
 		}
-		if !done && err == nil {
+		if err == nil {
 			continue
 		}
 		lingeringLinks.remove(linger)
 		l.stopReading()
-		if done {
-			return l.tx.line.peerDone()
-		}
 		if err != errBye && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
 			l.fail(err)
 		}
 		l.hangup(l.bye)
-		return nil
+		return
 	}
 }
 
@@ -206,30 +188,17 @@ func (l *link) stopReading() {
 	l.mu.Unlock()
 }
 
-// errBye is the end of a connection whose socket ends with it.
+// errBye is the orderly end of a connection.
 var errBye = errors.New("the peer has ended the connection")
 
-// take takes in one message. done says that the connection is over at the peer's end and
-// its line goes on; an error hangs up.
-func (l *link) take(msg []byte, fds []int) (done bool, err error) {
-	if len(msg) == 1 && (msg[0] == msgBye || msg[0] == msgReady) {
+// take takes in one message; an error hangs up.
+func (l *link) take(msg []byte, fds []int) error {
+	if len(msg) == 1 && msg[0] == msgBye {
 		closeFDs(fds)
-		ln := l.tx.line
-		first := !l.bye
 		l.bye = true
-		if !ln.hears() {
-			return false, errBye
-		}
-		if first {
-			l.endConnection(true)
-		}
-		return ln.listener != nil || msg[0] == msgReady, nil
+		return errBye
 	}
-	if l.bye {
-		closeFDs(fds)
-		return false, fmt.Errorf("%w: link message %d after the end of the connection", verbs.ErrProtocol, msg[0])
-	}
-	return false, l.handle(msg, fds)
+	return l.handle(msg, fds)
 }
 
 // fail hangs up because of something the peer did, or because it cannot be spoken to.
@@ -243,20 +212,15 @@ func (l *link) close(err error) {
 		return
 	}
 	l.local, l.cause = true, err
-	if err != nil {
-		l.tx.line.spoil() // before the link is down, after which the line may be the next connection's
-	}
 	l.mu.Unlock()
-	if err == nil && l.sayBye() {
-		l.endConnection(true)
-		return
+	if err == nil {
+		l.sayBye()
 	}
 	l.tx.shutdown()
 }
 
 // hangup is the end of the socket.
 func (l *link) hangup(bye bool) {
-	l.tx.line.spoil()
 	l.endConnection(bye)
 	l.tx.close()
 	if l.rx != l.tx {
@@ -276,8 +240,7 @@ func (l *link) endConnection(bye bool) {
 
 	l.q.linkDown(l, orderly)
 
-	// Whoever is about to say something is too late. That comes before all that lets the
-	// application go on: the socket may be the next connection's then.
+	// Whoever is about to say something is too late.
 	l.sending.Lock()
 	l.ended = true
 	l.sending.Unlock()
@@ -333,7 +296,6 @@ func (l *link) handle(msg []byte, fds []int) error {
 	case msgUp:
 		l.q.retry()
 	case msgNak:
-		l.tx.line.spoil()
 		l.q.gotNak(nakCode(msg[1]))
 	case msgKick:
 		l.q.progressInbox()
@@ -371,7 +333,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 func (l *link) lookup(key uint32) {
 	l.q.progressInbox()
 	m := l.q.ctx.keys.lookup(key)
-	if m == nil || m.pd != l.q.pd || !m.usableBy(l.q) || m.access&verbs.AccessRemote == 0 || !m.mem.segment.mayShow(l.q) || !l.give(m) {
+	if m == nil || m.pd != l.q.pd || !m.usableBy(l.q) || m.access&verbs.AccessRemote == 0 || !l.give(m) {
 		l.tellKey(msgMR, key)
 	}
 }
@@ -387,7 +349,6 @@ func (l *link) give(m *mr) bool {
 	if err != nil {
 		return false
 	}
-	m.mem.show(nil)
 	l.send(m.offer().append([]byte{msgMR}), []int{fd})
 	release()
 	return true

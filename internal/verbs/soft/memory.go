@@ -186,19 +186,14 @@ func checkSealed(fd int) (int64, error) {
 
 // memory is verbs.Memory: a memfd, since any of it may be registered for a peer.
 type memory struct {
-	ctx     *devContext
-	fd      int
-	data    []byte
-	off     int      // where it begins in the file
-	segment *segment // what it shares with the inbox of a QP, or nil
+	ctx  *devContext
+	fd   int
+	data []byte
 
 	mu        sync.Mutex
 	committed int
-	first     int // what was committed at first
 	mrs       int
 	closed    bool
-	sharing   sharing
-	shown     mrShape // what of it was offered
 }
 
 func checkMemory(size, committed int) error {
@@ -218,20 +213,12 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{ctx: ctx, fd: fd, data: data, committed: committed, first: committed}
+	m := &memory{ctx: ctx, fd: fd, data: data, committed: committed}
 	ctx.mems.add(m)
 	return m, nil
 }
 
 func (m *memory) Bytes() []byte { return m.data }
-
-// like says that the memory is what ctx would make for such a size.
-func (m *memory) like(ctx *devContext, size, committed int) bool {
-	return m.ctx == ctx && len(m.data) == m.pageUp(size) && m.first == m.pageUp(committed)
-}
-
-// pageUp is where the page of the file ends that n bytes reach.
-func (m *memory) pageUp(n int) int { return pageUp(m.off+n) - m.off }
 
 func (m *memory) Committed() int {
 	m.mu.Lock()
@@ -248,11 +235,11 @@ func (m *memory) Commit(n int) error {
 	if n < 0 || n > len(m.data) {
 		return fmt.Errorf("%w: commit of %d bytes in memory of %d", verbs.ErrInvalid, n, len(m.data))
 	}
-	n = m.pageUp(n)
+	n = pageUp(n)
 	if n <= m.committed {
 		return nil
 	}
-	if err := fallocate(m.fd, m.off+m.committed, n-m.committed); err != nil {
+	if err := fallocate(m.fd, m.committed, n-m.committed); err != nil {
 		return err
 	}
 	m.committed = n
@@ -271,37 +258,15 @@ func (m *memory) Close() error {
 	m.closed = true
 	m.ctx.mems.remove(m)
 	m.ctx.release()
-	if m.sharing.line.keepMemory(m) {
-		m.data = nil
-		return nil
-	}
 	return m.free()
 }
 
 // free gives the memory itself back.
 func (m *memory) free() error {
-	if m.segment != nil {
-		m.data = nil
-		return m.segment.release()
-	}
 	err := munmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)
 	return os.NewSyscallError("munmap", err)
-}
-
-// trim gives back what was committed later, and with it what the peer's writes had
-// backed, of which it has to learn anew.
-func (m *memory) trim() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(m.fd, &st); err != nil || st.Blocks*512 <= int64(m.first) {
-		return err
-	}
-	err := unix.Fallocate(m.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(m.first), int64(len(m.data)-m.first))
-	if err == nil {
-		m.committed, m.sharing.known = m.first, false
-	}
-	return err
 }
 
 // hold keeps the memory for an MR; it fails when the memory is closed.

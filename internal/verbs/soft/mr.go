@@ -62,7 +62,6 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 		if err := m.mem.hold(); err != nil {
 			return nil, err
 		}
-		m.memOff += m.mem.off
 	}
 	if err := p.ctx.keys.add(m); err != nil {
 		if m.mem != nil {
@@ -127,24 +126,6 @@ func (m *mr) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.windows > 0
-}
-
-// show notes that the memory is given to somebody who is not met on a line.
-func (m *memory) show(ln *line) {
-	m.mu.Lock()
-	m.sharing.show(ln)
-	m.mu.Unlock()
-}
-
-// showFirst notes that m, the first MR of an offer, is given to the peer on ln, joint or
-// not, and says whether that has it mapped already.
-func (m *mr) showFirst(ln *line, joint bool) (known bool) {
-	m.mem.mu.Lock()
-	defer m.mem.mu.Unlock()
-	shape := m.offer().shape(joint)
-	known = m.mem.sharing.show(ln) && m.mem.shown == shape
-	m.mem.shown = shape
-	return known
 }
 
 // export notes that l is given the memory; false if the MR is closed or

@@ -18,24 +18,14 @@ import (
 //
 //	0 version u8 | 1 flags u8 | 2 log2 entries u8 | 3 log2 bounce bytes u8 | 4 QPN u32
 //	8 number of MRs u8 | 9 reserved, 0 | 16 MRs, 32 bytes each
-//
-// On a line (line.go) flags may say that the inbox, the eventfd or the memory of the
-// first MR is that of the connection before; then there is no descriptor for it. Nor is
-// there one for the first MR if flags say that it is joint: that it is in the file of the
-// inbox, which is joint, too (queue.go).
 const (
-	offerVersion = 3
+	offerVersion = 4
 	offerHeader  = 16
 	maxOffered   = 4 // MRs; others are asked for
 
-	offerEvent     = 1 << 0
-	offerSRQ       = 1 << 1
-	offerOldInbox  = 1 << 2
-	offerOldEvent  = 1 << 3
-	offerOldMemory = 1 << 4
-	offerJoint     = 1 << 5
-	offerJointMR   = 1 << 6
-	offerFlags     = 1<<7 - 1
+	offerEvent = 1 << 0
+	offerSRQ   = 1 << 1
+	offerFlags = 1<<2 - 1
 )
 
 // offered is what a QP has offered and not yet been attached for.
@@ -75,48 +65,17 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 func (q *qp) makeOffer() (*offered, error) {
 	o := &offered{}
 	var flags byte
-	exportable := q.exportable()
-	joint := q.in.segment.toFront(exportable)
-	oldInbox, oldMemory := q.in.sharing.show(q.line), len(exportable) > 0 && exportable[0].showFirst(q.line, joint)
-	if q.in.joint {
-		flags |= offerJoint
-	}
-	if joint {
-		flags |= offerJointMR
-		oldInbox = oldInbox && oldMemory
-		oldMemory = oldInbox
-	}
-	if oldInbox {
-		flags |= offerOldInbox
-	} else {
-		o.fds = append(o.fds, q.in.fd)
-	}
+	o.fds = append(o.fds, q.in.fd)
 	if ch := q.recvCQ.channel; ch != nil {
 		flags |= offerEvent
-		if ch.show(q.line) {
-			flags |= offerOldEvent
-		} else {
-			o.fds = append(o.fds, ch.fd)
-		}
+		o.fds = append(o.fds, ch.fd)
 	}
 	if q.srq != nil {
 		flags |= offerSRQ
 		o.fds = append(o.fds, q.srq.fd)
 	}
 	var mrs []byte
-	for i, m := range exportable {
-		// Only the first is kept: the peer could not tell several apart.
-		if i == 0 && (oldMemory || joint) {
-			if oldMemory {
-				flags |= offerOldMemory
-			}
-			o.mrs = append(o.mrs, m)
-			mrs = m.offer().append(mrs)
-			continue
-		}
-		if i > 0 {
-			m.mem.show(nil)
-		}
+	for _, m := range q.exportable() {
 		m.mu.Lock()
 		fd, err := m.dupFD()
 		m.mu.Unlock()
@@ -145,20 +104,7 @@ func (q *qp) exportable() []*mr {
 	if q.State() != verbs.QPInit {
 		return nil
 	}
-	return q.pd.exportable(q, maxOffered)
-}
-
-// toFront brings the MR that lies behind an inbox in s to the front, and says whether there
-// is one.
-func (s *segment) toFront(mrs []*mr) bool {
-	for i, m := range mrs {
-		if s != nil && m.mem.segment == s && m.access&verbs.AccessRemoteWrite != 0 {
-			copy(mrs[1:i+1], mrs[:i])
-			mrs[0] = m
-			return true
-		}
-	}
-	return false
+	return q.pd.exportable(maxOffered)
 }
 
 // dupFD duplicates the descriptor of the memory, for reading only where the MR
@@ -196,14 +142,11 @@ func (m *mr) lendFD() (fd int, release func(), err error) {
 // fdName is what the kernel calls a descriptor.
 func fdName(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
 
-// openOffer maps what a peer offers and takes fds, all of them also on error. What is
-// kept on ln and not offered again is let go of.
-func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
+// openOffer maps what a peer offers and takes fds, all of them also on error.
+func openOffer(b []byte, fds []int) (_ *peer, err error) {
 	p := &peer{}
 	left := fds
-	old := ln.takePeer()
 	defer func() {
-		old.unmap()
 		closeFDs(left)
 		if err != nil {
 			p.unmap()
@@ -213,39 +156,18 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		return nil, fmt.Errorf("%w: offer of %d bytes that is not of version %d", verbs.ErrProtocol, len(b), offerVersion)
 	}
 	flags, n := b[1], int(b[8])
-	want := 1 + n - bits.OnesCount8(flags&(offerOldInbox|offerOldEvent|offerOldMemory)) + bits.OnesCount8(flags&(offerEvent|offerSRQ))
-	if flags&(offerJointMR|offerOldMemory) == offerJointMR {
-		want--
-	}
-	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 || !jointly(flags, n) {
+	want := 1 + n + bits.OnesCount8(flags&(offerEvent|offerSRQ))
+	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 {
 		return nil, fmt.Errorf("%w: offer of %d bytes, %d MRs and %d descriptors", verbs.ErrProtocol, len(b), n, len(fds))
 	}
-	if err := old.check(b); err != nil {
+	p.qpn = hostOrder.Uint32(b[4:])
+	out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
+	if err != nil {
 		return nil, err
 	}
-	p.qpn = hostOrder.Uint32(b[4:])
-	p.line = ln
-	next := 0
-	if flags&offerOldInbox != 0 {
-		p.out, old.out = old.out, outbox{}
-		p.out.renew()
-	} else {
-		g, end := offeredGeometry(b), 0
-		if flags&offerJointMR != 0 {
-			if end, err = parseMROffer(b[offerHeader:]).checkJoint(g); err != nil {
-				return nil, err
-			}
-		}
-		out, err := openOutbox(left[0], g, end)
-		if err != nil {
-			return nil, err
-		}
-		p.out = *out
-		next++
-	}
-	if flags&offerOldEvent != 0 {
-		p.door, old.door = old.door, nil
-	} else if flags&offerEvent != 0 {
+	p.out = *out
+	next := 1
+	if flags&offerEvent != 0 {
 		if p.door, err = newDoorbell(left[next]); err != nil {
 			return nil, err
 		}
@@ -259,55 +181,12 @@ func openOffer(b []byte, fds []int, ln *line) (_ *peer, err error) {
 		next++
 	}
 	for i := range n {
-		o := parseMROffer(b[offerHeader+i*mrOfferSize:])
-		var m *remoteMR
-		switch {
-		case i == 0 && flags&offerOldMemory != 0:
-			m, old.mr = old.mr, nil
-			m.key, m.access, m.addr = o.key, o.access, o.addr
-		case i == 0 && flags&offerJointMR != 0:
-			m = o.openJoint(p.out.data)
-		default:
-			if m, err = o.open(left[next]); err != nil {
-				return nil, err
-			}
-			next++
+		m, err := parseMROffer(b[offerHeader+i*mrOfferSize:]).open(left[next])
+		if err != nil {
+			return nil, err
 		}
-		m.first = i == 0
+		next++
 		p.add(m)
 	}
 	return p, nil
-}
-
-// offeredGeometry is that of the inbox.
-func offeredGeometry(b []byte) geometry {
-	return geometry{shift: b[2], bounceShift: b[3], joint: b[1]&offerJoint != 0}
-}
-
-// jointly says whether the flags of an offer of n MRs go together: a joint MR has no
-// mapping but that of the inbox.
-func jointly(flags byte, n int) bool {
-	if flags&offerJointMR == 0 {
-		return true
-	}
-	return flags&offerJoint != 0 && n > 0 && (flags&offerOldInbox != 0) == (flags&offerOldMemory != 0)
-}
-
-// check checks an offer against what is kept of the peer: it must be what the flags
-// say, and of the same shape.
-func (k *keptPeer) check(b []byte) error {
-	flags := b[1]
-	bad := ""
-	switch {
-	case flags&offerOldInbox != 0 && (k.out.data == nil || k.out.geometry != offeredGeometry(b)):
-		bad = "inbox"
-	case flags&offerOldEvent != 0 && (k.door == nil || flags&offerEvent == 0):
-		bad = "eventfd"
-	case flags&offerOldMemory != 0 && (k.mr == nil || b[8] == 0 || parseMROffer(b[offerHeader:]).check() != nil || parseMROffer(b[offerHeader:]).shape(flags&offerJointMR != 0) != k.mr.shape):
-		bad = "memory"
-	}
-	if bad != "" {
-		return fmt.Errorf("%w: offer of an %s of an earlier connection, where none like it is kept", verbs.ErrProtocol, bad)
-	}
-	return nil
 }

@@ -37,12 +37,11 @@ type sideConfig struct {
 	srq      int               // receives of an SRQ, 0 for none
 	rnrRetry uint8
 	rnrTimer uint8
-	joint    bool // memory and inbox in one file
 }
 
 func defaults() sideConfig {
 	return sideConfig{dev: soft0, depth: 64, cqe: 256, memory: 1 << 20,
-		access: verbs.AccessLocalWrite | verbs.AccessRemote, rnrRetry: 7, rnrTimer: 1, joint: true}
+		access: verbs.AccessLocalWrite | verbs.AccessRemote, rnrRetry: 7, rnrTimer: 1}
 }
 
 func newSide(t testing.TB, c sideConfig) *side {
@@ -57,13 +56,7 @@ func newSide(t testing.TB, c sideConfig) *side {
 	q, err := s.ctx.CreateCQ(c.cqe, ch)
 	require.NoError(t, err)
 	s.cq = q.(*cq)
-	alloc := s.ctx.AllocMemory
-	if c.joint {
-		alloc = func(size, committed int) (verbs.Memory, error) {
-			return s.ctx.AllocQueueMemory(size, committed, c.depth)
-		}
-	}
-	m, err := alloc(c.memory, c.memory)
+	m, err := s.ctx.AllocMemory(c.memory, c.memory)
 	require.NoError(t, err)
 	s.mem = m.(*memory)
 	r, err := p.RegMR(m.Bytes()[:c.memory], c.access)

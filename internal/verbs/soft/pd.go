@@ -117,8 +117,8 @@ func (p *pd) quiesce() {
 	}
 }
 
-// exportable returns up to n MRs of the PD that the peer of q may use.
-func (p *pd) exportable(q *qp, n int) []*mr {
+// exportable returns up to n MRs of the PD that the peers of its QPs may use.
+func (p *pd) exportable(n int) []*mr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*mr
@@ -126,23 +126,11 @@ func (p *pd) exportable(q *qp, n int) []*mr {
 		if len(out) == n {
 			break
 		}
-		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m && m.mem.segment.mayShow(q) {
+		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m {
 			out = append(out, m)
 		}
 	}
 	return out
-}
-
-// segments are those of memory of the PD that peers may write.
-func (p *pd) segments() (all []*segment) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.mrs {
-		if m.access&verbs.AccessRemoteWrite != 0 && m.mem.segment != nil {
-			all = append(all, m.mem.segment)
-		}
-	}
-	return all
 }
 
 func (p *pd) Close() error {

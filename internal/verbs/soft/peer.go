@@ -42,7 +42,6 @@ type peer struct {
 	missed  int       // how often in a row there was no descriptor for the MR that came
 	pausing bool      // and it is to be asked for again after a pause: no answer is under way
 	stalled uint64    // bytes taken from the bounce area, plus one, when it was asked because that was full
-	line    *line     // what it was met on; nil if that does not outlive the connection
 }
 
 // find returns the mapping of an MR, or nil.
@@ -75,9 +74,6 @@ func (p *peer) drop(rkey uint32) {
 		if m.key == rkey {
 			p.last = nil
 			p.mrs = append(p.mrs[:i], p.mrs[i+1:]...)
-			if m.first {
-				p.line.spoil() // the owner takes it for kept
-			}
 			m.unmap()
 			return
 		}
@@ -103,24 +99,13 @@ type remoteMR struct {
 	addr   uint64
 	data   []byte // the MR
 	mapped []byte // the pages it lies in
-	shape  mrShape
-	first  bool // of its offer: it may be kept for the next connection
 	backed backedPages
 }
 
-// unmap ends the mapping; that of a joint MR is the outbox's.
+// unmap ends the mapping.
 func (m *remoteMR) unmap() {
-	if !m.shape.joint {
-		allMapped.Add(-int64(len(m.mapped)))
-		_ = munmap(m.mapped)
-	}
-}
-
-// mrShape is what a mapping of an MR depends on, beside the file.
-type mrShape struct {
-	size, off uint64
-	writable  bool
-	joint     bool // by the mapping of the inbox
+	allMapped.Add(-int64(len(m.mapped)))
+	_ = munmap(m.mapped)
 }
 
 // mrOffer says where an MR is in the memfd that comes with it.
@@ -156,8 +141,9 @@ func parseMROffer(b []byte) mrOffer {
 	}
 }
 
-func (o mrOffer) shape(joint bool) mrShape {
-	return mrShape{o.size, o.off, o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0, joint}
+// writable reports whether we may write the MR.
+func (o mrOffer) writable() bool {
+	return o.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0
 }
 
 func (o mrOffer) check() error {
@@ -179,7 +165,7 @@ func (o mrOffer) open(fd int) (*remoteMR, error) {
 		return nil, err
 	}
 	prot := unix.PROT_READ
-	if o.shape(false).writable {
+	if o.writable() {
 		prot |= unix.PROT_WRITE
 	}
 	skip := o.off % uint64(pageSize)
@@ -192,34 +178,7 @@ func (o mrOffer) open(fd int) (*remoteMR, error) {
 		allMapped.Add(-n)
 		return nil, err
 	}
-	return o.remote(mapped, false), nil
-}
-
-// checkJoint checks the MR of a joint inbox of geometry g, and returns where it ends in
-// the file.
-func (o mrOffer) checkJoint(g geometry) (end int, err error) {
-	if err := g.check(); err != nil {
-		return 0, err
-	}
-	if err := o.check(); err != nil {
-		return 0, err
-	}
-	if o.off < uint64(g.memoryOff()) || o.off+o.size > uint64(g.memoryOff()+maxMRSize) || !o.shape(true).writable {
-		return 0, o.wrong()
-	}
-	return int(o.off + o.size), nil
-}
-
-// openJoint makes the MR of the mapping of its inbox.
-func (o mrOffer) openJoint(data []byte) *remoteMR {
-	skip := o.off % uint64(pageSize)
-	return o.remote(data[o.off-skip:o.off+o.size], true)
-}
-
-// remote is the MR, which ends where mapped does.
-func (o mrOffer) remote(mapped []byte, joint bool) *remoteMR {
-	skip := uint64(len(mapped)) - o.size
-	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip:], mapped: mapped, shape: o.shape(joint)}
+	return &remoteMR{key: o.key, access: o.access, addr: o.addr, data: mapped[skip:], mapped: mapped}, nil
 }
 
 // countMapped counts n bytes that are to be mapped.

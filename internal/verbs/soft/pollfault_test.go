@@ -40,7 +40,6 @@ func isAccepted(fd int) bool {
 // is told to dial again, the application hears of it, and nothing is left behind.
 func TestListenWithoutPollerMemory(t *testing.T) {
 	noLeaks(t)
-	noLines(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 	const times = 3
 	noPoll(t, times, isAccepted)

@@ -45,7 +45,6 @@ type qp struct {
 	attr    verbs.QPAttr
 	timer   *time.Timer // runs retry, for requests that wait
 	dialing *bringUp    // manual connection in progress
-	line    *line       // what the QP is to be connected on; nil if that ends with the connection
 	offered *offered
 
 	datagram []byte // of a UD QP: the one being sent

@@ -30,7 +30,7 @@ func (q *qp) attachLent(s *socket, peerOffer []byte, peerFDs []int, onCM func(ms
 
 // attachTo is attach, for a peer that must have the QPN want unless that is 0.
 func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
-	p, err := openOffer(peerOffer, peerFDs, l.tx.line)
+	p, err := openOffer(peerOffer, peerFDs)
 	if err == nil && want != 0 && p.qpn != want {
 		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, want)
 		p.unmap()
@@ -146,19 +146,8 @@ func (q *qp) dropPeer() {
 		c.detachLocked(q)
 	}
 	c.mu.Unlock()
-	if !q.peer.line.keepPeer(q.peer) {
-		q.peer.unmap()
-	}
+	q.peer.unmap()
 	q.peer = nil
-}
-
-// setLine says what the QP is to be connected on, before it makes its offer.
-func (q *qp) setLine(ln *line) {
-	q.mu.Lock()
-	q.line = ln
-	q.offered.close()
-	q.offered = nil
-	q.mu.Unlock()
 }
 
 // deliver takes what the peer has published into the CQ.
@@ -207,16 +196,6 @@ func (q *qp) setStatus() {
 		s = statusUp
 	}
 	atomic.StoreUint32(q.in.status, uint32(makeStatus(s, q.attr.AccessFlags, q.attr.MinRNRTimer)))
-}
-
-// expect shows a peer on a line, which has the inbox mapped, that the QP in INIT takes
-// messages: they wait there until it is attached.
-func (q *qp) expect(access verbs.AccessFlags) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.in != nil && q.State() == verbs.QPInit {
-		atomic.StoreUint32(q.in.status, uint32(makeStatus(statusUp, access, verbs.DefaultMinRNRTimer)))
-	}
 }
 
 // commitBounce backs the bounce area at the peer's wish.

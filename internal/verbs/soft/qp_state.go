@@ -218,7 +218,7 @@ func (q *qp) toInit() error {
 		return nil
 	}
 	// The SRQ's peers count on as many entries as it has receives.
-	in, err := q.makeInbox()
+	in, err := newInbox(q.rq.max)
 	if err == nil && q.srq != nil && in.reach != noReach {
 		// What the peer may send is not told in this inbox.
 		if err = in.commitEntries(); err != nil {
@@ -236,25 +236,6 @@ func (q *qp) toInit() error {
 		q.rq.share(&in.shared)
 	}
 	return nil
-}
-
-// makeInbox makes an inbox for toInit, in the memory of the QP's peer if that is a segment
-// for such a QP, or has that of the connection before.
-func (q *qp) makeInbox() (*inbox, error) {
-	if q.srq == nil {
-		for _, s := range q.pd.segments() {
-			if s.shift != geometryFor(q.rq.max).shift {
-				continue
-			}
-			if in := s.makeInbox(q, q.line); in != nil {
-				return in, nil
-			}
-		}
-	}
-	if in := q.line.takeInbox(geometryFor(q.rq.max), nil); in != nil {
-		return in, nil
-	}
-	return newInbox(q.rq.max)
 }
 
 // enter is the change to any state but RESET and ERR, once the attributes are set.
@@ -308,8 +289,7 @@ func (q *qp) reset() {
 	q.state.Store(uint32(verbs.QPReset))
 	q.endDial()
 	q.dropPeer()
-	ln := q.line
-	q.link, q.line = nil, nil
+	q.link = nil
 	q.offered.close()
 	q.offered = nil
 	if q.timer != nil {
@@ -339,8 +319,5 @@ func (q *qp) reset() {
 	in := q.in
 	q.in = nil
 	c.mu.Unlock()
-	in.segment.leave()
-	if !ln.keepInbox(in) {
-		in.close()
-	}
+	in.close()
 }

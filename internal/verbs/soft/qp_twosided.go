@@ -42,9 +42,6 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 		return failed(verbs.WCLocProtErr)
 	}
 	if p.srq == nil && size > 0 {
-		if p.out.backLens() != nil {
-			return failed(verbs.WCRemOpErr)
-		}
 		switch room := atomic.LoadUint32(p.out.lenOf(uint32(p.out.next))); {
 		case room == lenRefused:
 			q.sq.wait.badRecv = true

@@ -28,15 +28,6 @@ import (
 //	              when they are first needed
 //	...  bounce   whole pages, committed when first asked for     producer
 //
-// A joint inbox shares a file, and the page that an idle connection needs, with memory of
-// its QP (segment.go). What is needed later comes first there, and counts begin so high
-// that the first entries to be used are the last of the queue, on that page:
-//
-//	0    bounce, lens, entries but the last 40: whole pages
-//	...  the last 40 entries, on a page that is backed from the beginning
-//	...  posted to filled, as above
-//	...  the memory
-//
 // An entry is two words. The second is the length and, for a SEND of at most four
 // bytes, the data; the first is published last and holds
 //
@@ -112,84 +103,18 @@ func (s status) minRNR() uint8             { return uint8(s >> 16 & 31) }
 type geometry struct {
 	shift       uint8 // log2 of the number of entries
 	bounceShift uint8 // log2 of the bounce bytes
-	joint       bool  // memory follows
 }
 
-// jointEntries is how many bytes of entries lie on the page of a joint inbox that is
-// backed from the beginning: whole lines.
-const jointEntries = 5 * lineSize
-
-func (g geometry) headOff() int {
-	if g.joint {
-		return g.firstPage() + jointEntries
-	}
-	return 0
-}
-
-func (g geometry) lensOff() int {
-	if g.joint {
-		return pageUp(g.bounceSize())
-	}
-	return offLens
-}
-
-func (g geometry) entriesOff() int {
-	if g.joint {
-		return g.headOff() - entrySize<<g.shift
-	}
-	return (offLens + 4<<g.shift + lineSize - 1) &^ (lineSize - 1)
-}
-
-func (g geometry) bounceOff() int {
-	if g.joint {
-		return 0
-	}
-	return pageUp(g.entriesOff() + entrySize<<g.shift)
-}
-
+func (g geometry) entriesOff() int { return (offLens + 4<<g.shift + lineSize - 1) &^ (lineSize - 1) }
+func (g geometry) bounceOff() int  { return pageUp(g.entriesOff() + entrySize<<g.shift) }
 func (g geometry) bounceSize() int { return 1 << g.bounceShift }
 
-// size is that of an inbox, of a joint one with the page on which the memory begins.
-func (g geometry) size() int {
-	if g.joint {
-		return g.firstPage() + pageSize
-	}
-	return g.bounceOff() + pageUp(g.bounceSize())
-}
-
-// firstPage is the page of a joint inbox that is backed from the beginning.
-func (g geometry) firstPage() int {
-	return pageUp(g.lensOff() + 4<<g.shift + max(entrySize<<g.shift-jointEntries, 0))
-}
-
-// memoryOff is where the memory begins that a joint inbox shares a file with.
-func (g geometry) memoryOff() int { return g.headOff() + offLens }
-
-// later is what of the lens and entries is backed when it is first needed.
-func (g geometry) later() (from, to int) {
-	if g.joint {
-		return g.lensOff(), g.firstPage()
-	}
-	return g.firstEnd(), g.bounceOff()
-}
-
-// start is where the counts of entries and receives begin.
-func (g geometry) start() uint64 {
-	if g.joint {
-		return uint64(max(1<<g.shift-jointEntries/entrySize, 0))
-	}
-	return 0
-}
+// size is that of an inbox.
+func (g geometry) size() int { return g.bounceOff() + pageUp(g.bounceSize()) }
 
 // first is the count below which entries are backed from the beginning: those up to the
 // end of the page in which they begin. An idle connection needs no more.
 func (g geometry) first() uint64 {
-	if g.joint {
-		if g.start() == 0 {
-			return noReach
-		}
-		return 1 << g.shift
-	}
 	n := (g.firstEnd() - g.entriesOff()) / entrySize
 	if n >= 1<<g.shift {
 		return noReach
@@ -216,7 +141,6 @@ type shared struct {
 	status   *uint32
 	decision *uint32
 	data     []byte
-	noLens   bool // the lens are not backed yet, and all 0
 }
 
 func (s *shared) init(data []byte, g geometry) {
@@ -228,7 +152,6 @@ func (s *shared) init(data []byte, g geometry) {
 	s.armed = s.word(offArmed)
 	s.status = s.word(offStatus)
 	s.decision = s.word(offDecision)
-	s.noLens = g.joint
 }
 
 // wordAt and longAt are aligned words of a mapping.
@@ -236,23 +159,11 @@ func wordAt(data []byte, off int) *uint32 { return (*uint32)(unsafe.Pointer(&dat
 func longAt(data []byte, off int) *uint64 { return (*uint64)(unsafe.Pointer(&data[off])) }
 
 // word and long are of what comes before the lens.
-func (s *shared) word(off int) *uint32   { return wordAt(s.data, s.headOff()+off) }
-func (s *shared) long(off int) *uint64   { return longAt(s.data, s.headOff()+off) }
-func (s *shared) lenOf(n uint32) *uint32 { return wordAt(s.data, s.lensOff()+int(n&uint32(s.mask))*4) }
+func (s *shared) word(off int) *uint32   { return wordAt(s.data, off) }
+func (s *shared) long(off int) *uint64   { return longAt(s.data, off) }
+func (s *shared) lenOf(n uint32) *uint32 { return wordAt(s.data, offLens+int(n&uint32(s.mask))*4) }
 func (s *shared) bounce() []byte         { return s.data[s.bounceOff():][:s.bounceSize()] }
 func (s *shared) lap(n uint64) uint64    { return (n>>s.shift + 1) & lapMask }
-
-// backLens makes sure that the lens have memory.
-func (s *shared) backLens() error {
-	if !s.noLens {
-		return nil
-	}
-	if err := populate(s.data[s.lensOff():][:pageUp(4<<s.shift)]); err != nil {
-		return err
-	}
-	s.noLens = false
-	return nil
-}
 
 func (s *shared) unmap() {
 	if s.data != nil {
@@ -264,13 +175,11 @@ func (s *shared) unmap() {
 // inbox is the receiver's end; qp.recvCQ.mu guards it.
 type inbox struct {
 	shared
-	fd      int      // -1 once it has been given away
-	segment *segment // what a joint inbox lies in
-	head    uint64   // entries taken
-	emptied uint64   // bounce bytes taken
-	backed  bool     // the bounce area is committed
-	reach   uint64   // head must stay below; all entries are backed if it is noReach
-	sharing sharing
+	fd      int    // -1 once it has been given away
+	head    uint64 // entries taken
+	emptied uint64 // bounce bytes taken
+	backed  bool   // the bounce area is committed
+	reach   uint64 // head must stay below; all entries are backed if it is noReach
 	hot     bool   // armed says armedHot
 	calm    uint32 // entries taken since the CQ was armed
 }
@@ -299,37 +208,10 @@ func newInbox(n int) (*inbox, error) {
 	return in, nil
 }
 
-// renew takes everything out of an inbox that a peer has done with: entries have laps
-// of which none may look new to the next connection.
-func (in *inbox) renew() {
-	switch {
-	case in.joint: // what is backed later has been given back
-		clear(in.data[in.firstPage():in.memoryOff()])
-	case in.reach != noReach:
-		clear(in.data[:in.firstEnd()])
-	default:
-		clear(in.data[:in.bounceOff()])
-	}
-	in.begin()
-	in.emptied, in.hot, in.calm = 0, false, 0
-}
-
-// unknown says that the peer may have published entries behind the first page to which the
-// inbox never came: renew would leave them.
-func (in *inbox) unknown() bool {
-	return !in.joint && in.reach != noReach && in.published(in.reach-1)
-}
-
-// begin has the counts of an inbox that is all zeros begin.
-func (in *inbox) begin() {
-	in.head = in.start()
-	*in.posted = uint32(in.head)
-}
-
 // commitEntries backs the entries that are not yet.
 func (in *inbox) commitEntries() error {
-	from, to := in.later()
-	if err := fallocate(in.fd, from, to-from); err != nil {
+	from := in.firstEnd()
+	if err := fallocate(in.fd, from, in.bounceOff()-from); err != nil {
 		return err
 	}
 	in.reach = noReach
@@ -337,11 +219,6 @@ func (in *inbox) commitEntries() error {
 }
 
 func (in *inbox) close() {
-	if in.segment != nil {
-		in.shared, in.fd = shared{}, -1
-		_ = in.segment.release()
-		return
-	}
 	in.unmap()
 	if in.fd >= 0 {
 		closeFDs([]int{in.fd})
@@ -386,9 +263,7 @@ type outbox struct {
 }
 
 // openOutbox maps the inbox that a peer offers.
-// A joint one comes with the memory behind it up to end, or only the page on which that
-// begins.
-func openOutbox(fd int, g geometry, end int) (*outbox, error) {
+func openOutbox(fd int, g geometry) (*outbox, error) {
 	if err := g.check(); err != nil {
 		return nil, err
 	}
@@ -396,10 +271,10 @@ func openOutbox(fd int, g geometry, end int) (*outbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size != int64(g.size()) && !g.joint {
+	if size != int64(g.size()) {
 		return nil, fmt.Errorf("%w: inbox of %d bytes where its geometry needs %d", verbs.ErrProtocol, size, g.size())
 	}
-	mapped := max(g.size(), pageUp(end))
+	mapped := g.size()
 	if err := countMapped(int64(mapped)); err != nil {
 		return nil, err
 	}
@@ -413,7 +288,6 @@ func openOutbox(fd int, g geometry, end int) (*outbox, error) {
 	if !canPopulate() {
 		o.reach = noReach
 	}
-	o.renew()
 	return o, nil
 }
 
@@ -438,12 +312,6 @@ func (o *outbox) publish(op uint64, imm uint32, w1 uint64) {
 	if o.next++; o.next%(cacheLine/entrySize) == 0 {
 		prefetchWrite(unsafe.Add(o.entries, int((o.next+2*cacheLine/entrySize)&o.mask)*entrySize))
 	}
-}
-
-// renew begins again with an inbox that its owner has renewed.
-func (o *outbox) renew() {
-	o.next, o.filled = o.start(), 0
-	o.credit = uint32(o.next)
 }
 
 // takeWake reports whether the receiver sleeps and wants to be woken for this
@@ -475,8 +343,7 @@ func (o *outbox) ready() (uint32, error) {
 			o.credit = uint32(o.reach) // to come here again then
 			return left, nil
 		}
-		from, to := o.later()
-		if err := populate(o.data[from:to]); err != nil {
+		if err := populate(o.data[o.firstEnd():o.bounceOff()]); err != nil {
 			return 0, err
 		}
 		o.reach = noReach

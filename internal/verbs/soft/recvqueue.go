@@ -65,10 +65,7 @@ func (r *recvQueue) post(wr *verbs.RecvWR) error {
 	if r.wrs.Load() != nil || wr.WRID != 0 || len(wr.SGList) > 0 {
 		size = r.keep(wr)
 	}
-	if r.shared != nil && (size != 0 || !r.shared.noLens) {
-		if err := r.shared.backLens(); err != nil {
-			return err
-		}
+	if r.shared != nil {
 		r.show(r.posted, size)
 	}
 	r.posted++
@@ -119,13 +116,9 @@ func (r *recvQueue) share(s *shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared, r.open = s, true
-	n := uint32(0)
-	if s != nil {
-		n = uint32(s.start()) // the peer counts from there
-	}
-	r.posted, r.next, r.tailSeen = n, n, n
-	r.tail.Store(n)
-	r.head.Store(n)
+	r.posted, r.next, r.tailSeen = 0, 0, 0
+	r.tail.Store(0)
+	r.head.Store(0)
 	r.flush = false
 }
 

@@ -45,8 +45,6 @@ type socket struct {
 
 	cred atomic.Pointer[unix.Ucred] // the peer's, once somebody has asked
 
-	line *line // set before anything is sent; nil if the socket ends with its connection
-
 	// linkPoller.mu guards these.
 	polled  bool // it is in the poller's set
 	closing bool
@@ -148,18 +146,6 @@ func (s *socket) signal(b ...byte) error {
 	m := getSignal(b...)
 	defer m.put()
 	return s.sendMsg(m)
-}
-
-// signalNow is signal of one byte that fails with EAGAIN where it would have to wait, for
-// the peer or for who sends just now.
-func (s *socket) signalNow(b byte) error {
-	if !s.sendMu.TryLock() {
-		return unix.EAGAIN
-	}
-	defer s.sendMu.Unlock()
-	m := getSignal(b)
-	defer m.put()
-	return s.sendOnce(m)
 }
 
 // try is send of a message without descriptors that fails with EAGAIN where it would have
@@ -445,18 +431,6 @@ func closeFDs(fds []int) {
 	}
 }
 
-// hangsUp says whether the peer hangs up within d. What it sends meanwhile is lost, and
-// nobody else may receive.
-func (s *socket) hangsUp(d time.Duration) bool {
-	if s.setReadDeadline(time.Now().Add(d)) != nil {
-		return false
-	}
-	var buf [1]byte
-	_, fds, err := s.recv(buf[:])
-	closeFDs(fds)
-	return err == io.EOF
-}
-
 // setReadDeadline bounds the recv calls in progress and to come; the zero time
 // takes the bound away.
 func (s *socket) setReadDeadline(t time.Time) error { return s.f.SetReadDeadline(t) }
@@ -474,7 +448,6 @@ func (s *socket) close() error {
 	if l != nil {
 		go l.run()
 	}
-	s.line.free()
 	return err
 }
 
