@@ -61,8 +61,11 @@ func TestReadStats(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		waitForNone(t)
 		before := ReadStats()
+		fl.dialer.ReadBuffer, fl.listen.ReadBuffer = MinReadBuffer, MinReadBuffer // rings that do not grow meanwhile
 		client, server, err := dialPair(&fl.dialer, &fl.listen)
 		require.NoError(t, err)
+		defer client.Close()
+		defer server.Close()
 		device := client.Device()
 		write(t, client, 1000)
 		readFull(t, server, 1000)
