@@ -70,7 +70,7 @@ func (s *scribbler) round(rng *rand.Rand, device, address string) error {
 	defer cancel()
 	d := Dialer{Device: device}
 	c, err := d.dial(ctx, "rdma", address)
-	if _, ok := typed(err); err != nil && ok {
+	if _, ok := typed(err); ok || errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	} else if err != nil {
 		return err
@@ -218,7 +218,7 @@ func TestSharedMemoryFuzz(t *testing.T) {
 		}
 		require.Eventually(t, func() bool { return by.moved.Load() > moved }, patience, time.Millisecond, "the bystander stands still\n%s", replay)
 	}
-	require.NotEmpty(t, ends, "nobody came")
+	require.True(t, len(ends) > 0 || rounds < scribblerRounds, "nobody came")
 	t.Logf("seed %d, %d rounds: %v", seed, rounds, ends)
 }
 
@@ -230,8 +230,9 @@ const scribblerRounds = 4
 type victims struct {
 	l     *Listener
 	mu    sync.Mutex
-	began int
-	done  []error
+	began uint64 // so far
+	ended uint64
+	done  []error // of those that ends has not told of
 }
 
 func startVictims(l *Listener) *victims {
@@ -252,6 +253,7 @@ func startVictims(l *Listener) *victims {
 				}
 				<-c.torn
 				v.mu.Lock()
+				v.ended++
 				v.done = append(v.done, err)
 				v.mu.Unlock()
 			}()
@@ -260,16 +262,18 @@ func startVictims(l *Listener) *victims {
 	return v
 }
 
-// ends waits for the ends of all connections, whose peer has exited, and returns them.
+// ends waits for the ends of all connections, whose peer has exited, and returns those that it
+// has not returned before.
 func (v *victims) ends(t *testing.T, replay string) (all []error) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		if len(v.done) < v.began {
+		s := v.l.Stats()
+		if s.Pending > 0 || v.began < s.Accepted || v.ended < v.began {
 			return false
 		}
-		all, v.done, v.began = v.done, nil, 0
+		all, v.done = v.done, nil
 		return true
 	}, lasting, time.Millisecond, "a victim is caught\n%s", replay)
 	return all
