@@ -369,10 +369,19 @@ func (e *laneEnd) teardown() {
 			s.free()
 		}
 	}
+	e.dropTables()
 	e.mu.Unlock()
 	allLanes.remove(e)
 	close(e.done)
 	e.owner.destroyed(e)
+}
+
+// dropTables lets go of what the lane has by id when it is torn and its streams have gone. A program
+// may keep a connection long after it has closed it. mu is held.
+func (e *laneEnd) dropTables() {
+	if e.torn && e.live == 0 {
+		e.streams, e.places = nil, nil
+	}
 }
 
 // discard destroys a lane that was not started.

@@ -189,6 +189,7 @@ func (s *stream) free() {
 	s.freeRings()
 	_ = s.e.slab.release()
 	s.uncount()
+	s.e.dropTables()
 }
 
 // freeRings gives all rings back. Nothing of the peer comes any more. mu is held.
