@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -110,21 +109,10 @@ func requireIll(t *testing.T, err error, causes ...error) {
 	require.Fail(t, "wrong cause", "%v is none of %v", err, causes)
 }
 
-// failNext has the next call fail that is called what.
-func failNext(d *faulty.Driver, what string, err error) {
-	var done atomic.Bool
-	d.OnAcquire(func(w string) error {
-		if w == what && !done.Swap(true) {
-			return err
-		}
-		return nil
-	})
-}
-
 // TestFaultyReposts has the device refuse to take a receive again.
 func TestFaultyReposts(t *testing.T) {
 	eachPatient(t, func(t *testing.T, p patient) {
-		failNext(p.d, faulty.PostRecv, verbs.ErrNoMemory)
+		p.d.FailNext(faulty.PostRecv, verbs.ErrNoMemory)
 		within(t, patience, "the ends", func() {
 			var ends sync.WaitGroup
 			ends.Go(func() { requireIll(t, pour(p.other, 1<<30, 1), ErrPeerGone) })
@@ -137,7 +125,7 @@ func TestFaultyReposts(t *testing.T) {
 // TestFaultyArming has the device refuse to arm a CQ.
 func TestFaultyArming(t *testing.T) {
 	eachPatient(t, func(t *testing.T, p patient) {
-		failNext(p.d, faulty.ReqNotify, verbs.ErrNoMemory)
+		p.d.FailNext(faulty.ReqNotify, verbs.ErrNoMemory)
 		within(t, patience, "the ends", func() {
 			requireIll(t, readToEnd(p.ill), verbs.ErrNoMemory)
 			requireIll(t, readToEnd(p.other), ErrPeerGone)

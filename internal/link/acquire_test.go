@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"testing"
 	"time"
 
@@ -25,9 +24,7 @@ const conversation = 60_000
 // through: on the dialer's device, and on the listener's. Nobody waits for ever, the listener
 // serves the next client, and nothing is left behind.
 func TestEveryAcquisitionFails(t *testing.T) {
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		t.Skip("the device that fails is one over the software device")
-	}
+	needFailing(t)
 	for _, way := range []struct {
 		d            *faulty.Driver
 		under        string

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,9 +154,7 @@ func (e *laneEnd) spoke() bool {
 // TestUnreadFirstWord: a dialer whose first word has arrived, and was not taken in yet, was not
 // silent.
 func TestUnreadFirstWord(t *testing.T) {
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		t.Skip("the device whose notifications are lost is one over the software device")
-	}
+	needFailing(t)
 	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}})
 	answered := make(chan *laneEnd, 1)
 	failing.OnAcquire(func(what string) error {

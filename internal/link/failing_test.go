@@ -63,9 +63,7 @@ func newAiling(t *testing.T, d *faulty.Driver, under string, dialled bool) ailin
 
 // eachAiling runs f with each of the devices and either end on it.
 func eachAiling(t *testing.T, f func(a ailing)) {
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		t.Skip("the device that fails is one over the software device")
-	}
+	needFailing(t)
 	for _, on := range []struct {
 		d     *faulty.Driver
 		under string
@@ -229,29 +227,16 @@ func TestFaultyOverrun(t *testing.T) {
 	}
 }
 
-// failNext has the next call fail that is called what.
-func failNext(d *faulty.Driver, what string, err error) {
-	var done atomic.Bool
-	d.OnAcquire(func(w string) error {
-		if w == what && !done.Swap(true) {
-			return err
-		}
-		return nil
-	})
-}
-
 // TestFaultyPosts has the device refuse a request though its queue has room. What comes behind
 // it is not posted: the peer would take it for what is missing.
 func TestFaultyPosts(t *testing.T) {
-	ail(t, func(a ailing) { failNext(a.d, faulty.PostSend, verbs.ErrQueueFull) }, verbs.ErrQueueFull)
+	ail(t, func(a ailing) { a.d.FailNext(faulty.PostSend, verbs.ErrQueueFull) }, verbs.ErrQueueFull)
 }
 
 // TestFaultyShortPost has the device take the first request of a post and refuse the second:
 // what the first has written is not a message.
 func TestFaultyShortPost(t *testing.T) {
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		t.Skip("the device that fails is one over the software device")
-	}
+	needFailing(t)
 	a := newAiling(t, failingIWARP, "soft0-iwarp", true)
 	_, err := a.ill.Write([]byte("whole"))
 	require.NoError(t, err)
@@ -276,7 +261,7 @@ func TestFaultyShortPost(t *testing.T) {
 func TestNothingBehindARefusedPost(t *testing.T) {
 	eachAiling(t, func(a ailing) {
 		e := a.ill.e
-		failNext(a.d, faulty.PostSend, verbs.ErrQueueFull)
+		a.d.FailNext(faulty.PostSend, verbs.ErrQueueFull)
 		e.mu.Lock()
 		posted := e.sq.posted
 		for range 3 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,9 +20,7 @@ import (
 // shortOfQPs is a listener whose device has no QP as long as want says so.
 func shortOfQPs(t *testing.T, told func(error)) (b *bed, want *atomic.Bool) {
 	t.Helper()
-	if os.Getenv("RDMANET_TEST_ADDR") != "" {
-		t.Skip("the device that fails is one over the software device")
-	}
+	needFailing(t)
 	want = new(atomic.Bool)
 	want.Store(true)
 	failing.OnAcquire(func(what string) error {

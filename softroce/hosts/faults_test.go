@@ -10,12 +10,7 @@ import (
 // TestFaults runs the cases one after the other: most break what the next one needs.
 // The last one leaves only one host.
 func TestFaults(t *testing.T) {
-	if os.Getenv(hostsVar) == "" {
-		if os.Getenv("RDMANET_REQUIRE_RDMA") != "" {
-			t.Fatalf("%s is not set", hostsVar)
-		}
-		t.Skip("two hosts with RDMA are needed: softroce/faults makes them and runs this")
-	}
+	needHosts(t, "softroce/faults")
 	runCases(t, newWorld(t), []faultCase{
 		{"Class", testClass},
 		{"Loss", testLoss},

@@ -81,9 +81,7 @@ func (w *Worker) Spin(_ int, _ *int) error {
 // TestStorms has crowds dial from host 0 to host 1, beside two busy processes on each, by
 // RDMA and by TCP in turn: each Dial succeeds, and what was written arrives.
 func TestStorms(t *testing.T) {
-	if os.Getenv(hostsVar) == "" {
-		t.Skip("two hosts with RDMA are needed: softroce/test hoststorms makes them and runs this")
-	}
+	needHosts(t, "softroce/test hoststorms")
 	w := newWorld(t)
 	rounds, dials := stormScale(t)
 	for _, h := range w {

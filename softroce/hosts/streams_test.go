@@ -134,9 +134,7 @@ func (w *Worker) Cost(_ int, c *Cost) error {
 // TestStreams has many connections between two processes on two hosts: they take few
 // QPs at each end, and sleep without threads.
 func TestStreams(t *testing.T) {
-	if os.Getenv(hostsVar) == "" {
-		t.Skip("two hosts with RDMA are needed: softroce/test hoststorms makes them and runs this")
-	}
+	needHosts(t, "softroce/test hoststorms")
 	w := newWorld(t)
 	w.begin(t)
 	_, dials := stormScale(t)

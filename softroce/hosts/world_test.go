@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/rpc"
+	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -23,6 +24,19 @@ type host struct {
 	agent    *rpc.Client
 	software bool // it has no RDMA device but the software device
 	dead     bool
+}
+
+// needHosts skips a test for which there are no two hosts, and fails it where there must be. The
+// script makes them and runs it.
+func needHosts(t *testing.T, script string) {
+	t.Helper()
+	if os.Getenv(hostsVar) != "" {
+		return
+	}
+	if os.Getenv("RDMANET_REQUIRE_RDMA") != "" {
+		t.Fatalf("%s is not set", hostsVar)
+	}
+	t.Skipf("two hosts with RDMA are needed: %s makes them and runs this", script)
 }
 
 // newWorld finds the two hosts, and has an agent in this process for host 0.

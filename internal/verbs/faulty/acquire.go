@@ -42,6 +42,18 @@ func (d *Driver) OnAcquire(f func(what string) error) {
 	d.acquire.Store(&f)
 }
 
+// FailNext has the next acquisition that is called what fail with err, in place of what OnAcquire
+// has asked.
+func (d *Driver) FailNext(what string, err error) {
+	var done atomic.Bool
+	d.OnAcquire(func(w string) error {
+		if w == what && !done.Swap(true) {
+			return err
+		}
+		return nil
+	})
+}
+
 // ask is called before an acquisition.
 func (d *Driver) ask(what string) error {
 	if d.removed.Load() {
