@@ -56,6 +56,25 @@ func TestKilledQP(t *testing.T) {
 	})
 }
 
+// TestEndedLaneKeepsNoTables: a program that keeps a closed stream of a lane that has ended keeps
+// no tables of all streams that the lane might have had.
+func TestEndedLaneKeepsNoTables(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	client.e.fail(errors.New("ended by the test"))
+	for _, s := range []*Stream{client, server} {
+		<-s.e.done
+		kept := func() bool {
+			s.e.mu.Lock()
+			defer s.e.mu.Unlock()
+			return s.e.streams != nil || s.e.places != nil
+		}
+		require.True(t, kept(), "the stream is open")
+		require.NoError(t, s.Close())
+		require.False(t, kept())
+	}
+}
+
 // TestDisconnected: the connection manager's word alone, with no completion, ends the lane for
 // a call that sleeps in the channel, and only behind what had arrived.
 func TestDisconnected(t *testing.T) {
