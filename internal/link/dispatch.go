@@ -34,7 +34,7 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	e.mu.Lock()
 	some = e.takeIn(n, err)
 	if ending != nil && err == nil && n < len(e.wcs) {
-		e.failLocked(*ending)
+		e.failLocked(e.causeOf(*ending))
 		some = true
 	}
 	if !some {
@@ -180,20 +180,16 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 func (e *laneEnd) recordPlaces() int { return min(e.peer.places, e.p.records) }
 
 // receiveFailed is why the lane ends whose receive did not complete. A flush says that the QP
-// is in ERR: the peer is gone, or this end gave up. If that is for a request that failed, its
-// completion says why, and may not have been taken in before.
+// is in ERR: the peer is gone, or this end gave up.
 func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 	switch status {
 	case verbs.WCLocLenErr, verbs.WCLocQPOpErr, verbs.WCRemInvReqErr:
 		return fmt.Errorf("%w: a SEND that is longer than a doorbell: %w", verbs.ErrProtocol, status)
 	case verbs.WCWRFlushErr:
 		if err := e.ending.Load(); err != nil {
-			return *err
+			return e.causeOf(*err)
 		}
-		if _, err := e.sq.reap(); err != nil {
-			return e.sendErr(err)
-		}
-		return errGone
+		return e.causeOf(errGone)
 	}
 	return errors.Join(errGone, status)
 }

@@ -58,7 +58,7 @@ func ended(cause error) error {
 	switch {
 	case lied(cause):
 		errno = syscall.ECONNABORTED
-	case errors.Is(cause, errRemoved):
+	case errors.Is(cause, errRemoved), errors.Is(cause, verbs.ErrNoDevice):
 		errno = syscall.ENODEV
 	case errors.Is(cause, errNoAnswer):
 		errno = syscall.ETIMEDOUT

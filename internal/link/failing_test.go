@@ -34,7 +34,14 @@ func (a ailing) sendCQ() *faulty.CQ { return a.ill.e.p.sendCQ.(*faulty.CQ) }
 // the device under it. When the test is over nothing is left on d.
 func newAiling(t *testing.T, d *faulty.Driver, under string, dialled bool) ailing {
 	t.Helper()
-	listens, dials := Config{CM: cm.Options{Device: under}}, Config{CM: cm.Options{Device: d.Name()}, Lanes: 1}
+	return newAilingOn(t, d, under, dialled, Config{})
+}
+
+// newAilingOn is newAiling with what else cfg says.
+func newAilingOn(t *testing.T, d *faulty.Driver, under string, dialled bool, cfg Config) ailing {
+	t.Helper()
+	listens, dials := cfg, cfg
+	listens.CM, dials.CM, dials.Lanes = cm.Options{Device: under}, cm.Options{Device: d.Name()}, 1
 	if !dialled {
 		listens.CM.Device, dials.CM.Device = d.Name(), under
 	}
@@ -61,13 +68,16 @@ func newAiling(t *testing.T, d *faulty.Driver, under string, dialled bool) ailin
 	return ailing{t, d, server, client}
 }
 
+// failingDevices are those that fail when they are asked to, and the ones under them.
+var failingDevices = []struct {
+	d     *faulty.Driver
+	under string
+}{{failing, "soft0"}, {failingIWARP, "soft0-iwarp"}}
+
 // eachAiling runs f with each of the devices and either end on it.
 func eachAiling(t *testing.T, f func(a ailing)) {
 	needFailing(t)
-	for _, on := range []struct {
-		d     *faulty.Driver
-		under string
-	}{{failing, "soft0"}, {failingIWARP, "soft0-iwarp"}} {
+	for _, on := range failingDevices {
 		for end, dialled := range map[string]bool{"dialled": true, "accepted": false} {
 			t.Run(on.d.Name()+"/"+end, func(t *testing.T) { f(newAiling(t, on.d, on.under, dialled)) })
 		}
@@ -247,7 +257,8 @@ func TestFaultyShortPost(t *testing.T) {
 		}
 		return nil
 	})
-	_, _ = a.ill.Write([]byte("half"))
+	_, err = a.ill.Write([]byte("half"))
+	requireIll(t, err, verbs.ErrQueueFull)
 	requireIll(t, readToEnd(a.ill), verbs.ErrQueueFull)
 	b := make([]byte, 5)
 	_, err = io.ReadFull(a.other, b)

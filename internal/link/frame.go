@@ -57,7 +57,7 @@ func (s *stream) sumAhead(p []byte) summed {
 // frame posts the frame that t has the place of, with p: inline, from memory that was staged with
 // room for the header before it, or from other memory of the device.
 // mu is held.
-func (s *stream) frame(t *target, p []byte, from *staged, ahead summed) {
+func (s *stream) frame(t *target, p []byte, from *staged, ahead summed) (taken bool) {
 	e := s.e
 	if ahead.n != len(p) {
 		ahead.sum = ring.Checksum(s.st.Sum(), p)
@@ -75,7 +75,7 @@ func (s *stream) frame(t *target, p []byte, from *staged, ahead summed) {
 		h.Put(e.frame[:])
 		t.head = e.frame[:ring.FrameHeaderLen]
 	}
-	e.post(t)
+	return e.post(t)
 }
 
 // takeFrames is take on a lane with checksums. mu is held when it is called and when it returns.

@@ -58,7 +58,7 @@ type laneEnd struct {
 	place placeInList
 
 	failed     atomic.Bool           // err is set
-	ending     atomic.Pointer[error] // the connection manager says that the lane has ended
+	ending     atomic.Pointer[error] // the lane has ended: what has arrived is taken in yet
 	blocks     atomic.Bool           // somebody waits for the send queue
 	inUse      atomic.Int32          // streams that the program has not closed
 	taken      atomic.Int32          // ids of streams: what live says
@@ -200,7 +200,7 @@ func (e *laneEnd) serve() {
 	look := func() bool { return !e.attend(false) || e.failed.Load() }
 	for {
 		if err := e.p.channel.WaitRead(look); err != nil {
-			e.fail(err)
+			e.end(err)
 		}
 		if e.failed.Load() {
 			return
@@ -266,7 +266,12 @@ func (e *laneEnd) event(ev *cm.Event) {
 		return
 	}
 	e.unhold()
-	// What the peer said before it left is in the queue, so that is asked first.
+	e.end(err)
+}
+
+// end ends the lane when all that has arrived was taken in: what the peer said before it left is
+// in the receive queue, so that is asked first.
+func (e *laneEnd) end(err error) {
 	if e.ending.CompareAndSwap(nil, &err) {
 		go e.last()
 	}

@@ -158,8 +158,9 @@ type target struct {
 }
 
 // post posts a message: a WRITE with its doorbell as the immediate or, where there is none, in
-// a SEND behind it. The caller has made sure of the room.
-func (e *laneEnd) post(t *target) {
+// a SEND behind it. The caller has made sure of the room. It reports whether the device has taken
+// the message; if it has not, or not the request that confirms it, the lane ends.
+func (e *laneEnd) post(t *target) (taken bool) {
 	e.counts.messagesOut++
 	wr := &e.wrs[1]
 	wr.Flags, wr.Inline, wr.SGList = 0, nil, nil
@@ -190,22 +191,18 @@ func (e *laneEnd) post(t *target) {
 	if t.solicited {
 		wrs[len(wrs)-1].Flags |= verbs.SendSolicited
 	}
+	end := e.sq.posted + uint64(len(wrs))
 	err := e.sq.post(wrs, t.signaled || t.staged.Length > 0)
 	wr.Inline = nil // keep nothing of the application's
 	e.countWoken(t.about)
 	if err != nil {
 		e.sendFailed(err)
 	}
+	return e.sq.posted >= end
 }
 
-// sendFailed ends the lane whose request was not taken or has not completed. What the peer
-// said before it left is in the receive queue, so that is asked first.
-func (e *laneEnd) sendFailed(err error) {
-	err = e.sendErr(err)
-	if e.ending.CompareAndSwap(nil, &err) {
-		go e.last()
-	}
-}
+// sendFailed ends the lane whose request was not taken or has not completed.
+func (e *laneEnd) sendFailed(err error) { e.end(e.sendErr(err)) }
 
 // sendErr is why a lane ends whose request has failed with err.
 func (e *laneEnd) sendErr(err error) error {
@@ -214,4 +211,20 @@ func (e *laneEnd) sendErr(err error) error {
 		gone = errNoAnswer
 	}
 	return errors.Join(gone, err)
+}
+
+// causeOf is why a lane ends that is about to end for err. If that is for the sake of a request
+// that has failed, its completion says so, and may not have been taken in before. mu is held.
+func (e *laneEnd) causeOf(err error) error {
+	if errors.Is(err, errRemoved) {
+		return err
+	}
+	_, failed := e.sq.reap()
+	switch {
+	case failed == nil, errors.Is(failed, verbs.WCWRFlushErr): // which is for another's sake
+		return err
+	case err == errGone:
+		return e.sendErr(failed)
+	}
+	return errors.Join(e.sendErr(failed), err)
 }

@@ -216,7 +216,7 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 	case errors.Is(err, os.ErrDeadlineExceeded): // the call's, or stir's
 		e.sleepEnd = -1
 	default:
-		e.fail(err)
+		e.end(err)
 	}
 }
 
@@ -344,7 +344,7 @@ func (e *laneEnd) arm() {
 		err = e.p.sendCQ.ReqNotify(false)
 	}
 	if err != nil {
-		e.fail(err)
+		e.end(err)
 	}
 }
 

@@ -154,14 +154,22 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 	} else {
 		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey}
 	}
+	var taken bool
+	if s.st.Frames() == nil {
+		taken = e.post(&t)
+	} else {
+		taken = s.frame(&t, p[:n], from, ahead)
+	}
+	if !taken { // nothing was sent, though the device may read some of it; the lane says why
+		if from != nil {
+			from.last = e.sq.posted
+		}
+		s.writable = false
+		return 0, nil
+	}
 	s.keep(p[:n])
 	e.counts.bytesOut += uint64(span.Len)
-	if s.st.Frames() == nil {
-		e.post(&t)
-	} else {
-		s.counts.framingOut += uint64(span.Len) - uint64(n)
-		s.frame(&t, p[:n], from, ahead)
-	}
+	s.counts.framingOut += uint64(span.Len) - uint64(n) // 0 without frames
 	s.counts.sent++
 	s.share += max(int(span.Len), leastShare)
 	return n, nil
@@ -215,7 +223,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 			break
 		}
 	}
-	if n == 0 {
+	if from.last == 0 {
 		from.unused = true
 		if e.staging.freed(e.sq.completed) { // no request completes for it
 			e.unblock()
