@@ -277,15 +277,13 @@ func (b *backlog) settle() {
 			if b.left == 0 {
 				break // who is next then has the next turn
 			}
-			d := b.hungry[0]
-			b.hungry = b.hungry[1:]
+			d := pop(&b.hungry)
 			turn := max(b.left/(len(b.hungry)+1), 1)
 			for range len(d.hungry) {
 				if turn == 0 {
 					break
 				}
-				s := d.hungry[0]
-				d.hungry = d.hungry[1:]
+				s := pop(&d.hungry)
 				if s.waits() {
 					n := b.most(s, min(s.wish(), max(turn/(len(d.hungry)+1), 1)), b.left)
 					b.grant(s, n)
@@ -394,8 +392,7 @@ func (b *backlog) do(s *share) allotment {
 // next takes the next lane for which something is to be done.
 func (b *backlog) next() *share {
 	for len(b.due) > 0 {
-		s := b.due[0]
-		b.due = b.due[1:]
+		s := pop(&b.due)
 		s.isDue = false
 		if s.order != (allotment{}) {
 			return s

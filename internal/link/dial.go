@@ -136,7 +136,7 @@ func (e *laneEnd) fill() {
 		if errors.Is(err, lane.ErrNoPlace) {
 			return
 		}
-		e.dials = e.dials[1:]
+		pop(&e.dials)
 		if err == nil {
 			d.stream = e.newStream(st, d.ring)
 			e.awaitAnswer(d.stream)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -73,6 +74,30 @@ func TestEndedLaneKeepsNoTables(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.False(t, kept())
 	}
+}
+
+// TestEndedLanesAreCollected: nothing refers to a lane that has ended, neither its links nor its
+// listener, which go on.
+func TestEndedLanesAreCollected(t *testing.T) {
+	b := newBed(t, Config{Idle: time.Hour})
+	var there atomic.Int32
+	func() {
+		for range 10 {
+			client, server := b.dial(), b.accept()
+			say(t, client, server)
+			for _, s := range []*Stream{client, server} {
+				there.Add(1)
+				runtime.AddCleanup(s.e, func(by int32) { there.Add(by) }, -1)
+			}
+			client.e.fail(errors.New("ended by the test"))
+			for _, s := range []*Stream{client, server} {
+				<-s.e.done
+				require.NoError(t, s.Close())
+			}
+		}
+	}()
+	require.True(t, leaktest.Collected(func() bool { return there.Load() == 0 }), "ends of lanes are kept")
+	require.NoError(t, b.l.Close()) // it was there all the time
 }
 
 // TestDisconnected: the connection manager's word alone, with no completion, ends the lane for

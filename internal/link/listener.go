@@ -315,9 +315,7 @@ func (l *Listener) next() (*stream, error) {
 		}
 		return nil, nil
 	}
-	s := l.accepted[0]
-	l.accepted[0] = nil
-	l.accepted = l.accepted[1:]
+	s := pop(&l.accepted)
 	l.signal()
 	s.waiting = false
 	if s.wasReset {

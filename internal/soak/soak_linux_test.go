@@ -92,7 +92,7 @@ func (h *host) leave(warm *memory) {
 	t := h.t
 	t.Helper()
 	end := h.memory(warm != nil)
-	for tries := 30; warm != nil && tries > 0 && end.growth(*warm) != ""; tries-- { // a leak stays
+	for tries := 4; warm != nil && tries > 0 && end.growth(*warm) != ""; tries-- { // a leak stays
 		end = h.memory(true)
 	}
 	require.NoError(t, h.close())
