@@ -127,6 +127,9 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 			return nil, nil, l.opError(opAccept, os.ErrDeadlineExceeded)
 		default:
 		}
+		if l.links != nil {
+			l.links.Poll()
+		}
 		select {
 		case <-l.ctx.Done():
 		case <-expired:

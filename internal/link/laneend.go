@@ -26,13 +26,14 @@ type owner interface {
 	reset(*stream)  // by the peer, or since the peer broke a rule of it
 	// note says what has become of places; the answer is what to do about them.
 	note(e *laneEnd, what note, n int) allotment
-	retired(*laneEnd)   // no stream can be opened any more
-	heard(*laneEnd)     // the first message has arrived, at a listener
-	filled(*laneEnd)    // the first stream has come
-	emptied(*laneEnd)   // the last stream has gone
-	gone(*laneEnd)      // the lane has ended, for err
-	destroyed(*laneEnd) // and nothing is left of it; mu is not held
-	short(error)        // there is no memory for places that dials wait for; mu is not held
+	retired(*laneEnd)        // no stream can be opened any more
+	heard(*laneEnd)          // the first message has arrived, at a listener
+	filled(*laneEnd)         // the first stream has come
+	emptied(*laneEnd)        // the last stream has gone
+	gone(*laneEnd)           // the lane has ended, for err
+	destroyed(*laneEnd)      // and nothing is left of it; mu is not held
+	takesOver(*laneEnd) bool // whether somebody else polls now, for streams that may come
+	short(error)             // there is no memory for places that dials wait for; mu is not held
 }
 
 // laneEnd is one end of a lane.

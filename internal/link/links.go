@@ -199,6 +199,7 @@ func (k *linkLane) opened(*stream)                     {}
 func (k *linkLane) reset(*stream)                      {}
 func (k *linkLane) note(*laneEnd, note, int) allotment { return allotment{} }
 func (k *linkLane) heard(*laneEnd)                     {}
+func (k *linkLane) takesOver(*laneEnd) bool            { return false }
 func (k *linkLane) short(error)                        {}
 func (k *linkLane) destroyed(*laneEnd)                 {}
 

@@ -39,6 +39,7 @@ type Listener struct {
 	backlog    backlog
 	counts     Requests
 	feeding    bool
+	acceptor   acceptor
 	closed     chan struct{}
 	leaving    map[*laneEnd]struct{} // after Close with ReusePort: whose dialers may have opened more
 	ended      chan struct{}         // closed when nothing comes to Accept any more
@@ -280,6 +281,7 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 		if s, err := l.next(); s != nil || err != nil {
 			return newHandle(s), err
 		}
+		l.Poll()
 		select {
 		case <-l.ready:
 		case <-l.ended:
@@ -289,7 +291,7 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// Ready returns a channel that holds a token while there is something for TryAccept.
+// Ready returns a channel that holds a token while there is something for TryAccept, or for Poll.
 func (l *Listener) Ready() <-chan struct{} { return l.ready }
 
 // TryAccept is Accept without waiting: the stream is nil if there is none.
@@ -316,6 +318,7 @@ func (l *Listener) next() (*stream, error) {
 		return nil, nil
 	}
 	s := pop(&l.accepted)
+	l.acceptor.waits = false
 	l.signal()
 	s.waiting = false
 	if s.wasReset {
@@ -429,6 +432,7 @@ func (l *Listener) opened(s *stream) {
 	l.opens++
 	l.accepted = append(l.accepted, s)
 	s.waiting = true
+	l.acceptor.opened()
 	l.signal()
 }
 

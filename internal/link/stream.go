@@ -340,7 +340,7 @@ func (s *stream) close(abort bool) error {
 		s.free()
 		s.freePort()
 		s.awaitConfirmation()
-		if s.e.role == lane.RoleListener {
+		if s.e.seat.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
 			s.e.giveUpSeat() // new streams come, of which nobody who is away would tell
 		}
 		return nil

@@ -1,0 +1,97 @@
+package link
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// needProcessors is for what polls, which nobody does with one processor.
+func needProcessors(t *testing.T) {
+	if lookAtProcs(); procs.Load() == 1 {
+		t.Skip("with one processor nobody polls")
+	}
+}
+
+// TestAcceptPolls: an Accept that waits when a stream was closed takes in the next one itself. The
+// peer wakes nobody.
+func TestAcceptPolls(t *testing.T) {
+	needProcessors(t)
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	e := server.e
+	endless(t, e)
+	keptSeat(t, client, server)
+	b.l.Poll() // as an Accept does
+	require.NoError(t, server.Close())
+	require.True(t, seated(server))
+	require.Len(t, b.l.Ready(), 1)
+	woken := func() uint64 {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.counts.wakeups
+	}
+	before := woken()
+
+	for range 3 {
+		client = b.dial()
+		server, err := b.l.TryAccept()
+		require.NoError(t, err)
+		require.Nil(t, server, "nobody has polled yet")
+		b.l.Poll()
+		server, err = b.l.TryAccept()
+		require.NoError(t, err)
+		require.NotNil(t, server)
+		require.True(t, seated(server), "left to the calls of the stream")
+		b.l.Poll()
+		require.NoError(t, server.Close())
+		require.NoError(t, client.Close())
+	}
+	require.Equal(t, before, woken())
+}
+
+// TestAcceptThatIsOver: a lane that was left to an Accept which does not come is heard all the same.
+func TestAcceptThatIsOver(t *testing.T) {
+	needProcessors(t)
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	keptSeat(t, client, server)
+	b.l.Poll()
+	require.NoError(t, server.Close())
+	_, before := b.l.Opened()
+	b.dial()
+	require.Eventually(t, func() bool {
+		_, all := b.l.Opened()
+		return all > before
+	}, patience, time.Millisecond)
+}
+
+// TestAcceptTakesOver: an Accept polls one lane at a time, if it waits, as long as that pays.
+func TestAcceptTakesOver(t *testing.T) {
+	needProcessors(t)
+	l := &Listener{ready: make(chan struct{}, 1)}
+	a := &l.acceptor
+	e := &laneEnd{}
+	require.False(t, l.takesOver(e), "no Accept waits")
+	l.Poll()
+	require.True(t, l.takesOver(e))
+	require.False(t, l.takesOver(e), "it has a lane")
+	a.lane, a.polling = nil, true
+	require.False(t, l.takesOver(e), "it polls")
+	a.polling = false
+	l.accepted = append(l.accepted, &stream{})
+	require.False(t, l.takesOver(e), "it need not wait")
+	l.accepted = nil
+
+	a.call.pays.miss()
+	require.False(t, l.takesOver(e), "the last time nothing came")
+	require.NotZero(t, a.left)
+	a.left = time.Since(epoch) - time.Hour
+	a.opened()
+	require.False(t, l.takesOver(e), "nor soon after")
+	a.left = time.Since(epoch) + time.Hour // sooner than soon
+	a.opened()
+	require.Zero(t, a.left)
+	require.True(t, l.takesOver(e))
+}
