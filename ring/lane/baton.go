@@ -1,8 +1,7 @@
 package lane
 
-import "slices"
-
-// A Waiter names a call that waits for something of a lane. 0 is none.
+// A Waiter names a call that waits for something of a lane. 0 is none. Numbers are small, and those
+// that are free are to be used again: a Baton has memory for each up to the greatest.
 type Waiter uint32
 
 // Baton says who polls the completion queue of a lane. One polls at a time: a call that
@@ -30,8 +29,8 @@ type Waiter uint32
 // one call of a method, never over a poll.
 type Baton struct {
 	holder  Waiter
-	waiting []Waiter // would poll, in order
-	rung    bool     // the queue was armed and has rung while somebody held the baton
+	waiting waiters // would poll
+	rung    bool    // the queue was armed and has rung while somebody held the baton
 }
 
 // Goroutine is the lane's own goroutine as a Waiter.
@@ -44,7 +43,7 @@ func (b *Baton) Wait(w Waiter) (poll bool) {
 		b.holder = w
 		return true
 	}
-	b.waiting = append(b.waiting, w)
+	b.waiting.push(w)
 	return false
 }
 
@@ -55,25 +54,18 @@ func (b *Baton) Holds(w Waiter) bool { return b.holder == w }
 func (b *Baton) Holder() Waiter { return b.holder }
 
 // Alone reports whether nobody waits who would poll.
-func (b *Baton) Alone() bool { return len(b.waiting) == 0 }
+func (b *Baton) Alone() bool { return b.waiting.empty() }
 
 // Found says that w was found something for, so that the baton is not handed to it, which is
 // about to leave. Whoever found it wakes it.
-func (b *Baton) Found(w Waiter) { b.forget(w) }
-
-// forget takes w off those that wait.
-func (b *Baton) forget(w Waiter) {
-	if i := slices.Index(b.waiting, w); i >= 0 {
-		b.waiting = slices.Delete(b.waiting, i, i+1)
-	}
-}
+func (b *Baton) Found(w Waiter) { b.waiting.remove(w) }
 
 // Leave ends the wait of w. If next is not 0 the baton is handed to it, and it has to be
 // woken. If arm is true, nobody waits: arm the queue, poll it once more, and call Rest if
 // there was nothing; if there was something, see to it and call Leave again.
 func (b *Baton) Leave(w Waiter) (next Waiter, arm bool) {
 	if b.holder != w {
-		b.forget(w)
+		b.waiting.remove(w)
 		return 0, false
 	}
 	if b.pass() {
@@ -85,11 +77,11 @@ func (b *Baton) Leave(w Waiter) (next Waiter, arm bool) {
 
 // pass hands the baton to the first that waits.
 func (b *Baton) pass() bool {
-	if len(b.waiting) == 0 {
+	if b.waiting.empty() {
 		return false
 	}
-	b.holder = b.waiting[0]
-	b.waiting = slices.Delete(b.waiting, 0, 1)
+	b.holder = b.waiting.first
+	b.waiting.remove(b.holder)
 	return true
 }
 

@@ -41,7 +41,9 @@ func TestBaton(t *testing.T) {
 	_, arm = b.Leave(Goroutine)
 	assert.True(t, arm)
 	rest(Goroutine, 0, false)
-	assert.Equal(t, Baton{waiting: []Waiter{}}, b)
+	assert.True(t, b.Alone())
+	assert.Zero(t, b.Holder())
+	assert.False(t, b.rung)
 }
 
 // batonModel is some calls and the lane's goroutine, each at some place of its way, and a
@@ -99,7 +101,7 @@ const (
 
 func (m *batonModel) clone() *batonModel {
 	c := *m
-	c.baton.waiting = slices.Clone(m.baton.waiting)
+	c.baton.waiting.of = slices.Clone(m.baton.waiting.of)
 	c.at, c.rounds, c.inbox, c.token = slices.Clone(m.at), slices.Clone(m.rounds), slices.Clone(m.inbox), slices.Clone(m.token)
 	c.queue, c.coming = slices.Clone(m.queue), slices.Clone(m.coming)
 	return &c
@@ -107,8 +109,9 @@ func (m *batonModel) clone() *batonModel {
 
 func (m *batonModel) hash() uint64 {
 	h := hasher(2)
-	h.add(uint64(m.baton.holder), uint64(len(m.baton.waiting)), uint64(len(m.queue)))
-	for _, w := range m.baton.waiting {
+	waiting := m.baton.waiting.all()
+	h.add(uint64(m.baton.holder), uint64(len(waiting)), uint64(len(m.queue)))
+	for _, w := range waiting {
 		h.add(uint64(w))
 	}
 	for i, at := range m.at {
@@ -206,7 +209,7 @@ func (m *batonModel) step(i int) bool {
 			return go_(batonLeave)
 		case m.baton.Holds(w):
 			return go_(batonPoll)
-		case slices.Contains(m.baton.waiting, w):
+		case m.baton.waiting.contains(w):
 			return true // woken for nothing
 		}
 		return go_(batonWait)
