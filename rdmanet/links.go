@@ -52,6 +52,11 @@ func linksOf(key linkKey) (*link.Links, error) {
 	if l := dialLinks.sets[key]; l != nil {
 		return l, nil
 	}
+	return newLinks(key)
+}
+
+// newLinks makes them. dialLinks.mu is held.
+func newLinks(key linkKey) (*link.Links, error) {
 	config := linkConfig(cm.Options{
 		Device: key.device, AnyUser: key.anyUser, TOS: key.path.tos, AckTimeout: key.path.ackTimeout,
 		ApartFromTCP: key.apartFromTCP,
@@ -91,9 +96,9 @@ func (d *Dialer) dialOnLink(ctx context.Context, network string, src, dst netip.
 	}
 	waiting := ctx
 	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeoutCause(ctx, linkPatience, errLinkPatience)
-		defer cancel()
+		w := newWaitContext(ctx, linkPatience, errLinkPatience)
+		defer w.stop()
+		waiting = w
 	}
 	st, err := links.DialLogged(waiting, link.Target{Src: src, Dst: dst}, loggerOr(d.Logger))
 	if err != nil {

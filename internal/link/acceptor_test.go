@@ -60,7 +60,8 @@ func TestAcceptThatIsOver(t *testing.T) {
 	b.l.Poll()
 	require.NoError(t, server.Close())
 	_, before := b.l.Opened()
-	b.dial()
+	client = b.dial()
+	defer client.Close()
 	require.Eventually(t, func() bool {
 		_, all := b.l.Opened()
 		return all > before

@@ -1,8 +1,6 @@
 package link
 
 import (
-	"runtime"
-
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -38,7 +36,6 @@ func (h *Stream) TakeBuffer() (*Buffer, error) {
 			b, err = s.takeBuffer()
 		}
 	}
-	runtime.KeepAlive(h)
 	return b, err
 }
 
@@ -101,7 +98,6 @@ func (h *Stream) Send(b *Buffer, n int) (int, error) {
 			sent += k
 		}
 	}
-	runtime.KeepAlive(h)
 	return sent, err
 }
 

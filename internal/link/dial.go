@@ -76,8 +76,12 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	e.chore()
 	select {
 	case <-d.done:
-	case <-ctx.Done():
-		e.giveUp(d, context.Cause(ctx))
+	default: // a context may have no timer before it is asked
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+			e.giveUp(d, context.Cause(ctx))
+		}
 	}
 	if d.err != nil {
 		e.mu.Lock()

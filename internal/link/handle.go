@@ -3,16 +3,12 @@ package link
 import (
 	"errors"
 	"net"
-	"runtime"
 	"time"
 )
 
 // A Stream is one end of a stream: two byte streams, that end as those of a TCP connection
 // do. It implements net.Conn; its errors are causes, which no *net.OpError surrounds. Its
 // methods may be called concurrently; of concurrent Writes one may come between two parts of another.
-//
-// A Stream that nothing refers to any more and no call is in, and that was not closed, is
-// closed by the garbage collector some time later, as connections of package net are.
 type Stream struct {
 	*stream
 }
@@ -24,19 +20,10 @@ func newHandle(s *stream) *Stream {
 	if s == nil {
 		return nil
 	}
-	h := &Stream{s}
-	runtime.AddCleanup(h, (*stream).dropped, s)
-	return h
+	return &Stream{s}
 }
 
-// dropped closes a stream that no program can close any more. One that is closed stays so.
-func (s *stream) dropped() {
-	_ = s.lockNow().close(false)
-	s.unlock()
-}
-
-// Calls keep the handle, since some programs have no other use for it than the call that waits.
-// The stream may have been dialled again, or be so meanwhile: see redial.go.
+// The stream of a call may have been dialled again, or be so meanwhile: see redial.go.
 
 // Read reads at least one byte into p, waiting for it if need be, and takes all that fits of
 // what has arrived. It returns io.EOF after the peer's orderly end and all its bytes. What
@@ -49,7 +36,6 @@ func (h *Stream) Read(p []byte) (int, error) {
 			n, err = s.Read(p)
 		}
 	}
-	runtime.KeepAlive(h)
 	return n, err
 }
 
@@ -66,7 +52,6 @@ func (h *Stream) Write(p []byte) (int, error) {
 			n += k
 		}
 	}
-	runtime.KeepAlive(h)
 	return n, err
 }
 

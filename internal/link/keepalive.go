@@ -167,13 +167,16 @@ func (h *Stream) SetKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConf
 	s.setKeepAlive(change)
 }
 
+// keepSettings has s have settings of its own. mu is held.
+func (s *stream) keepSettings(c net.KeepAliveConfig) { s.kept = &c }
+
 func (s *stream) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) {
 	e := s.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := withDefaultTimes(change(s.keepAlive()))
 	if s.moving() {
-		s.kept = &c // for where it goes
+		s.keepSettings(c) // for where it goes
 		return
 	}
 	if c == s.keepAlive() || !s.counted || s.lost {
@@ -184,7 +187,7 @@ func (s *stream) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConf
 		if k.own == nil {
 			k.own = map[net.KeepAliveConfig]int{}
 		}
-		s.kept = &c
+		s.keepSettings(c)
 		k.own[c]++
 		k.owns++
 	}

@@ -83,7 +83,10 @@ func TestEndedLanesAreCollected(t *testing.T) {
 	var there atomic.Int32
 	func() {
 		for range 10 {
-			client, server := b.dial(), b.accept()
+			client, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()}) // of which b keeps nothing
+			require.NoError(t, err)
+			server, err := b.l.Accept(b.ctx())
+			require.NoError(t, err)
 			say(t, client, server)
 			for _, s := range []*Stream{client, server} {
 				there.Add(1)

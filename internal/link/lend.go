@@ -3,7 +3,6 @@ package link
 import (
 	"net"
 	"os"
-	"runtime"
 )
 
 // Lend waits for unread bytes and returns those that lie together, at most limit if that is
@@ -17,7 +16,6 @@ func (h *Stream) Lend(limit int) ([]byte, error) {
 			b, err = s.lend(limit)
 		}
 	}
-	runtime.KeepAlive(h)
 	return b, err
 }
 

@@ -276,12 +276,13 @@ func TestLanesShareTheBacklog(t *testing.T) {
 	b.lanesOf(4)
 	for {
 		ctx, cancel := context.WithTimeout(b.ctx(), 300*time.Millisecond)
-		_, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
+		s, err := b.links.Dial(ctx, Target{Dst: b.l.Addr()})
 		cancel()
 		if err != nil {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			break
 		}
+		defer s.Close()
 	}
 	b.l.mu.Lock()
 	require.Len(t, b.l.backlog.dialers, 1)

@@ -112,30 +112,29 @@ func (b *bed) ctx() context.Context {
 	return ctx
 }
 
+// dial opens a stream, which is closed when the test ends.
 func (b *bed) dial() *Stream {
 	b.t.Helper()
 	s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
+// accept takes a stream, which is closed when the test ends.
 func (b *bed) accept() *Stream {
 	b.t.Helper()
 	s, err := b.l.Accept(b.ctx())
 	require.NoError(b.t, err)
+	b.t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-// pair makes the two ends of a stream, closed when the test ends.
+// pair makes the two ends of a stream.
 func (b *bed) pair() (client, server *Stream) {
 	b.t.Helper()
 	client = b.dial()
-	server = b.accept()
-	b.t.Cleanup(func() {
-		_ = client.Close()
-		_ = server.Close()
-	})
-	return client, server
+	return client, b.accept()
 }
 
 // within fails the test if f hangs.

@@ -130,7 +130,7 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 		if w.expired() {
 			return os.ErrDeadlineExceeded
 		}
-		w.waiting.Store(true)
+		w.mayBeWoken()
 		e.mu.Unlock()
 		w.sleep()
 		e.mu.Lock()

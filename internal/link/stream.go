@@ -105,8 +105,6 @@ type counts struct {
 func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	s := &stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
 	s.reader.e, s.writer.e = e, e
-	s.reader.wakeup = make(chan struct{}, 1)
-	s.writer.wakeup = make(chan struct{}, 1)
 	if old := e.streams[st.ID()]; old != nil {
 		old.uncount()
 	}

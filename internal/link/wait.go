@@ -12,7 +12,7 @@ import (
 
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
-	wakeup    chan struct{} // holds a token while there is a reason to look
+	wakeup    chan struct{} // holds a token while there is a reason to look; made by the first call that waits
 	woken     atomic.Bool   // there is something for this call
 	waiting   atomic.Bool
 	deadline  atomic.Int64 // since epoch, 0: none
@@ -46,6 +46,14 @@ func (w *waiter) found(e *laneEnd) {
 		e.baton.Found(w.number)
 		w.wake()
 	}
+}
+
+// mayBeWoken says that a call is about to wait. mu is held.
+func (w *waiter) mayBeWoken() {
+	if w.wakeup == nil {
+		w.wakeup = make(chan struct{}, 1)
+	}
+	w.waiting.Store(true)
 }
 
 // wake has a call look at what it waits for.
@@ -132,7 +140,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	case <-w.wakeup:
 	default:
 	}
-	w.waiting.Store(true)
+	w.mayBeWoken()
 	e.tasks.Add(1)
 	poll := e.takeSeat(w)
 	if !poll {

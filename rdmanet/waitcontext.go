@@ -1,0 +1,69 @@
+package rdmanet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// waitContext is what context.WithTimeoutCause makes, with a timer only from when somebody waits
+// for its end: most dials do not wait.
+type waitContext struct {
+	context.Context // that it is made of
+	until           time.Time
+	cause           error
+
+	begin sync.Once
+	timed atomic.Pointer[timedContext]
+}
+
+type timedContext struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+var _ context.Context = (*waitContext)(nil)
+
+// newWaitContext returns one that ends after d for a cause. The caller must stop it.
+func newWaitContext(ctx context.Context, d time.Duration, cause error) *waitContext {
+	return &waitContext{Context: ctx, until: time.Now().Add(d), cause: cause}
+}
+
+// stop ends it, and releases the timer.
+func (w *waitContext) stop() {
+	if t := w.timed.Load(); t != nil {
+		t.cancel()
+	}
+}
+
+func (w *waitContext) start() *timedContext {
+	w.begin.Do(func() {
+		t := new(timedContext)
+		t.Context, t.cancel = context.WithDeadlineCause(w.Context, w.until, w.cause)
+		w.timed.Store(t)
+	})
+	return w.timed.Load()
+}
+
+// now is the context of which the timer runs, or that it is made of if none has to.
+func (w *waitContext) now() context.Context {
+	if t := w.timed.Load(); t != nil {
+		return t
+	}
+	if !time.Now().Before(w.until) {
+		return w.start()
+	}
+	return w.Context
+}
+
+func (w *waitContext) Deadline() (time.Time, bool) {
+	if at, ok := w.Context.Deadline(); ok && at.Before(w.until) {
+		return at, true
+	}
+	return w.until, true
+}
+
+func (w *waitContext) Done() <-chan struct{} { return w.start().Done() }
+func (w *waitContext) Err() error            { return w.now().Err() }
+func (w *waitContext) Value(key any) any     { return w.now().Value(key) }
