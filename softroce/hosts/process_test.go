@@ -87,7 +87,7 @@ func (p *process) end() {
 		return
 	}
 	if !p.killed {
-		leaked, err := tryCall[string](p.client, "Worker.Finish", prompt/2, prompt)
+		leaked, err := tryCall[string](p.client, "Worker.Finish", prompt, 2*prompt)
 		if err != nil {
 			p.t.Errorf("host %d: Close hangs: %v", p.h.rank, err)
 			p.describe()
