@@ -42,7 +42,6 @@ func (d *device) sharedContext() *devContext {
 	if d.shared == nil {
 		d.shared = d.open()
 		d.shared.isShared = true
-		quietLinks.prepare()
 	}
 	return d.shared
 }

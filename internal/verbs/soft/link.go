@@ -42,12 +42,8 @@ const maxLinkMsg = 512
 // is alive but stopped; after that the peer is cut off.
 const revokeTimeout = 10 * time.Second
 
-// linkLinger is how long a link to which nothing is said keeps its goroutine: a
-// connection that does not last needs no other way to wait.
-const linkLinger = 10 * time.Millisecond
-
 // link is the control connection of a connected QP. A goroutine waits for messages and
-// for the hang-up, and if there are none for a while gives way to quietLinks.
+// for the hang-up.
 type link struct {
 	q        *qp
 	tx, rx   *socket // the same, but for a QP that is connected to itself
@@ -62,8 +58,6 @@ type link struct {
 	lent bool // who attaches it calls run
 
 	mu      sync.Mutex
-	reading bool // the goroutine may be waiting
-	hushed  bool // and not for long any more
 	local   bool // we hung up
 	down    bool
 	cause   error // why we hung up; nil if the peer did, or for an orderly end
@@ -121,29 +115,13 @@ func (l *link) nak(code nakCode) {
 	l.signal(msgNak, byte(code))
 }
 
-// run is the link's goroutine.
+// run is the link's goroutine. It reads the socket until that hangs up.
 func (l *link) run() {
 	deepen()
-	l.read()
-}
-
-// read reads the socket until it hangs up, or there has been nothing to read for a while.
-func (l *link) read() {
 	buf := pool.Get(maxLinkMsg)
 	defer pool.Put(buf)
-	l.mu.Lock()
-	l.reading = true
-	l.mu.Unlock()
-	linger := lingeringLinks.add(l.hush)
 	for {
 		n, fds, err := l.rx.recv(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			l.stopReading()
-			if quietLinks.add(l) {
-				return
-			}
-			continue
-		}
 		switch {
 		case err == nil:
 			err = l.take(buf[:n], fds)
@@ -153,39 +131,12 @@ func (l *link) read() {
 		if err == nil {
 			continue
 		}
-		lingeringLinks.remove(linger)
-		l.stopReading()
 		if err != errBye && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
 			l.fail(err)
 		}
 		l.hangup(l.bye)
 		return
 	}
-}
-
-// lingeringLinks are links whose goroutine has waited for less than linkLinger, or was
-// not idle then.
-var lingeringLinks = timeoutList{after: linkLinger}
-
-// hush ends the wait of the goroutine.
-func (l *link) hush() {
-	l.mu.Lock()
-	if l.reading {
-		l.hushed = true
-		_ = l.rx.setReadDeadline(longPast)
-	}
-	l.mu.Unlock()
-}
-
-// stopReading sees that hush does not touch the socket any more.
-func (l *link) stopReading() {
-	l.mu.Lock()
-	l.reading = false
-	if l.hushed {
-		l.hushed = false
-		_ = l.rx.setReadDeadline(time.Time{})
-	}
-	l.mu.Unlock()
 }
 
 // errBye is the orderly end of a connection.

@@ -4,11 +4,80 @@ package soft
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+// theLink is the link of a side that is connected.
+func (s *side) theLink() *link {
+	s.qp.mu.Lock()
+	defer s.qp.mu.Unlock()
+	return s.qp.link
+}
+
+// askFor has s write to memory of to that it has to ask for over the link.
+func (s *side) askFor(to *side, id uint64) {
+	s.t.Helper()
+	m, err := to.pd.RegMR(to.mem.Bytes(), verbs.AccessLocalWrite|verbs.AccessRemote)
+	require.NoError(s.t, err)
+	s.post(verbs.SendWR{WRID: id, Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("x"),
+		RemoteAddr: m.Addr(), RKey: m.RKey()})
+	wc := s.next()
+	require.Equal(s.t, verbs.WCSuccess, wc.Status)
+	require.Equal(s.t, id, wc.WRID)
+	require.NoError(s.t, m.Close()) // which asks the peer to let go of it
+}
+
+func (s *side) hungUp() hangup {
+	s.t.Helper()
+	select {
+	case h := <-s.gone:
+		return h
+	case <-time.After(patience):
+		s.t.Fatal("nobody noticed")
+		return hangup{}
+	}
+}
+
+// TestLinkAnswers has links do their work again and again, and notice the end of a peer.
+func TestLinkAnswers(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	for id := range uint64(3) {
+		a.askFor(b, id)
+	}
+	// The end without a word is that of a process that was killed.
+	a.theLink().tx.shutdown()
+	for _, s := range []*side{a, b} {
+		h := s.hungUp()
+		require.False(t, h.orderly)
+		require.ErrorIs(t, h.err, verbs.ErrPeerGone)
+	}
+}
+
+// TestLinkOfClosedSocket has somebody else close the socket that a link waits for.
+func TestLinkOfClosedSocket(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	require.NoError(t, a.theLink().tx.close())
+	a.hungUp()
+	b.hungUp()
+}
+
+// TestStuckLinkHoldsUpNoOther has a link wait for a lock that its QP does not give.
+func TestStuckLinkHoldsUpNoOther(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	c, d := newConnected(t, defaults())
+	l := a.theLink()
+	b.qp.mu.Lock()
+	l.tell(msgKick)
+	for id := range uint64(3) {
+		c.askFor(d, id)
+	}
+	b.qp.mu.Unlock()
+	a.askFor(b, 1)
+}
 
 // TestLinkCannotTell has the system refuse a message of a link, as it does without memory
 // or with too many descriptors on their way: the peer would wait for it for ever.

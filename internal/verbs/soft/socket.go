@@ -44,10 +44,6 @@ type socket struct {
 	rx     incoming // the receiver's
 
 	cred atomic.Pointer[unix.Ucred] // the peer's, once somebody has asked
-
-	// linkPoller.mu guards these.
-	polled  bool // it is in the poller's set
-	closing bool
 }
 
 // newSocket puts fd, which must be non-blocking, into the poller and owns it,
@@ -440,16 +436,8 @@ func (s *socket) shutdown() {
 	_ = s.rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 }
 
-// close closes the socket; a recv in progress ends with os.ErrClosed, and so does the
-// wait of a quiet link.
-func (s *socket) close() error {
-	l := quietLinks.leave(s)
-	err := s.f.Close()
-	if l != nil {
-		go l.run()
-	}
-	return err
-}
+// close closes the socket; a recv in progress ends with os.ErrClosed.
+func (s *socket) close() error { return s.f.Close() }
 
 // peerCred returns who the peer of a connected socket was when it connected, or when it
 // began to listen. That does not change.
