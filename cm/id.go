@@ -119,18 +119,6 @@ func (id *ID) ListenStats() ListenStats {
 	return sum
 }
 
-// Go runs f on another goroutine than the caller's. For the ID of a ConnectRequest, in
-// the handler that is told of it, that is if possible the goroutine which brought the
-// request and has nothing to do once the handler has returned; f may wait all the same.
-func (id *ID) Go(f func()) {
-	if l := id.only(); l != nil {
-		if lender, ok := l.id.(verbs.Lender); ok && lender.Lend(f) {
-			return
-		}
-	}
-	go f()
-}
-
 // CreateQP makes an RC QP on the ID, in INIT, ready for receives; Connect and
 // Accept take it to RTS (rdma_create_qp). The caller closes it before the ID. pd
 // must come from Verbs.

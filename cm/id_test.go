@@ -303,30 +303,3 @@ func TestStateNames(t *testing.T) {
 	}
 	require.Equal(t, "State(?)", State(len(stateNames)).String())
 }
-
-// lendingID is a driver's id that lends a goroutine, or says that it cannot.
-type lendingID struct {
-	fakeID
-	f    func()
-	gone bool
-}
-
-func (id *lendingID) Lend(f func()) bool {
-	id.f = f
-	return !id.gone
-}
-
-func TestGo(t *testing.T) {
-	lent := &lendingID{}
-	ran := make(chan bool, 1)
-	f := func() { ran <- true }
-	(&ID{legs: []*leg{{id: lent}}}).Go(f)
-	require.NotNil(t, lent.f)
-	require.Empty(t, ran)
-	lent.f()
-	require.True(t, <-ran)
-	for _, id := range []*ID{{}, {legs: []*leg{{id: &fakeID{}}}}, {legs: []*leg{{id: &lendingID{gone: true}}}}} {
-		id.Go(f)
-		require.True(t, <-ran)
-	}
-}

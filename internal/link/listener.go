@@ -112,7 +112,7 @@ func (l *Listener) request(ev *cm.Event) {
 		_ = ev.ID.Close()
 		return
 	}
-	ev.ID.Go(func() {
+	go func() {
 		if !l.ups.begin(l.closed) {
 			_ = ev.ID.Close()
 			return
@@ -124,7 +124,7 @@ func (l *Listener) request(ev *cm.Event) {
 		if !l.bringUp(ev.ID, h, ev.Param.PrivateData, u) {
 			l.ups.end(u)
 		}
-	})
+	}()
 }
 
 // bringUp answers a request, and reports whether there is a lane, which then ends u.

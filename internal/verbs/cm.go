@@ -199,13 +199,6 @@ type ListenSharer interface {
 	Companion() *os.File
 }
 
-// A Lender is a CMID of a CONNECT_REQUEST that can lend the goroutine which brought it.
-type Lender interface {
-	// Lend has f run on that goroutine when the sink has returned; f may wait. It may be
-	// called from the sink, once. False: the goroutine is not to be had.
-	Lend(f func()) bool
-}
-
 // A Withdrawer is a CMID of a CONNECT_REQUEST whose two ends decide in one place whether
 // the connection stands.
 type Withdrawer interface {

@@ -22,8 +22,7 @@ const defaultConnectTimeout = 127 * time.Second
 // rejectResources is IBA's reason for an end that is short of something.
 const rejectResources verbs.RejectReason = 3
 
-// Connect starts the exchange. A goroutine of its own waits for its end, and is the
-// link's if the connection stands.
+// Connect starts the exchange. A goroutine of its own waits for its end.
 func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 	own := verbs.ConnParam{ResponderResources: 255, InitiatorDepth: 255, RetryCount: 7, RNRRetryCount: 7}
 	if param != nil {
@@ -86,7 +85,6 @@ type dial struct {
 	tos      uint8
 	anyUser  bool
 	deadline time.Time
-	link     *link // once the QP is attached
 }
 
 func (d *dial) run() {
@@ -99,9 +97,6 @@ func (d *dial) run() {
 			d.qp.disconnect()
 		}
 		d.sock.close()
-	}
-	if d.link != nil {
-		d.link.run()
 	}
 }
 
@@ -206,7 +201,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 		closeFDs(fds)
 		return d.failed(verbs.CMConnectError, err)
 	}
-	if d.link, err = d.qp.attachLent(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
+	if err = d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, err)
 	}

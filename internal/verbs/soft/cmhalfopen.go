@@ -198,12 +198,11 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 	return id
 }
 
-// bring gives the id of a request to the sink, and then the goroutine to whoever wants
-// it. The id's events are held back until the sink has seen it.
+// bring gives the id of a request to the sink. The id's events are held back until the sink
+// has seen it.
 func (l *listener) bring(id *cmID) {
 	deepen()
 	id.events.Hold()
-	id.lending = true
 
 	l.count(&l.stats.Requests)
 	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.param)}
@@ -215,28 +214,4 @@ func (l *listener) bring(id *cmID) {
 		id.events.Release()
 	})
 	l.id.events.Deliver()
-	id.lend()
-}
-
-// Lend implements verbs.Lender.
-func (id *cmID) Lend(f func()) bool {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if !id.lending || id.borrowed != nil {
-		return false
-	}
-	id.borrowed = f
-	return true
-}
-
-// lend runs what Lend was given, if that came in time: the sink may be called by another
-// goroutine, and later.
-func (id *cmID) lend() {
-	id.mu.Lock()
-	f := id.borrowed
-	id.lending, id.borrowed = false, nil
-	id.mu.Unlock()
-	if f != nil {
-		f()
-	}
 }

@@ -49,11 +49,10 @@ type cmID struct {
 	dev    *device // its name is the name space of addresses
 	events event.Queue
 
-	mu      sync.Mutex
-	state   cmState
-	hungUp  bool // the link of a dialer has ended before its goroutine has told that the connection stands
-	rtuDue  bool // an accepted id's connection stands, and the RTU that says so has yet to be read
-	lending bool // the goroutine that has brought a request gives it to the sink
+	mu     sync.Mutex
+	state  cmState
+	hungUp bool // the link of a dialer has ended before its goroutine has told that the connection stands
+	rtuDue bool // an accepted id's connection stands, and the RTU that says so has yet to be read
 
 	done      chan struct{} // see closing
 	opts      verbs.CMOptions
@@ -65,8 +64,7 @@ type cmID struct {
 	local     netip.AddrPort
 	remote    netip.AddrPort
 
-	hangup   error  // with hungUp: why, nil for in good order
-	borrowed func() // with lending: what the goroutine is to do next
+	hangup error // with hungUp: why, nil for in good order
 
 	// sock is the connection to the peer. From attach on the QP owns it; closing it once more is
 	// harmless.

@@ -54,8 +54,7 @@ type link struct {
 	sending sync.Mutex
 	ended   bool
 
-	bye  bool // the peer has ended the connection; the goroutine's
-	lent bool // who attaches it calls run
+	bye bool // the peer has ended the connection; the goroutine's
 
 	mu      sync.Mutex
 	local   bool // we hung up

@@ -17,17 +17,6 @@ func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
 }
 
-// attachLent is attach for a caller who has a goroutine to spare. If the result is not
-// nil it must call run of it, soon and without a lock.
-func (q *qp) attachLent(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) (*link, error) {
-	l := newLink(q, s, s, onCM, onHangup)
-	l.lent = true
-	if err := q.attachTo(l, peerOffer, peerFDs, 0); err != nil || !l.lent {
-		return nil, err
-	}
-	return l, nil
-}
-
 // attachTo is attach, for a peer that must have the QPN want unless that is 0.
 func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
 	p, err := openOffer(peerOffer, peerFDs)
@@ -77,12 +66,7 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 		// the connection manager learns it from REP or RTU.
 		l.tell(msgUp)
 	}
-	if len(gone) > 0 {
-		l.lent = false // that the peer lets go of them is waited for here
-	}
-	if !l.lent {
-		go l.run()
-	}
+	go l.run()
 	q.progress()
 	q.unlock()
 	for _, key := range gone {
