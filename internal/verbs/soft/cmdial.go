@@ -88,7 +88,6 @@ type dial struct {
 }
 
 func (d *dial) run() {
-	deepen()
 	ev := d.exchange()
 	if d.id.conclude(&ev) {
 		d.id.events.Deliver()

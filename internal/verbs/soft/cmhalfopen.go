@@ -201,7 +201,6 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 // bring gives the id of a request to the sink. The id's events are held back until the sink
 // has seen it.
 func (l *listener) bring(id *cmID) {
-	deepen()
 	id.events.Hold()
 
 	l.count(&l.stats.Requests)

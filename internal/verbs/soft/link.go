@@ -116,7 +116,6 @@ func (l *link) nak(code nakCode) {
 
 // run is the link's goroutine. It reads the socket until that hangs up.
 func (l *link) run() {
-	deepen()
 	buf := pool.Get(maxLinkMsg)
 	defer pool.Put(buf)
 	for {
