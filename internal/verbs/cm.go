@@ -227,7 +227,7 @@ type Notifier interface {
 type ListenHolder interface {
 	// Hold(true) has a listening id take in no further dialers, until Hold(false). Each
 	// Hold(true) also gives up something that takes descriptors and that nobody misses, if
-	// there is any: an idle line, a stranger that has long been silent.
+	// there is any: a stranger that has long been silent.
 	Hold(hold bool)
 	// Waits reports whether the dialer of a CONNECT_REQUEST that was not answered still waits.
 	Waits() bool
