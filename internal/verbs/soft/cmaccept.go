@@ -43,7 +43,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	attr := id.rtsAttr(own, req.param, retries)
 	id.state, id.request = cmAccepting, nil
 	// The dialer's whole patience is not known here; RTU follows REP at once.
-	id.rtuWait = id.listen.unconfirmed.add(id.rtuLate)
+	id.rtuWait = startTimeout(id.listen.opts.HandshakeTimeout, id.rtuLate)
 	id.mu.Unlock()
 	id.listen.answered()
 

@@ -20,7 +20,7 @@ type halfOpen struct {
 	uid   uint32 // likewise its user
 	since time.Time
 	elem  *list.Element // in listener.half; nil when it was dropped
-	late  *timeout      // in listener.strangers
+	late  *timeout
 }
 
 // admit takes in a stranger, in place of the oldest silent one if there are too many. It
@@ -53,7 +53,7 @@ func (l *listener) admit(fd int, name string) error {
 		return nil
 	}
 	h.elem = l.half.PushBack(h)
-	h.late = l.strangers.add(func() { l.tooLate(h) })
+	h.late = startTimeout(l.opts.HandshakeTimeout, func() { l.tooLate(h) })
 	l.mu.Unlock()
 	go l.shake(h)
 	return nil
@@ -93,7 +93,7 @@ func (l *listener) forget(h *halfOpen, count *uint64) {
 	l.half.Remove(h.elem)
 	h.elem = nil
 	*count++
-	l.strangers.remove(h.late)
+	h.late.stop()
 	l.room.Broadcast()
 }
 
@@ -164,7 +164,7 @@ func (l *listener) meet(h *halfOpen) bool {
 	}
 	l.half.Remove(h.elem)
 	h.elem = nil
-	l.strangers.remove(h.late)
+	h.late.stop()
 	if l.half.Len() == l.opts.MaxHalfOpen-1 {
 		l.room.Broadcast()
 	}

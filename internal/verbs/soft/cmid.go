@@ -216,7 +216,7 @@ func (id *cmID) closing() <-chan struct{} {
 // confirmed ends the wait for RTU. Called with mu held.
 func (id *cmID) confirmed() {
 	if id.rtuWait != nil {
-		id.listen.unconfirmed.remove(id.rtuWait)
+		id.rtuWait.stop()
 		id.rtuWait = nil
 	}
 }

@@ -22,9 +22,6 @@ const (
 	// once, and not at home, where they have to try again. The kernel bounds it by
 	// net.core.somaxconn.
 	kernelBacklog = 1<<16 - 1
-	// handshakeSteps is in how many steps the time of a handshake goes by, so that a
-	// process that was stopped has lost one of them at the most.
-	handshakeSteps = 16
 )
 
 // A listener accepts the strangers that connect to a listening id and hands the
@@ -47,9 +44,6 @@ type listener struct {
 	waiting int
 	half    list.List // *halfOpen, the oldest first
 	stats   verbs.CMListenStats
-
-	strangers   timeoutList // that have to send a request
-	unconfirmed timeoutList // accepted ids that wait for RTU
 }
 
 func (id *cmID) Listen(backlog int) error {
@@ -78,8 +72,6 @@ func (id *cmID) Listen(backlog int) error {
 	if l.opts.MaxHalfOpen == 0 {
 		l.opts.MaxHalfOpen = defaultMaxHalfOpen
 	}
-	l.strangers.after, l.unconfirmed.after = l.opts.HandshakeTimeout, l.opts.HandshakeTimeout
-	l.strangers.steps, l.unconfirmed.steps = handshakeSteps, handshakeSteps
 	id.listen, id.state = l, cmListening
 	go l.run()
 	return nil
@@ -200,7 +192,7 @@ func (l *listener) close() {
 	l.room.Broadcast()
 	for e := l.half.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*halfOpen)
-		l.strangers.remove(h.late)
+		h.late.stop()
 		l.turnAway(h.sock)
 	}
 	l.half.Init()
