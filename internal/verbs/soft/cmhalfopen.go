@@ -27,9 +27,7 @@ type halfOpen struct {
 // fails where there is no memory for one, who is told to dial again.
 func (l *listener) admit(fd int, name string) error {
 	sock, err := newSocketOr(fd, func() {
-		m := getSockMsg(appendREJ(nil, rejectAgain, nil))
-		defer m.put()
-		_ = m.send(uintptr(fd))
+		_ = sendTo(uintptr(fd), appendREJ(nil, rejectAgain, nil), nil)
 	})
 	if err != nil {
 		return err

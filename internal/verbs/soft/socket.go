@@ -40,10 +40,6 @@ type socket struct {
 	rc syscall.RawConn
 
 	sendMu sync.Mutex // held over a send, so that its deadline is its own
-	tx     outgoing
-	rx     incoming // the receiver's
-
-	cred atomic.Pointer[unix.Ucred] // the peer's, once somebody has asked
 }
 
 // newSocket puts fd, which must be non-blocking, into the poller and owns it,
@@ -69,10 +65,7 @@ func newSocketOr(fd int, refused func()) (*socket, error) {
 		f.Close()
 		return nil, err
 	}
-	s := &socket{f: f, rc: rc}
-	s.tx.init()
-	s.rx.init()
-	return s, nil
+	return &socket{f: f, rc: rc}, nil
 }
 
 // pollFault, if it is set, is asked before a file is used with the poller: tests have it
@@ -131,84 +124,67 @@ func (s *socket) send(msg []byte, fds []int) error {
 	if len(msg) == 0 || len(msg) > maxMessage || len(fds) > maxFDs {
 		return fmt.Errorf("message of %d bytes and %d descriptors: %w", len(msg), len(fds), verbs.ErrInvalid)
 	}
-	m := getSockMsg(msg)
-	m.attach(fds)
-	defer m.put()
-	return s.sendMsg(m)
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	// The deadline is set only for the rare send that has to wait.
+	err := s.sendOnce(msg, fds)
+	if err == unix.EAGAIN {
+		if err := s.f.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return err
+		}
+		waitErr := s.rc.Write(func(fd uintptr) bool {
+			err = sendTo(fd, msg, fds)
+			return err != unix.EAGAIN
+		})
+		_ = s.f.SetWriteDeadline(time.Time{})
+		if waitErr != nil {
+			s.shutdown()
+			return fmt.Errorf("the peer does not read its control socket: %w", pollError(waitErr))
+		}
+	}
+	switch err {
+	case nil, os.ErrClosed:
+		return err
+	case unix.ECONNRESET:
+		// The peer closed without reading all that it was sent: the same as
+		// EPIPE, which the next send would get.
+		err = unix.EPIPE
+	case unix.ETOOMANYREFS:
+		return fmt.Errorf("too many descriptors in flight (raise RLIMIT_NOFILE): %w", os.NewSyscallError("sendmsg", err))
+	}
+	return os.NewSyscallError("sendmsg", err)
 }
 
-// signal is send of a message of a few bytes, which costs no memory.
-func (s *socket) signal(b ...byte) error {
-	m := getSignal(b...)
-	defer m.put()
-	return s.sendMsg(m)
-}
+// signal is send of a message of a few bytes.
+func (s *socket) signal(b ...byte) error { return s.send(b, nil) }
 
 // try is send of a message without descriptors that fails with EAGAIN where it would have
 // to wait.
 func (s *socket) try(msg []byte) error {
-	m := getSockMsg(msg)
-	defer m.put()
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
-	return s.sendOnce(m)
+	return s.sendOnce(msg, nil)
 }
 
 // sendOnce makes the call. sendMu is held.
-func (s *socket) sendOnce(m *sockMsg) error {
-	s.tx.msg = m
-	defer func() { s.tx.msg = nil }()
-	if err := s.rc.Write(s.tx.once); err != nil {
-		return pollError(err)
+func (s *socket) sendOnce(msg []byte, fds []int) (err error) {
+	if closed := s.rc.Write(func(fd uintptr) bool { err = sendTo(fd, msg, fds); return true }); closed != nil {
+		return pollError(closed)
 	}
-	return s.tx.err
+	return err
 }
 
-func (s *socket) sendMsg(m *sockMsg) error {
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	s.tx.msg = m
-	defer func() { s.tx.msg = nil }()
-	// The deadline is set only for the rare send that has to wait.
-	if err := s.rc.Write(s.tx.once); err != nil {
-		return pollError(err)
+// sendTo makes the call, again if a signal has interrupted it.
+func sendTo(fd uintptr, msg []byte, fds []int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
 	}
-	if s.tx.err == unix.EAGAIN {
-		if err := s.f.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	for {
+		if err := unix.Sendmsg(int(fd), msg, oob, nil, unix.MSG_NOSIGNAL); err != unix.EINTR {
 			return err
 		}
-		err := s.rc.Write(s.tx.until)
-		_ = s.f.SetWriteDeadline(time.Time{})
-		if err != nil {
-			s.shutdown()
-			return fmt.Errorf("the peer does not read its control socket: %w", pollError(err))
-		}
 	}
-	sendErr := s.tx.err
-	switch sendErr {
-	case nil:
-		return nil
-	case unix.ECONNRESET:
-		// The peer closed without reading all that it was sent: the same as
-		// EPIPE, which the next send would get.
-		sendErr = unix.EPIPE
-	case unix.ETOOMANYREFS:
-		return fmt.Errorf("too many descriptors in flight (raise RLIMIT_NOFILE): %w", os.NewSyscallError("sendmsg", sendErr))
-	}
-	return os.NewSyscallError("sendmsg", sendErr)
-}
-
-// An outgoing message is on its way. The functions are made once, as those of incoming.
-type outgoing struct {
-	msg   *sockMsg
-	err   error
-	once  func(fd uintptr) bool
-	until func(fd uintptr) bool // not EAGAIN
-}
-
-func (o *outgoing) init() {
-	o.once = func(fd uintptr) bool { o.err = o.msg.send(fd); return true }
-	o.until = func(fd uintptr) bool { o.err = o.msg.send(fd); return o.err != unix.EAGAIN }
 }
 
 // recv waits for the next message and returns its length and the descriptors
@@ -216,24 +192,21 @@ func (o *outgoing) init() {
 // hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
 // or brings more than maxFDs descriptors is an ErrProtocol.
 func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
-	rx := &s.rx
-	rx.buf, rx.reset = buf, false
-	err = s.rc.Read(rx.until)
-	n, fds, recvErr := rx.n, rx.fds, rx.err
-	rx.buf, rx.n, rx.fds, rx.err = nil, 0, nil, nil
-	if err != nil {
+	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*maxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
+	if err := s.rc.Read(in.try); err != nil {
 		return 0, nil, pollError(err)
 	}
-	return n, fds, recvErr
+	return in.n, in.fds, in.err
 }
 
 // peek waits for the next message as recv does and returns its length, but leaves it to
 // recv, and with it the descriptors: they take none of this process yet.
 func (s *socket) peek(buf []byte) (n int, err error) {
-	s.rx.peek = true
-	n, _, err = s.recv(buf)
-	s.rx.peek = false
-	return n, err
+	in := incoming{buf: buf, flags: unix.MSG_PEEK}
+	if err := s.rc.Read(in.try); err != nil {
+		return 0, pollError(err)
+	}
+	return in.n, in.err
 }
 
 // hungUp says whether the peer has hung up, whatever is left to be read.
@@ -263,35 +236,29 @@ func (s *socket) onHangup(f func()) (stop func()) {
 // An incoming message is what recv waits for.
 type incoming struct {
 	buf   []byte
+	oob   []byte // for descriptors; empty to leave them and the message where they are
+	flags int
 	n     int
 	fds   []int
 	err   error
 	reset bool
-	peek  bool                  // leave it there
-	until func(fd uintptr) bool // there is one, or an error
 }
 
-func (in *incoming) init() { in.until = in.try }
-
+// try reports whether there is one, or an error.
 func (in *incoming) try(fd uintptr) bool {
-	m := getSockMsg(in.buf)
-	defer m.put()
 	for {
-		var err error
-		if in.peek {
-			in.n, err = m.peek(fd)
-		} else {
-			in.n, err = m.recv(fd)
-		}
+		n, oobn, flags, _, err := unix.Recvmsg(int(fd), in.buf, in.oob, in.flags)
 		switch {
 		case err == unix.EAGAIN:
 			return false
-		case err == nil && in.peek:
-			in.check(int(m.hdr.Flags) &^ unix.MSG_CTRUNC)
-			return true
+		case err == unix.EINTR:
 		case err == nil:
-			in.fds, in.err = m.rights()
-			in.check(int(m.hdr.Flags))
+			if len(in.oob) == 0 {
+				flags &^= unix.MSG_CTRUNC
+			}
+			in.n = n
+			in.fds, in.err = parseRights(in.oob[:oobn])
+			in.check(flags)
 			return true
 		case err != unix.ECONNRESET:
 			in.err = os.NewSyscallError("recvmsg", err)
@@ -299,10 +266,11 @@ func (in *incoming) try(fd uintptr) bool {
 		case in.reset:
 			in.err = io.EOF
 			return true
+		default:
+			// The peer closed without reading all that we sent. What it had sent
+			// itself is still queued behind this error.
+			in.reset = true
 		}
-		// The peer closed without reading all that we sent. What it had sent
-		// itself is still queued behind this error.
-		in.reset = true
 	}
 }
 
@@ -442,9 +410,6 @@ func (s *socket) close() error { return s.f.Close() }
 // peerCred returns who the peer of a connected socket was when it connected, or when it
 // began to listen. That does not change.
 func (s *socket) peerCred() (pid int32, uid uint32, err error) {
-	if cred := s.cred.Load(); cred != nil {
-		return cred.Pid, cred.Uid, nil
-	}
 	var cred *unix.Ucred
 	var optErr error
 	err = s.rc.Control(func(fd uintptr) {
@@ -456,6 +421,5 @@ func (s *socket) peerCred() (pid int32, uid uint32, err error) {
 	if optErr != nil {
 		return 0, 0, os.NewSyscallError("getsockopt", optErr)
 	}
-	s.cred.Store(cred)
 	return cred.Pid, cred.Uid, nil
 }
