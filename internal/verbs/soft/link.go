@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -34,8 +33,8 @@ const (
 	msgWake                              // your eventfd is full; wake up
 )
 
-// maxLinkMsg is the size of a link's receive buffer: there may be many links, and
-// no message of a link or of an established connection is longer.
+// maxLinkMsg is the size of a link's receive buffer: no message of a link or of an
+// established connection is longer.
 const maxLinkMsg = 512
 
 // revokeTimeout bounds how long the deregistration of an MR waits for a peer that
@@ -53,8 +52,6 @@ type link struct {
 	// sending orders what the link sends, of which nothing may follow its end.
 	sending sync.Mutex
 	ended   bool
-
-	bye bool // the peer has ended the connection; the goroutine's
 
 	mu      sync.Mutex
 	local   bool // we hung up
@@ -92,7 +89,7 @@ func (l *link) say(f func() error) {
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return // the link's goroutine sees the hang-up
 	}
-	l.fail(fmt.Errorf("%w: it could not be told: %w", verbs.ErrPeerGone, err))
+	l.close(fmt.Errorf("%w: it could not be told: %w", verbs.ErrPeerGone, err))
 }
 
 // sayBye is the last that the link sends.
@@ -116,13 +113,12 @@ func (l *link) nak(code nakCode) {
 
 // run is the link's goroutine. It reads the socket until that hangs up.
 func (l *link) run() {
-	buf := pool.Get(maxLinkMsg)
-	defer pool.Put(buf)
+	buf := make([]byte, maxLinkMsg)
 	for {
 		n, fds, err := l.rx.recv(buf)
 		switch {
 		case err == nil:
-			err = l.take(buf[:n], fds)
+			err = l.handle(buf[:n], fds)
 		case errors.Is(err, unix.EMFILE) && l.q.missedMR():
 			err = nil
 		}
@@ -130,9 +126,9 @@ func (l *link) run() {
 			continue
 		}
 		if err != errBye && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
-			l.fail(err)
+			l.close(err)
 		}
-		l.hangup(l.bye)
+		l.hangup(err == errBye)
 		return
 	}
 }
@@ -140,20 +136,8 @@ func (l *link) run() {
 // errBye is the orderly end of a connection.
 var errBye = errors.New("the peer has ended the connection")
 
-// take takes in one message; an error hangs up.
-func (l *link) take(msg []byte, fds []int) error {
-	if len(msg) == 1 && msg[0] == msgBye {
-		closeFDs(fds)
-		l.bye = true
-		return errBye
-	}
-	return l.handle(msg, fds)
-}
-
-// fail hangs up because of something the peer did, or because it cannot be spoken to.
-func (l *link) fail(err error) { l.close(err) }
-
-// close hangs up, orderly if err is nil. The link's goroutine does the rest.
+// close hangs up, in good order if err is nil, and otherwise because of something the peer did,
+// or because it cannot be spoken to. The link's goroutine does the rest.
 func (l *link) close(err error) {
 	l.mu.Lock()
 	if l.local || l.down {
@@ -168,18 +152,10 @@ func (l *link) close(err error) {
 	l.tx.shutdown()
 }
 
-// hangup is the end of the socket.
+// hangup takes the link down: what the peer has published is still delivered, then its
+// memory is let go of and everybody who waits is told.
 func (l *link) hangup(bye bool) {
-	l.endConnection(bye)
-	l.tx.close()
-	if l.rx != l.tx {
-		l.rx.close()
-	}
-}
-
-// endConnection takes the link down: what the peer has published is still delivered,
-// then its memory is let go of and everybody who waits is told.
-func (l *link) endConnection(bye bool) {
+	defer l.closeSockets()
 	l.mu.Lock()
 	orderly, err := bye || l.local && l.cause == nil, l.cause
 	if !orderly && err == nil {
@@ -194,10 +170,6 @@ func (l *link) endConnection(bye bool) {
 	l.ended = true
 	l.sending.Unlock()
 	l.mu.Lock()
-	if l.down {
-		l.mu.Unlock()
-		return
-	}
 	l.down = true
 	granted, acks := l.granted, l.acks
 	l.granted, l.acks = nil, nil
@@ -244,6 +216,8 @@ func (l *link) handle(msg []byte, fds []int) error {
 	switch msg[0] {
 	case msgUp:
 		l.q.retry()
+	case msgBye:
+		return errBye
 	case msgNak:
 		l.q.gotNak(nakCode(msg[1]))
 	case msgKick:
@@ -332,7 +306,7 @@ func revoke(links []*link, key uint32) {
 		case <-waits[i]:
 		case <-late.C:
 			late.Reset(0) // the others have had their time too
-			l.fail(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
+			l.close(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
 		}
 	}
 }

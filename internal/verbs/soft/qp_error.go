@@ -161,7 +161,7 @@ func (q *qp) receiveFailedLocked() {
 	}
 	if q.link != nil {
 		if f.err != nil {
-			q.link.fail(f.err)
+			q.link.close(f.err)
 		} else if q.typ == verbs.QPTypeRC {
 			q.link.nak(f.code)
 		}

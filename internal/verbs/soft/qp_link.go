@@ -10,8 +10,8 @@ import (
 )
 
 // attach connects the QP with the peer whose offer came over s or is to come back
-// over it. It owns s and peerFDs, also on error. Messages of the connection
-// manager go to onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
+// over it. It owns s and peerFDs, also on error. Messages of the connection manager go to
+// onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
 // link's goroutine; orderly says that one of the two ends closed it properly.
 func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
@@ -25,7 +25,7 @@ func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) err
 		p.unmap()
 	}
 	if err != nil {
-		l.abandon()
+		l.closeSockets()
 		return err
 	}
 	return q.attachPeer(l, p)
@@ -39,7 +39,7 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 		closed := q.closed
 		q.mu.Unlock()
 		p.unmap()
-		l.abandon()
+		l.closeSockets()
 		if closed {
 			return verbs.ErrClosed
 		}
@@ -75,8 +75,8 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 	return nil
 }
 
-// abandon closes the sockets of a link that never ran.
-func (l *link) abandon() {
+// closeSockets is the end of a link that does not run, or not any more.
+func (l *link) closeSockets() {
 	l.tx.close()
 	if l.rx != l.tx {
 		l.rx.close()

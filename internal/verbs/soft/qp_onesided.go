@@ -86,7 +86,7 @@ func (q *qp) takeCredit(p *peer) outcome {
 	}
 	n, err := p.out.ready()
 	if err != nil {
-		q.link.fail(err)
+		q.link.close(err)
 		return failed(verbs.WCFatalErr)
 	}
 	if n == 0 {

@@ -113,7 +113,7 @@ func (q *qp) fill(p *peer, wr *verbs.SendWR, size uint64) (uint32, outcome) {
 	emptied := atomic.LoadUint64(p.out.long(offEmptied))
 	used := p.out.filled - emptied
 	if used > area {
-		q.link.fail(fmt.Errorf("%w: more taken from the bounce area than was there", verbs.ErrProtocol))
+		q.link.close(fmt.Errorf("%w: more taken from the bounce area than was there", verbs.ErrProtocol))
 		return 0, failed(verbs.WCFatalErr)
 	}
 	sent := uint64(q.sq.wait.sent)
