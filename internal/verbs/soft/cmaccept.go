@@ -56,9 +56,8 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	return nil
 }
 
-// stands tells that an accepted connection stands; false if that is no news. It does so
-// with RTU. With due the dialer has
-// confirmed, and its RTU has yet to be read.
+// stands tells that an accepted connection stands; false if that is no news. With due the
+// dialer has confirmed, and its RTU has yet to be read.
 func (id *cmID) stands(due bool) bool {
 	id.mu.Lock()
 	was := id.state

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
 )
@@ -108,8 +107,7 @@ func (d *dial) exchange() verbs.CMEvent {
 		return d.failed(verbs.CMConnectError, err)
 	}
 	// A listener that hung up may have said why.
-	buf := pool.Get(maxMessage)
-	defer pool.Put(buf)
+	buf := make([]byte, maxMessage)
 	n, fds, err := d.sock.recv(buf)
 	switch {
 	case err == io.EOF:
@@ -172,7 +170,7 @@ func (d *dial) reach() *verbs.CMEvent {
 		}
 		select {
 		case <-time.After(min(pause, left)):
-		case <-d.id.closing():
+		case <-d.id.done:
 			return fail(verbs.CMConnectError, verbs.ErrClosed)
 		}
 		pause = min(2*pause, 50*time.Millisecond)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -17,7 +16,6 @@ import (
 type halfOpen struct {
 	sock  *socket
 	name  string // the name it has bound, which the kernel vouches for
-	uid   uint32 // likewise its user
 	since time.Time
 	elem  *list.Element // in listener.half; nil when it was dropped
 	late  *timeout
@@ -38,7 +36,7 @@ func (l *listener) admit(fd int, name string) error {
 		refuse(sock, verbs.RejectDenied, nil)
 		return nil
 	}
-	h := &halfOpen{sock: sock, name: name, uid: uid, since: time.Now()}
+	h := &halfOpen{sock: sock, name: name, since: time.Now()}
 	l.mu.Lock()
 	for l.half.Len() >= l.opts.MaxHalfOpen && !l.closed {
 		if !l.evictSilent() {
@@ -53,7 +51,7 @@ func (l *listener) admit(fd int, name string) error {
 	h.elem = l.half.PushBack(h)
 	h.late = startTimeout(l.opts.HandshakeTimeout, func() { l.tooLate(h) })
 	l.mu.Unlock()
-	go l.shake(h)
+	go l.hear(h)
 	return nil
 }
 
@@ -95,41 +93,32 @@ func (l *listener) forget(h *halfOpen, count *uint64) {
 	l.room.Broadcast()
 }
 
-// shake waits for the stranger's request.
-func (l *listener) shake(h *halfOpen) {
-	if id := l.hear(h); id != nil {
-		l.bring(id)
-	}
-}
-
-// hear is shake up to where the request has an id.
-func (l *listener) hear(h *halfOpen) *cmID {
+// hear waits for the stranger's request, and brings it.
+func (l *listener) hear(h *halfOpen) {
 	// It has to be no stranger any more before its message is taken from the socket, which
 	// is where others look whether it is silent.
 	h.sock.await()
 	if !l.meet(h) {
 		h.sock.close()
-		return nil
+		return
 	}
-	buf := pool.Get(maxMessage)
-	defer pool.Put(buf)
+	buf := make([]byte, maxMessage)
 	n, err := h.sock.peek(buf)
 	if err != nil {
 		l.left(err)
 		h.sock.close()
-		return nil
+		return
 	}
 	if n == 2 && buf[0] == msgSHARE && buf[1] == wireVersion {
 		l.share(h.sock)
-		return nil
+		return
 	}
-	return l.request(h.sock, h.name, buf[:n])
+	l.request(h.sock, h.name, buf[:n])
 }
 
-// request takes in the first message of a connection from a peer of that name and user,
-// and returns the id to be brought, if any. It keeps nothing of msg, which is still in the
-// socket, with its descriptors.
-func (l *listener) request(sock *socket, name string, msg []byte) *cmID {
+// request takes in the first message of a dialer of that name. It is still in the socket, with
+// its descriptors.
+func (l *listener) request(sock *socket, name string, msg []byte) {
 	m, err := parseREQ(msg)
 	switch {
 	case err != nil:
@@ -143,14 +132,14 @@ func (l *listener) request(sock *socket, name string, msg []byte) *cmID {
 			reason = rejectUnsupported
 		}
 		refuse(sock, reason, nil)
-		return nil
+		return
 	}
-	m.offer = append([]byte(nil), m.offer...)
+	m.offer = append([]byte(nil), m.offer...) // msg is much larger
 	if !l.enter(sock) {
 		l.turnAway(sock)
-		return nil
+		return
 	}
-	return l.requested(sock, &request{connMsg: m})
+	l.bring(l.requested(sock, &request{connMsg: m}))
 }
 
 // meet ends the time as a stranger, and says whether to go on.
@@ -200,7 +189,6 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 // has seen it.
 func (l *listener) bring(id *cmID) {
 	id.events.Hold()
-
 	l.count(&l.stats.Requests)
 	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.param)}
 	l.id.events.PushThen(ev, func(delivered bool) {

@@ -52,8 +52,8 @@ func (id *cmID) OnLeave(f func()) (stop func()) {
 	return sock.onHangup(f)
 }
 
-// shed gives up the oldest stranger who has long said
-// nothing, and says whether there was one.
+// shed gives up the oldest stranger who has long said nothing, and says whether there was
+// one.
 func (l *listener) shed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

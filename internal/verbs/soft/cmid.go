@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 
-	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"golang.org/x/sys/unix"
@@ -54,7 +53,7 @@ type cmID struct {
 	hungUp bool // the link of a dialer has ended before its goroutine has told that the connection stands
 	rtuDue bool // an accepted id's connection stands, and the RTU that says so has yet to be read
 
-	done      chan struct{} // see closing
+	done      chan struct{} // closed by Close
 	opts      verbs.CMOptions
 	ctx       verbs.Context
 	qp        *qp
@@ -81,18 +80,16 @@ type request struct {
 	fds []int // of this process once take has taken them
 }
 
-// take takes the request from the socket, with its descriptors. One that waits for its answer has none
-// of this process: a server that is short of them can let many wait.
+// take takes the request from the socket, with its descriptors. One that waits for its answer
+// has none of this process: a server that is short of them can let many wait.
 func (r *request) take(sock *socket) (err error) {
-	buf := pool.Get(maxMessage)
-	defer pool.Put(buf)
-	_, r.fds, err = sock.recv(buf)
+	_, r.fds, err = sock.recv(make([]byte, maxMessage))
 	return err
 }
 
 // newID makes an idle id.
 func newID(dev *device, sink verbs.CMSink) *cmID {
-	id := &cmID{dev: dev, dialFD: -1}
+	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
 	id.events.Init(sink)
 	return id
 }
@@ -166,9 +163,7 @@ func (id *cmID) Close() error {
 		return verbs.ErrClosed
 	}
 	id.state = cmClosed
-	if id.done != nil {
-		close(id.done)
-	}
+	close(id.done)
 	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
 	claim, dialFD, companion := id.claim, id.dialFD, id.companion
 	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
@@ -198,19 +193,6 @@ func (id *cmID) Close() error {
 	}
 	id.events.Close()
 	return nil
-}
-
-// closing is closed by Close.
-func (id *cmID) closing() <-chan struct{} {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	if id.done == nil {
-		id.done = make(chan struct{})
-		if id.state == cmClosed {
-			close(id.done)
-		}
-	}
-	return id.done
 }
 
 // confirmed ends the wait for RTU. Called with mu held.

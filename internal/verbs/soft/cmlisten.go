@@ -112,7 +112,7 @@ func (l *listener) run() {
 			}
 			select {
 			case <-time.After(pause):
-			case <-l.id.closing():
+			case <-l.id.done:
 				return
 			}
 			pause = min(2*pause, lastPause)

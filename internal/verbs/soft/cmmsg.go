@@ -20,8 +20,6 @@ import (
 //	REJ    type  vers  reason      nPriv 0     0     0     private
 //	RTU    type  vers
 //
-// RTU comes after the first REP of a socket only: see line.
-//
 // The first two bytes, and the whole of REJ, are the same in every version.
 const (
 	msgREQ = 1
