@@ -17,8 +17,7 @@ type Queue struct {
 	idle    sync.Cond // on mu: running became false
 	sink    verbs.CMSink
 	queue   []queued
-	room    *[4]queued // where queue began, or nil
-	running bool       // some goroutine delivers, or the queue is held
+	running bool // some goroutine delivers, or the queue is held
 	held    bool
 	closed  bool
 }
@@ -28,9 +27,6 @@ type queued struct {
 	ev    verbs.CMEvent
 	after func(delivered bool)
 }
-
-// rooms are lent to queues that have something to deliver.
-var rooms = sync.Pool{New: func() any { return new([4]queued) }}
 
 // Init makes the queue ready for use.
 func (q *Queue) Init(sink verbs.CMSink) {
@@ -52,8 +48,8 @@ func (q *Queue) Sink() verbs.CMSink {
 	return q.sink
 }
 
-// Push adds an event; false says that the queue is closed. Deliver must follow. They are apart so that an event can be pushed under a lock that the sink
-// may need.
+// Push adds an event; false says that the queue is closed. Deliver must follow. They are apart
+// so that an event can be pushed under a lock that the sink may need.
 func (q *Queue) Push(ev verbs.CMEvent) bool { return q.PushThen(ev, nil) }
 
 // PushThen is Push with what runs, if it is not nil, on the delivering goroutine when
@@ -66,10 +62,6 @@ func (q *Queue) PushThen(ev verbs.CMEvent, after func(delivered bool)) bool {
 			after(false)
 		}
 		return false
-	}
-	if q.queue == nil && q.room == nil {
-		q.room = rooms.Get().(*[4]queued)
-		q.queue = q.room[:0]
 	}
 	q.queue = append(q.queue, queued{ev, after})
 	q.mu.Unlock()
@@ -116,11 +108,6 @@ func (q *Queue) Release() {
 		q.mu.Lock()
 	}
 	q.running = false
-	if q.room != nil && len(q.queue) == 0 { // an id at rest has nothing to tell
-		clear(q.room[:])
-		rooms.Put(q.room)
-		q.room, q.queue = nil, nil
-	}
 	q.idle.Broadcast()
 	q.mu.Unlock()
 }
@@ -132,7 +119,7 @@ func (q *Queue) Close() []verbs.CMEvent {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.queue
-	q.queue, q.room = nil, nil
+	q.queue = nil
 	if q.running && !q.held && !insideSink() {
 		for q.running {
 			q.idle.Wait()
