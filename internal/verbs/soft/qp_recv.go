@@ -33,14 +33,6 @@ func (q *qp) receive(wc []verbs.WC) int {
 		return 0
 	}
 	in, n := q.in, 0
-	if in.head+uint64(len(wc)) >= in.reach {
-		if !in.published(in.reach - 1) {
-			wc = wc[:in.reach-1-in.head]
-		} else if err := in.commitEntries(); err != nil {
-			q.stop(recvFailure{code: nakOp, err: err})
-			return 0
-		}
-	}
 	solicited := uint64(0)
 	for n < len(wc) {
 		w0, w1, ok := in.peek()

@@ -219,12 +219,6 @@ func (q *qp) toInit() error {
 	}
 	// The SRQ's peers count on as many entries as it has receives.
 	in, err := newInbox(q.rq.max)
-	if err == nil && q.srq != nil && in.reach != noReach {
-		// What the peer may send is not told in this inbox.
-		if err = in.commitEntries(); err != nil {
-			in.close()
-		}
-	}
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,7 @@ import (
 //	256  filled   u64  bounce bytes produced in total             producer
 //	264  decision u32  whether the connection stands              both, once: decision.go
 //	384  lens     u32 x capacity  bytes each posted receive takes receiver
-//	...  entries  16 B x capacity, those of later pages backed    producer
-//	              when they are first needed
+//	...  entries  16 B x capacity                                 producer
 //	...  bounce   whole pages, committed when first asked for     producer
 //
 // An entry is two words. The second is the length and, for a SEND of at most four
@@ -112,18 +111,6 @@ func (g geometry) bounceSize() int { return 1 << g.bounceShift }
 // size is that of an inbox.
 func (g geometry) size() int { return g.bounceOff() + pageUp(g.bounceSize()) }
 
-// first is the count below which entries are backed from the beginning: those up to the
-// end of the page in which they begin. An idle connection needs no more.
-func (g geometry) first() uint64 {
-	n := (g.firstEnd() - g.entriesOff()) / entrySize
-	if n >= 1<<g.shift {
-		return noReach
-	}
-	return uint64(n)
-}
-
-func (g geometry) firstEnd() int { return min(pageUp(g.entriesOff()+entrySize), g.bounceOff()) }
-
 func (g geometry) check() error {
 	if g.shift > maxQueueShift || g.bounceShift > maxBounceShift || 1<<g.bounceShift < pageSize {
 		return fmt.Errorf("%w: queue of 2^%d entries and 2^%d bounce bytes", verbs.ErrProtocol, g.shift, g.bounceShift)
@@ -175,17 +162,13 @@ func (s *shared) unmap() {
 // inbox is the receiver's end; qp.recvCQ.mu guards it.
 type inbox struct {
 	shared
-	fd      int    // -1 once it has been given away
+	fd      int
 	head    uint64 // entries taken
 	emptied uint64 // bounce bytes taken
 	backed  bool   // the bounce area is committed
-	reach   uint64 // head must stay below; all entries are backed if it is noReach
 	hot     bool   // armed says armedHot
 	calm    uint32 // entries taken since the CQ was armed
 }
-
-// noReach is the reach of a queue that is backed as a whole.
-const noReach = ^uint64(0)
 
 // geometryFor is that of our inboxes for n posted receives.
 func geometryFor(n int) geometry {
@@ -195,38 +178,21 @@ func geometryFor(n int) geometry {
 // newInbox makes an inbox for n posted receives.
 func newInbox(n int) (*inbox, error) {
 	g := geometryFor(n)
-	committed, reach := g.firstEnd(), g.first()
-	if !canPopulate() || reach == noReach {
-		committed, reach = g.bounceOff(), noReach
-	}
-	fd, data, err := newSealed("rdma-soft-inbox", g.size(), committed, false)
+	fd, data, err := newSealed("rdma-soft-inbox", g.size(), g.bounceOff(), false)
 	if err != nil {
 		return nil, err
 	}
-	in := &inbox{fd: fd, reach: reach}
+	in := &inbox{fd: fd}
 	in.init(data, g)
 	return in, nil
 }
 
-// commitEntries backs the entries that are not yet.
-func (in *inbox) commitEntries() error {
-	from := in.firstEnd()
-	if err := fallocate(in.fd, from, in.bounceOff()-from); err != nil {
-		return err
-	}
-	in.reach = noReach
-	return nil
-}
-
 func (in *inbox) close() {
 	in.unmap()
-	if in.fd >= 0 {
-		closeFDs([]int{in.fd})
-		in.fd = -1
-	}
+	unix.Close(in.fd)
 }
 
-// commitBounce backs the bounce area. The descriptor is kept for it until then.
+// commitBounce backs the bounce area.
 func (in *inbox) commitBounce() error {
 	if in.backed {
 		return nil
@@ -236,11 +202,6 @@ func (in *inbox) commitBounce() error {
 	}
 	in.backed = true
 	return nil
-}
-
-// published says whether the peer has published entry n, which is backed.
-func (in *inbox) published(n uint64) bool {
-	return atomic.LoadUint64((*uint64)(unsafe.Add(in.entries, int(n&in.mask)*entrySize)))>>lapShift == in.lap(n)
 }
 
 // peek returns the next entry, copied once, if the peer has published it.
@@ -259,10 +220,10 @@ type outbox struct {
 	next   uint64 // entries published
 	credit uint32 // receives posted, as last seen
 	filled uint64 // bounce bytes produced
-	reach  uint64 // next must stay below; all entries are backed if it is noReach
 }
 
-// openOutbox maps the inbox that a peer offers.
+// openOutbox maps the inbox that a peer offers. A peer that has not backed its entries would
+// have SIGBUS here where there is no memory, so that is seen to.
 func openOutbox(fd int, g geometry) (*outbox, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -283,10 +244,13 @@ func openOutbox(fd int, g geometry) (*outbox, error) {
 		allMapped.Add(-int64(mapped))
 		return nil, err
 	}
-	o := &outbox{reach: g.first()}
+	o := &outbox{}
 	o.init(data, g)
-	if !canPopulate() {
-		o.reach = noReach
+	if canPopulate() {
+		if err := populate(data[:g.bounceOff()]); err != nil {
+			o.unmap()
+			return nil, err
+		}
 	}
 	return o, nil
 }
@@ -336,17 +300,6 @@ func (o *outbox) ready() (uint32, error) {
 	left := o.credit - uint32(o.next)
 	if left > uint32(o.mask)+1 {
 		return 0, fmt.Errorf("%w: %d receives posted in a queue of %d", verbs.ErrProtocol, left, o.mask+1)
-	}
-	if o.next+uint64(left) > o.reach {
-		if o.next < o.reach {
-			left = uint32(o.reach - o.next)
-			o.credit = uint32(o.reach) // to come here again then
-			return left, nil
-		}
-		if err := populate(o.data[o.firstEnd():o.bounceOff()]); err != nil {
-			return 0, err
-		}
-		o.reach = noReach
 	}
 	return left, nil
 }
