@@ -164,20 +164,6 @@ func (id *ID) Withdraw() bool {
 	return true
 }
 
-// Confirmed reports whether the peer may take the connection of an ID that was accepted for
-// connected, whether Established was delivered or not. Where known is false nobody can say.
-func (id *ID) Confirmed() (confirmed, known bool) {
-	if id.State() == StateConnected {
-		return true, true
-	}
-	if l := id.only(); l != nil {
-		if w, ok := l.id.(verbs.Withdrawer); ok {
-			return w.Confirmed()
-		}
-	}
-	return false, false
-}
-
 // Notify says that data has arrived on the QP of an ID that has answered a request. The
 // message with which the peer confirms the connection may have been lost: data proves as
 // much, and Established follows (rdma_notify). It may be called at any time after Accept,

@@ -207,10 +207,6 @@ type Withdrawer interface {
 	// that it may dial again. False: the dialer has confirmed, and ESTABLISHED was
 	// delivered or is about to be.
 	Withdraw() bool
-	// Confirmed reports whether the dialer may take the connection of an id that was
-	// accepted for connected, whether ESTABLISHED was delivered or not: it is true before
-	// the dialer hears of it. Where known is false the ends do not decide in one place.
-	Confirmed() (confirmed, known bool)
 }
 
 // A Notifier is a CMID of a connection manager whose messages may be lost.

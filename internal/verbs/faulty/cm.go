@@ -166,14 +166,6 @@ func (id *CMID) Withdraw() bool {
 	return !ok || w.Withdraw()
 }
 
-// Confirmed implements verbs.Withdrawer likewise.
-func (id *CMID) Confirmed() (confirmed, known bool) {
-	if w, ok := id.CMID.(verbs.Withdrawer); ok {
-		return w.Confirmed()
-	}
-	return false, false
-}
-
 // SetSink implements verbs.CMID.
 func (id *CMID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
 

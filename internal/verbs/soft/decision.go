@@ -35,11 +35,6 @@ func (in *inbox) withdraw() bool {
 	return atomic.LoadUint32(in.decision) != decisionConfirmed
 }
 
-// confirmed reports whether the dialer has.
-func (in *inbox) confirmed() bool {
-	return atomic.LoadUint32(in.decision) == decisionConfirmed
-}
-
 // confirm is the dialer's side of it.
 func (o *outbox) confirm() error {
 	if atomic.CompareAndSwapUint32(o.decision, decisionOpen, decisionConfirmed) {
@@ -57,13 +52,6 @@ func (q *qp) withdraw() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.in == nil || q.in.withdraw()
-}
-
-// confirmed reports whether the dialer has confirmed.
-func (q *qp) confirmed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.in != nil && q.in.confirmed()
 }
 
 // confirm decides that the connection stands.
@@ -97,18 +85,4 @@ func (id *cmID) Withdraw() bool {
 	}
 	id.stands(true)
 	return false
-}
-
-// Confirmed implements verbs.Withdrawer.
-func (id *cmID) Confirmed() (confirmed, known bool) {
-	id.mu.Lock()
-	state, qp := id.state, id.qp
-	id.mu.Unlock()
-	switch state {
-	case cmConnected, cmDisconnected:
-		return true, true
-	case cmAccepting:
-		return qp != nil && qp.confirmed(), true
-	}
-	return false, true
 }

@@ -15,12 +15,6 @@ import (
 
 func (id *testID) withdraw() bool { return id.CMID.(verbs.Withdrawer).Withdraw() }
 
-func (id *testID) confirmed() bool {
-	confirmed, known := id.CMID.(verbs.Withdrawer).Confirmed()
-	require.True(id.t, known)
-	return confirmed
-}
-
 // decisionOf is the word of an accepted id.
 func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.decision }
 
@@ -55,7 +49,6 @@ func TestWithdraw(t *testing.T) {
 	p.rep()
 	require.True(t, c.withdraw())
 	require.Equal(t, decisionWithdrawn, atomic.LoadUint32(decisionOf(c)))
-	require.False(t, c.confirmed())
 	c.nothing()
 	honest(t, l)
 }
@@ -89,13 +82,10 @@ func TestConfirmedUnread(t *testing.T) {
 			a.createQP()
 			require.NoError(t, a.Accept(nil))
 			p.rep()
-			require.False(t, a.confirmed())
 			require.True(t, atomic.CompareAndSwapUint32(decisionOf(a), decisionOpen, decisionConfirmed))
-			require.True(t, a.confirmed())
 			giveUp(a)
 			a.next(verbs.CMEstablished)
 			require.False(t, a.withdraw())
-			require.True(t, a.confirmed())
 			a.nothing()
 
 			rtu := []byte{msgRTU, wireVersion}
