@@ -66,24 +66,15 @@ func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool,
 }
 
 // tell sends a message that is only a type.
-func (l *link) tell(msg byte) { l.signal(msg) }
+func (l *link) tell(msg byte) { l.send([]byte{msg}, nil) }
 
-func (l *link) send(msg []byte, fds []int) {
-	l.say(func() error { return l.tx.send(msg, fds) })
-}
-
-// signal is send of a message of a few bytes.
-func (l *link) signal(b ...byte) {
-	l.say(func() error { return l.tx.signal(b...) })
-}
-
-// say sends by f, unless the link has ended. A peer that cannot be told would wait for
+// send sends a message, unless the link has ended. A peer that cannot be told would wait for
 // ever, as for the answer to what it has asked, so that ends the link, too; l.mu is not held.
-func (l *link) say(f func() error) {
+func (l *link) send(msg []byte, fds []int) {
 	l.sending.Lock()
 	var err error
 	if !l.ended {
-		err = f()
+		err = l.tx.send(msg, fds)
 	}
 	l.sending.Unlock()
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
@@ -107,9 +98,7 @@ func (l *link) tellKey(msg byte, key uint32) {
 	l.send(hostOrder.AppendUint32([]byte{msg}, key), nil)
 }
 
-func (l *link) nak(code nakCode) {
-	l.signal(msgNak, byte(code))
-}
+func (l *link) nak(code nakCode) { l.send([]byte{msgNak, byte(code)}, nil) }
 
 // run is the link's goroutine. It reads the socket until that hangs up.
 func (l *link) run() {

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -77,6 +78,28 @@ func TestStuckLinkHoldsUpNoOther(t *testing.T) {
 	}
 	b.qp.mu.Unlock()
 	a.askFor(b, 1)
+}
+
+// TestLinksHoldNoThread has many links wait, and end all at once: they wait in the poller.
+func TestLinksHoldNoThread(t *testing.T) {
+	threads := func() int {
+		tasks, err := os.ReadDir("/proc/self/task")
+		require.NoError(t, err)
+		return len(tasks)
+	}
+	before := threads()
+	var ends []*side
+	for range 200 {
+		a, b := newConnected(t, defaults())
+		ends = append(ends, a, b)
+	}
+	for i := 0; i < len(ends); i += 2 {
+		ends[i].theLink().tx.shutdown()
+	}
+	for _, s := range ends {
+		s.hungUp()
+	}
+	require.Less(t, threads(), before+100)
 }
 
 // TestLinkCannotTell has the system refuse a message of a link, as it does without memory
