@@ -67,6 +67,7 @@ type wirePeer struct {
 	free  int // receives of the other end
 	owed  uint32
 	opens uint32
+	bells int
 	early []wireMessage // that came while the peer waited for slots
 	store []wireStream  // places that were granted and not taken
 }
@@ -325,7 +326,13 @@ func (p *wirePeer) post(wrs ...verbs.SendWR) {
 func (p *wirePeer) bell(addr uint64, rkey uint32, b []byte, imm uint32) {
 	p.t.Helper()
 	p.free--
-	p.post(p.bellWRs(addr, rkey, b, imm)...)
+	wrs := p.bellWRs(addr, rkey, b, imm)
+	if p.bells++; p.bells%(wireSends/8) == 0 { // so that the send queue does not run full
+		wrs[len(wrs)-1].Flags |= verbs.SendSignaled
+		_, err := p.sendCQ.Poll(make([]verbs.WC, 8))
+		require.NoError(p.t, err)
+	}
+	p.post(wrs...)
 }
 
 func (p *wirePeer) bellWRs(addr uint64, rkey uint32, b []byte, imm uint32) (wrs []verbs.SendWR) {
