@@ -67,7 +67,6 @@ type wirePeer struct {
 	free  int // receives of the other end
 	owed  uint32
 	opens uint32
-	bells int
 	early []wireMessage // that came while the peer waited for slots
 	store []wireStream  // places that were granted and not taken
 }
@@ -79,6 +78,7 @@ type wireConfig struct {
 	receives int                   // posted; 0 is all, below 0 none
 	rnr      uint8                 // RNR retries that it asks the other end for; 0 is for ever
 	hello    func(b []byte) []byte // changes the first word
+	ring     func(r *lane.Ring)    // changes what is announced of each own ring
 }
 
 // A wireStream is what a wirePeer knows of a stream.
@@ -224,16 +224,22 @@ func (p *wirePeer) event() *cm.Event {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ev, err := p.ec.GetEvent(ctx)
-	require.NoError(p.t, err)
+	require.NoError(p.t, err, "the connection manager says nothing")
 	return ev
 }
 
-// ask asks a listener for a lane and returns what came of it.
-func (p *wirePeer) ask(addr netip.AddrPort) *cm.Event {
+// connect asks a listener for a lane.
+func (p *wirePeer) connect(addr netip.AddrPort) {
 	p.t.Helper()
 	require.NoError(p.t, p.id.Resolve(context.Background(), netip.AddrPort{}, addr))
 	p.makeQP()
 	require.NoError(p.t, p.id.Connect(p.param(), 0))
+}
+
+// ask is connect that returns what came of it.
+func (p *wirePeer) ask(addr netip.AddrPort) *cm.Event {
+	p.t.Helper()
+	p.connect(addr)
 	return p.event()
 }
 
@@ -326,13 +332,7 @@ func (p *wirePeer) post(wrs ...verbs.SendWR) {
 func (p *wirePeer) bell(addr uint64, rkey uint32, b []byte, imm uint32) {
 	p.t.Helper()
 	p.free--
-	wrs := p.bellWRs(addr, rkey, b, imm)
-	if p.bells++; p.bells%(wireSends/8) == 0 { // so that the send queue does not run full
-		wrs[len(wrs)-1].Flags |= verbs.SendSignaled
-		_, err := p.sendCQ.Poll(make([]verbs.WC, 8))
-		require.NoError(p.t, err)
-	}
-	p.post(wrs...)
+	p.post(p.bellWRs(addr, rkey, b, imm)...)
 }
 
 func (p *wirePeer) bellWRs(addr uint64, rkey uint32, b []byte, imm uint32) (wrs []verbs.SendWR) {
@@ -397,7 +397,7 @@ func (p *wirePeer) next(cq verbs.CQ) verbs.WC {
 	require.NoError(p.t, p.channel.SetReadDeadline(time.Now().Add(patience)))
 	require.NoError(p.t, p.channel.WaitRead(func() bool {
 		return poll() || cq.ReqNotify(false) != nil || poll()
-	}))
+	}), "nothing completes")
 	return wc[0]
 }
 
@@ -493,6 +493,9 @@ func (p *wirePeer) granted(r lane.Record) {
 func (p *wirePeer) ownRing(s *wireStream) {
 	s.offset = wireRings + uint32(s.id)*wireRing
 	s.own = lane.Ring{Addr: p.mr.Addr() + uint64(s.offset), RKey: p.mr.RKey(), Size: wireRing}
+	if p.cfg.ring != nil {
+		p.cfg.ring(&s.own)
+	}
 }
 
 // place takes a place, as a dialer, and asks for one if it has none.
@@ -517,10 +520,17 @@ func (p *wirePeer) place() wireStream {
 // open opens a stream, as a dialer, and waits until it was accepted.
 func (p *wirePeer) open() *wireStream {
 	p.t.Helper()
+	s := p.beginOpen()
+	require.Equal(p.t, s.id, p.heardRecord(lane.KindAccepted).Stream)
+	return s
+}
+
+// beginOpen is open without waiting.
+func (p *wirePeer) beginOpen() *wireStream {
+	p.t.Helper()
 	s := p.place()
 	p.opens++
 	p.say(lane.Record{Kind: lane.KindOpen, Stream: s.id, Ring: s.own, Opens: p.opens, Port: s.port})
-	require.Equal(p.t, s.id, p.heardRecord(lane.KindAccepted).Stream)
 	return &s
 }
 
