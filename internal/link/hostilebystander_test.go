@@ -2,14 +2,11 @@ package link
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -17,22 +14,23 @@ import (
 // A bystander is a stream that moves bytes all the time, and looks at every one.
 type bystander struct {
 	client, server *Stream
-	moved          atomic.Int64
-	done           chan error
+	moved          atomic.Int64 // messages
+	write, read    chan error   // how either direction ended
 }
 
 const bystanderLen = 1 << 10 // bytes of one message
 
 func (b *bed) startBystander() *bystander {
 	b.t.Helper()
-	s := &bystander{done: make(chan error, 2)}
-	text := noise(251+bystanderLen, 1) // each message is a part of it, and none as the one before
+	s := &bystander{write: make(chan error, 1), read: make(chan error, 1)}
 	s.client, s.server = b.stranger()
-	stamp := func(i int) []byte { return text[i%251:][:bystanderLen] }
+	const texts = 251
+	text := noise(texts+bystanderLen, 1)
+	message := func(i int) []byte { return text[i%texts:][:bystanderLen] } // unlike the one before
 	go func() {
 		for i := 0; ; i++ {
-			if _, err := s.client.Write(stamp(i)); err != nil {
-				s.done <- nil // closed, or the reader tells
+			if _, err := s.client.Write(message(i)); err != nil {
+				s.write <- err
 				return
 			}
 		}
@@ -40,16 +38,12 @@ func (b *bed) startBystander() *bystander {
 	go func() {
 		got := make([]byte, bystanderLen)
 		for i := 0; ; i++ {
-			switch _, err := io.ReadFull(s.server, got); {
-			case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
-				s.done <- nil
+			if _, err := io.ReadFull(s.server, got); err != nil {
+				s.read <- err
 				return
-			case err != nil:
-				s.done <- err
-				return
-			case !bytes.Equal(got, stamp(i)):
-				s.done <- fmt.Errorf("the bytes of message %d have changed", i)
-				_ = s.server.Reset()
+			}
+			if !bytes.Equal(got, message(i)) {
+				s.read <- fmt.Errorf("the bytes of message %d have changed", i)
 				return
 			}
 			s.moved.Add(1)
@@ -58,38 +52,41 @@ func (b *bed) startBystander() *bystander {
 	return s
 }
 
-// stop ends it in good order.
-func (s *bystander) stop(t *testing.T) {
+// goesOn sees that more bytes move.
+func (s *bystander) goesOn(t *testing.T, beside string) {
 	t.Helper()
-	within(t, "the end of a bystander", func() {
-		require.NoError(t, s.client.Close())
-		require.NoError(t, errors.Join(<-s.done, <-s.done))
-		require.NoError(t, s.server.Close())
-	})
+	timeout := time.After(patience)
+	for before := s.moved.Load(); s.moved.Load() == before; {
+		select {
+		case err := <-s.read:
+			t.Fatalf("a stream beside %s does not arrive any more: %v", beside, err)
+		case err := <-s.write:
+			t.Fatalf("a stream beside %s cannot be written any more: %v", beside, err)
+		case <-timeout:
+			t.Fatalf("a stream beside %s stands still", beside)
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
 }
 
-// TestHostileBystanders has a stream move bytes beside peers that lie, and beside honest ones: it
+// TestHostileBystanders has a stream move bytes beside peers that lie, and beside an honest one: it
 // goes on all the time, and none of its bytes changes.
 func TestHostileBystanders(t *testing.T) {
+	const parts = 5 // TestHostileLane and TestHostileStream have all the lies for each peer
+	peers := 0
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+		part := peers % parts
+		peers++
 		b := newBed(t, cfg)
-		moving := b.startBystander()
-		goesOn := func(beside string) {
-			t.Helper()
-			before := moving.moved.Load()
-			require.Eventually(t, func() bool { return moving.moved.Load() > before }, patience, time.Millisecond, "the bystander stands still beside %s", beside)
-		}
-		goesOn("nobody")
+		beside := b.startBystander()
+		beside.goesOn(t, "nobody")
 		for i, l := range append(laneLies(), streamLies()...) {
-			if i%5 != len(t.Name())%5 { // a fifth of them for each flavour: TestHostileLane tells all
-				continue
-			}
-			if l.who&by(role) == 0 || l.name == "DataBeforeAccepted" { // which is another dial
+			if i%parts != part || l.who&by(role) == 0 {
 				continue
 			}
 			m := b.meet(role, wireConfig{})
 			l.tell(m)
-			goesOn(l.name)
+			beside.goesOn(t, l.name)
 			m.p.close()
 			within(t, "the end of the lane of "+l.name, func() {
 				_ = m.victim.Close()
@@ -97,8 +94,7 @@ func TestHostileBystanders(t *testing.T) {
 			})
 		}
 		m := b.meet(role, wireConfig{})
-		m.conversation()
-		goesOn("an honest peer")
-		moving.stop(t)
+		within(t, "an honest peer's conversation", m.conversation)
+		beside.goesOn(t, "an honest peer")
 	})
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"syscall"
 	"testing"
 
@@ -10,46 +11,39 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// TestHostileKey: a peer announces a ring that its device opens to nobody, under a key of nothing,
-// or at an address that the key is not for. Whoever believes it loses the lane to that peer, and no
-// other.
+// TestHostileKey: a peer announces a ring under a key of nothing, or at an address that the key is
+// not for, with a stream's begin or later. Who believes it loses the lane to that peer, and no other.
 func TestHostileKey(t *testing.T) {
 	for name, spoil := range map[string]func(r *lane.Ring){
 		"Key":     func(r *lane.Ring) { r.RKey ^= 1 << 31 },
 		"Address": func(r *lane.Ring) { r.Addr += 1 << 40 },
 	} {
-		begin := func(b *bed, role lane.Role) *meeting {
-			m := &meeting{bed: b, p: newWirePeer(b.t, role, wireConfig{device: b.l.cfg.CM.Device})}
-			if role == lane.RoleDialer { // in OPEN
-				m.p.dial(b.l.Addr())
-				s := m.p.place()
-				spoil(&s.own)
-				m.p.opens++
-				m.p.say(lane.Record{Kind: lane.KindOpen, Stream: s.id, Ring: s.own, Opens: m.p.opens, Port: s.port})
-				m.s, m.victim = &s, m.accept()
-				m.closeLater()
+		for where, meet := range map[string]func(*bed, lane.Role) *meeting{
+			"Begin": func(b *bed, role lane.Role) *meeting { // which no ACCEPTED may answer any more
+				m := &meeting{bed: b, p: newWirePeer(b.t, role, wireConfig{device: b.l.cfg.CM.Device, ring: spoil})}
+				if role == lane.RoleDialer {
+					m.p.dial(b.l.Addr())
+					m.p.beginOpen()
+					m.victim = m.accept()
+					m.closeLater()
+					return m
+				}
+				dialled := b.dialBehind(context.Background(), m.p.listen())
+				m.p.request()
+				m.p.accept()
+				m.p.grant(1)
+				within(b.t, "a dial", func() { m.dialled(dialled) })
 				return m
-			}
-			dialled := b.dialBehind(b.ctx(), m.p.listen()) // in PLACES
-			m.p.request()
-			m.p.accept()
-			m.p.hear()
-			s := wireStream{id: 1}
-			m.p.ownRing(&s)
-			spoil(&s.own)
-			m.p.say(lane.Record{Kind: lane.KindPlaces, Stream: 1, Count: 1, Ring: s.own, Port: wirePorts + 1})
-			m.dialled(dialled)
-			return m
-		}
-		later := func(b *bed, role lane.Role) *meeting { // in RING
-			m := b.meet(role, wireConfig{})
-			r := m.s.own
-			spoil(&r)
-			m.p.say(lane.Record{Kind: lane.KindRing, Stream: m.s.id, Ring: r})
-			require.Equal(b.t, m.s.id, m.p.heardRecord(lane.KindMoved).Stream)
-			return m
-		}
-		for where, meet := range map[string]func(*bed, lane.Role) *meeting{"Begin": begin, "Ring": later} {
+			},
+			"Ring": func(b *bed, role lane.Role) *meeting {
+				m := b.meet(role, wireConfig{})
+				r := m.s.own
+				spoil(&r)
+				m.p.say(lane.Record{Kind: lane.KindRing, Stream: m.s.id, Ring: r})
+				require.Equal(b.t, m.s.id, m.p.heardRecord(lane.KindMoved).Stream)
+				return m
+			},
+		} {
 			t.Run(name+where, func(t *testing.T) {
 				eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 					b := newBed(t, cfg)
@@ -64,10 +58,12 @@ func TestHostileKey(t *testing.T) {
 						require.ErrorIs(t, err, verbs.ErrPeerGone)
 						<-m.victim.e.done
 					})
-					say(t, bystander, beside)
-					say(t, beside, bystander)
-					client, server := b.pair()
-					say(t, client, server)
+					within(t, "streams beside it", func() {
+						say(t, bystander, beside)
+						say(t, beside, bystander)
+						client, server := b.pair()
+						say(t, client, server)
+					})
 				})
 			})
 		}

@@ -10,57 +10,73 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// TestHostileReplay: a stranger says a dialer's first word again. It gets a lane of its own, to
-// which nothing of the dialer's belongs: with the dialer's memory announced the lane ends at the
-// first thing that is said on it, and with memory of its own the stranger has what any dialer has.
+// TestHostileReplay: a stranger repeats a dialer's first word. It gets a lane of its own, on which
+// nothing of the dialer's can be reached, and the dialer does not notice.
 func TestHostileReplay(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
-		cfg.Idle = 2 * patience
-		for name, whole := range map[string]bool{"Whole": true, "OwnMemory": false} {
-			t.Run(name, func(t *testing.T) {
+	for name, lie := range map[string]func(t *testing.T, b *bed, dialer, listener *laneEnd){
+		"Whole":     replayWhole,
+		"OwnMemory": replayNames,
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachFlavour(t, func(t *testing.T, cfg Config) {
+				cfg.Idle = 2 * patience
 				b := newBed(t, cfg)
 				client, server := b.pair()
-				e := client.e
-				first := e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.link)
-				var p *wirePeer
-				p = newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func(own []byte) []byte {
-					said := first.put()
-					p.epoch, p.link = first.epoch, uint64(first.link)
-					if whole {
-						return said
-					}
-					copy(own[32:36], said[32:36])
-					copy(own[40:48], said[40:48])
-					return own
-				}})
-				if whole {
-					ev := p.ask(b.l.Addr())
-					require.Equal(t, cm.Established, ev.Type, "%v", ev)
-					answer, err := parseHello(ev.Param.PrivateData)
-					require.NoError(t, err)
-					require.Equal(t, first.link, answer.link)
-					p.records, p.rkey, p.places = answer.records, answer.rkey, uint32(answer.places)
-					p.record(lane.Record{Kind: lane.KindWant, Count: 1}, nil)
-					p.cutOff()
-				} else {
-					p.dial(b.l.Addr())
-					s := p.open()
-					victim := b.accept()
-					require.NotSame(t, server.e, victim.e)
-					p.write(s, []byte("hello"))
-					got := make([]byte, 5)
-					_, err := io.ReadFull(victim, got)
-					require.NoError(t, err)
-					p.vanish()
-					within(t, "the end of the stranger's lane", func() { <-victim.e.done })
-					require.NoError(t, victim.Close())
-				}
-				say(t, client, server)
-				say(t, server, client)
-				next, nextServer := b.pair()
-				require.Same(t, e, next.e, "the dialer goes on by its lane")
-				say(t, next, nextServer)
+				lie(t, b, client.e, server.e)
+				within(t, "the dialer's streams", func() {
+					say(t, client, server)
+					say(t, server, client)
+					next, nextServer := b.pair()
+					require.Same(t, client.e, next.e, "the dialer has lost its lane")
+					say(t, next, nextServer)
+				})
 			})
-		}
-	})
+		})
+	}
 }
+
+// replayWhole repeats all of it, so that the listener writes its records to the dialer's memory: the
+// stranger's queue pair has no access to that, and its lane ends.
+func replayWhole(t *testing.T, b *bed, dialer, _ *laneEnd) {
+	first := firstWordOf(dialer)
+	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func([]byte) []byte { return first.put() }})
+	ev := p.ask(b.l.Addr())
+	require.Equal(t, cm.Established, ev.Type, "%v", ev)
+	answer, err := parseHello(ev.Param.PrivateData)
+	require.NoError(t, err)
+	require.Equal(t, first.link, answer.link)
+	p.epoch, p.records, p.rkey, p.places = first.epoch, answer.records, answer.rkey, uint32(answer.places)
+	p.record(lane.Record{Kind: lane.KindWant, Count: 1}, nil) // which PLACES would answer
+	p.cutOff()
+}
+
+// replayNames repeats the epoch and the link, and has memory of its own: the stranger has what any
+// dialer has.
+func replayNames(t *testing.T, b *bed, dialer, listener *laneEnd) {
+	first := firstWordOf(dialer)
+	var p *wirePeer
+	p = newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func(own []byte) []byte {
+		p.epoch, p.link = first.epoch, uint64(first.link)
+		said := first.put()
+		copy(own[32:36], said[32:36])
+		copy(own[40:48], said[40:48])
+		return own
+	}})
+	p.dial(b.l.Addr())
+	s := p.open()
+	server := b.accept()
+	require.NotSame(t, listener, server.e)
+	p.write(s, []byte("hello"))
+	got := make([]byte, 5)
+	within(t, "Read", func() {
+		_, err := io.ReadFull(server, got)
+		require.NoError(t, err)
+	})
+	require.Equal(t, "hello", string(got))
+	p.vanish()
+	within(t, "the end of the stranger's lane", func() { <-server.e.done })
+	require.NoError(t, server.Close())
+}
+
+// firstWordOf is what e has said first.
+func firstWordOf(e *laneEnd) hello { return e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.link) }
