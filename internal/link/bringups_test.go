@@ -81,15 +81,17 @@ func TestSpokenDialersStay(t *testing.T) {
 	})
 }
 
+// standing is how many lanes l has.
+func (l *Listener) standing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.lanes)
+}
+
 // TestStrangersThatSayNothing: hundreds connect with a proper first word and say nothing more.
 // The listener has a bounded number of lanes for them, and the next client gets through.
 func TestStrangersThatSayNothing(t *testing.T) {
 	b := newBed(t, Config{HandshakeTimeout: time.Hour}) // so that all that go give way
-	lanes := func() int {
-		b.l.mu.Lock()
-		defer b.l.mu.Unlock()
-		return len(b.l.lanes)
-	}
 	const strangers = 150
 	for range strangers {
 		events := make(chan *cm.Event, 4)
@@ -106,12 +108,12 @@ func TestStrangersThatSayNothing(t *testing.T) {
 		})
 	}
 	if !strings.HasPrefix(b.links.cfg.CM.Device, "siw") { // where few ask at once, and the first have given way
-		require.Eventually(t, func() bool { return lanes() == maxBringUps }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return b.l.standing() == maxBringUps }, patience, time.Millisecond)
 	}
 	client, server := b.pair()
 	require.Positive(t, b.l.Requests().Evicted)
 	say(t, client, server)
-	require.LessOrEqual(t, lanes(), maxBringUps+1)
+	require.LessOrEqual(t, b.l.standing(), maxBringUps+1)
 }
 
 // TestDialerHeardLate: one that was told to give way, and turns out not to have been silent,
