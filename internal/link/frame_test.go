@@ -209,11 +209,13 @@ func requireCorrupt(t *testing.T, err error) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// flip changes a bit of the ring that s reads from.
-func flip(s *Stream, at int) {
+// flip changes a bit of a byte of the ring that s reads from.
+func flip(s *Stream, at int) { flipBit(s, 8*at+4) }
+
+func flipBit(s *Stream, bit int) {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	s.pieces[0].bytes()[at] ^= 0x10
+	s.pieces[0].bytes()[bit/8] ^= 1 << (bit % 8)
 }
 
 // awaitUnread waits until so many bytes of frames have come.

@@ -8,25 +8,25 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// TestFrameEachBit changes each bit of a frame in turn, one stream after the other: it is found,
-// and nothing of the frame is given out. The padding behind it nobody reads.
+// TestFrameEachBit changes one bit of a frame, each in a stream of its own: Read gives out nothing
+// of that frame, and both ends are told why.
 func TestFrameEachBit(t *testing.T) {
 	const size = 20
 	b := checkedBed(t)
 	beside, there := b.pair()
-	for bit := range 8 * (ring.FrameHeaderLen + size) {
+	for bit := range 8 * (ring.FrameHeaderLen + size) { // nobody reads the padding behind
 		client, server := b.pair()
 		_, err := client.Write(noise(size, 1))
 		require.NoError(t, err)
 		awaitUnread(t, server, ring.FrameLen(size))
-		server.e.mu.Lock()
-		server.pieces[0].bytes()[bit/8] ^= 1 << (bit % 8)
-		server.e.mu.Unlock()
-		n, err := server.Read(make([]byte, size))
+		flipBit(server, bit)
+		var n int
+		within(t, "Read", func() { n, err = server.Read(make([]byte, size)) })
+		require.Error(t, err, "bit %d", bit)
 		requireCorrupt(t, err)
 		require.Zero(t, n, "bit %d", bit)
-		require.EqualValues(t, 1, server.Status().ChecksumErrors)
-		within(t, "Read", func() { _, err = client.Read(make([]byte, 1)) })
+		require.EqualValues(t, 1, server.Status().ChecksumErrors, "bit %d", bit)
+		within(t, "the peer's Read", func() { _, err = client.Read(make([]byte, 1)) })
 		requireCorrupt(t, err)
 		require.NoError(t, client.Close())
 		require.NoError(t, server.Close())
