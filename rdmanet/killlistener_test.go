@@ -12,8 +12,8 @@ import (
 )
 
 // TestTwoProcessKillListener kills a listener with connections that nobody has
-// accepted, and dialers that wait for a place among them. All of them fail, and
-// the next listener has the address at once.
+// accepted, and dialers that wait for a place among them. All of their calls fail,
+// and the next listener has the address at once.
 func TestTwoProcessKillListener(t *testing.T) {
 	const backlog, dialers = 2, 6
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
@@ -56,7 +56,7 @@ func TestTwoProcessKillListener(t *testing.T) {
 				}
 			}
 			return waiting == dialers-backlog && call[ListenerStats](r, "Listening", 0).Pending == backlog
-		}, patience, time.Millisecond)
+		}, patience, time.Millisecond, "the backlog is not full, or nobody waits")
 		stood := watchStalls()
 		defer stood.stop()
 		death := r.kill()
@@ -66,7 +66,7 @@ func TestTwoProcessKillListener(t *testing.T) {
 				require.NoError(t, isDeath(end), "%s", end.what)
 				promise(t, end.what, end.at.Sub(death)-stood.total(), goneWithin())
 			case <-time.After(patience):
-				t.Fatal("a call waits for a process that is dead")
+				t.Fatal("a call waits for a listener that is dead")
 			}
 		}
 		r.end()
