@@ -101,6 +101,16 @@ func comparisons(bench, rsdial string) (groups []group) {
 			rows: []row{{against: "rsockets (rsdial)"}, {against: "SMC-R"}, {against: "TCP"}},
 		})
 	}
+	// cmtime only connects, so what is compared with it is when the last dial has returned.
+	const connections = 200
+	groups = append(groups, group{
+		name: "200 dials at once, until all return",
+		runs: []program{
+			crowd(ours, bench, connections),
+			cmtime("cmtime, its connect phase", connections),
+		},
+		rows: []row{{against: "cmtime, its connect phase", limit: 2, time: true}},
+	})
 	// By itself, so that the others do not wait for one that stalls.
 	groups = append(groups, group{
 		name: "echo 64 B, blocking, SMC",

@@ -75,10 +75,29 @@ func parseDials(output string) (seconds float64, failed int, err error) {
 	return seconds, failed, nil
 }
 
-// parseFailures finds how many dials failed, in what either kind of program prints.
+// parseCmtime finds how long cmtime's connect phase took for all connections, in seconds, and how
+// many of them failed: cmtime's exit status does not tell. That of rdma-core since 52 measures
+// other phases, after a round that warms up, and prints microseconds.
+func parseCmtime(output string) (seconds float64, failed int, err error) {
+	const head = "step              total ms     max ms     min us  us / conn"
+	if !strings.Contains(output, head) {
+		return 0, 0, fmt.Errorf("no result of the cmtime of rdma-core before 52 in %q", output)
+	}
+	const step, colon, total, most, least, each = 0, 1, 2, 3, 4, 5
+	line, err := lineOf(output, each+1, step, "connect")
+	if err != nil {
+		return 0, 0, err
+	}
+	seconds, err = scaled(line[total], 1e-3)
+	return seconds, strings.Count(output, "RDMA_CM_EVENT_") + strings.Count(output, "failure "), err
+}
+
+// parseFailures finds how many dials failed, in what any kind of program prints.
 func parseFailures(output string) (failed int, counted bool) {
-	if _, failed, err := parseDials(output); err == nil {
-		return failed, true
+	for _, parse := range []func(string) (float64, int, error){parseDials, parseCmtime} {
+		if _, failed, err := parse(output); err == nil {
+			return failed, true
+		}
 	}
 	fields := strings.Fields(output)
 	for i, f := range fields {

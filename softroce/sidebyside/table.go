@@ -71,6 +71,6 @@ func printTable(w io.Writer, results []result) {
 			r.median(), r.ratios[0], r.ratios[len(r.ratios)-1], len(r.ratios), r.verdict())
 	}
 	_ = t.Flush()
-	fmt.Fprintln(w, "\nThroughput of rdmanet over the other's, or for echo its time over the other's: the median of")
-	fmt.Fprintln(w, "the rounds, and the smallest and the largest of them.")
+	fmt.Fprintln(w, "\nThroughput of rdmanet over the other's, or where the target is \"at most\" its time over the")
+	fmt.Fprintln(w, "other's: the median of the rounds, and the smallest and the largest of them.")
 }
