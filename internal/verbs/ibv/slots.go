@@ -5,23 +5,12 @@ package ibv
 import "time"
 
 // A goroutine that waits inside a call of a library holds an OS thread, and Go ends the
-// process at ten thousand of them. So calls that may wait are made in a slot, and
-// whoever has none waits as a goroutine does. Calls that complete a connection have slots
-// of their own, since its peer waits for them and may lose patience behind a crowd that
-// only begins; and so have those that end something, for a device may take seconds over
-// them. Nobody takes two slots, or waits for anything else while he has one, but for those of
-// connects: first a listener's, then a host's, and last one of all.
+// process at ten thousand of them. So calls that may wait are made in a slot (threads.go has how
+// many there are), and whoever has none waits as a goroutine does.
 const (
-	deviceSlots      = 12 // of a device: making and changing objects
-	deviceReadySlots = 6  // of a device: taking the QPs of connections to RTS
-	deviceEndSlots   = 6  // of a device: destroying objects
-	cmSlots          = 6  // of the connection manager
-	cmReadySlots     = 6  // answering and confirming
-	cmEndSlots       = 6  // destroying ids
-	routeSlots       = 4  // rdma_resolve_route, which may wait for a daemon
-	connectSlots     = 24 // rdma_connect on iWARP, which may wait for TCP
-	hostSlots        = 6  // of these for one destination: one that is silent leaves some to others
-
+	// hostSlots is how many of connectSlots are for one destination: one that is silent leaves some
+	// to others.
+	hostSlots = 6
 	// mostUnanswered is how many requests to one listener on iWARP are under way until it
 	// answers. siw waits ten seconds for an answer, so a crowd that asked all at once would be
 	// served by a listener whose answers come too late, again and again.

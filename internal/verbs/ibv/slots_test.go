@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -232,4 +233,25 @@ func TestCloseWhileRouteIsResolved(t *testing.T) {
 		require.NoError(t, x.Close())
 	}
 	require.Empty(t, told)
+}
+
+// All slots that there are count among the threads that a process may need.
+func TestThreadsAreThoseOfSlots(t *testing.T) {
+	kind := reflect.TypeFor[slots]()
+	sum, fields := 0, 0
+	ch := reflect.ValueOf(newCMChannel(nil, nil)).Elem()
+	for i := range ch.NumField() {
+		if f := ch.Field(i); f.Type() == kind {
+			sum += f.Cap()
+		}
+	}
+	assert.Equal(t, ThreadsOfCM, sum)
+	assert.Equal(t, ThreadsOfIWARP, ch.FieldByName("connects").FieldByName("all").Cap())
+	device := reflect.TypeFor[devContext]()
+	for i := range device.NumField() {
+		if device.Field(i).Type == kind {
+			fields++
+		}
+	}
+	assert.Equal(t, 3, fields, "ThreadsOfDevice has three kinds")
 }
