@@ -5,33 +5,38 @@ import (
 	"strings"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-// What one end of a lane takes of a device, which carries the connections to one process: a QP, a CQ for each direction, and
-// memory regions: one for the ring, one more while it grows, and those that it sends
-// from, of which there are at least one and at most four.
-const (
-	qpsEach    = 1
-	cqsEach    = 2
-	mrsAtFirst = 2
-	mrsAtMost  = 6
-)
+// lanes is how many lanes carry the connections to one process at most: as many as both ends have
+// processors for, and here nothing is known of the other.
+func (h *host) lanes() int { return min(max(h.maxProcs, 1), link.MaxLanes) }
 
-// checkCapacity compares what a device has with what n connections take.
-func checkCapacity(d rdmanet.Device, n int) []check {
+// to says to how many processes there are connections.
+func (h *host) to(n int) string {
+	if h.lanes() == 1 {
+		return fmt.Sprintf("connections to %d processes, a lane for each,", n)
+	}
+	return fmt.Sprintf("connections to %d processes, up to %d lanes for each,", n, h.lanes())
+}
+
+// checkCapacity compares what a device has with what the lanes to n processes take. Lanes come up
+// for whoever dials first, so that there have to be enough for all.
+func (h *host) checkCapacity(d rdmanet.Device, n int) []check {
 	t := topic{"capacity", d.Name}
 	if d.Transport == cm.TransportSoftware || d.Err != nil || d.MaxQP == 0 {
 		return nil // the one makes what is asked for, the others do not tell
 	}
+	lanes := h.lanes() * n
 	var few []string
 	for _, c := range []struct {
 		what       string
 		have, need int
 	}{
-		{"queue pairs", d.MaxQP, qpsEach * n},
-		{"completion queues", d.MaxCQ, cqsEach * n},
-		{"memory regions", d.MaxMR, mrsAtFirst * n},
+		{"queue pairs", d.MaxQP, link.LaneQPs * lanes},
+		{"completion queues", d.MaxCQ, link.LaneCQs * lanes},
+		{"memory regions", d.MaxMR, link.LaneMRs * lanes},
 	} {
 		if c.have < c.need {
 			few = append(few, fmt.Sprintf("%d %s where %d are needed", c.have, c.what, c.need))
@@ -40,11 +45,11 @@ func checkCapacity(d rdmanet.Device, n int) []check {
 	switch {
 	case few != nil:
 		return []check{t.fail("devlink resource show # and the driver's manual: how many it has is set there",
-			"too little for connections to %d processes: %s", n, strings.Join(few, ", "))}
-	case d.MaxMR < mrsAtMost*n:
-		return []check{t.note("", "enough for connections to %d processes, but %d memory regions are fewer than the %d that they have when all of them are busy: the rings of some stay small",
-			n, d.MaxMR, mrsAtMost*n)}
+			"too little for %s at once: %s", h.to(n), strings.Join(few, ", "))}
+	case d.MaxMR < link.LaneMRsBusy*lanes:
+		return []check{t.note("", "enough for %s but %d memory regions are fewer than the %d that they have when a connection of each lane is busy: the rings of some stay small",
+			h.to(n), d.MaxMR, link.LaneMRsBusy*lanes)}
 	}
-	return []check{t.ok("%d queue pairs, %d completion queues, %d memory regions: connections to %d processes take %d, %d and up to %d",
-		d.MaxQP, d.MaxCQ, d.MaxMR, n, qpsEach*n, cqsEach*n, mrsAtMost*n)}
+	return []check{t.ok("%d queue pairs, %d completion queues, %d memory regions: %s take %d, %d and %d, or %d when a connection of each lane is busy",
+		d.MaxQP, d.MaxCQ, d.MaxMR, h.to(n), link.LaneQPs*lanes, link.LaneCQs*lanes, link.LaneMRs*lanes, link.LaneMRsBusy*lanes)}
 }

@@ -11,26 +11,38 @@ import (
 
 func TestCapacity(t *testing.T) {
 	for name, tt := range map[string]struct {
-		qp, cq, mr int
-		want       status
-		detail     string
+		processors, qp, cq, mr int
+		want                   status
+		detail                 string
 	}{
-		"enough":               {1000, 2000, 6000, statusOK, "connections to 1000 processes take 1000, 2000 and up to 6000"},
-		"too few QPs":          {999, 2000, 6000, statusFail, "999 queue pairs where 1000 are needed"},
-		"too few CQs":          {1000, 1999, 6000, statusFail, "1999 completion queues where 2000 are needed"},
-		"too few MRs":          {1000, 2000, 1999, statusFail, "1999 memory regions where 2000 are needed"},
-		"too few of all":       {1, 2, 3, statusFail, "1 queue pairs where 1000 are needed, 2 completion queues where 2000 are needed, 3 memory"},
-		"enough MRs for a few": {1000, 2000, 5999, statusNote, "the rings of some stay small"},
+		"enough":               {1, 1000, 2000, 7000, statusOK, "connections to 1000 processes, a lane for each, take 1000, 2000 and 3000, or 7000 when a connection of each lane is busy"},
+		"enough for two lanes": {2, 2000, 4000, 14000, statusOK, "connections to 1000 processes, up to 2 lanes for each, take 2000, 4000 and 6000, or 14000 when"},
+		"enough for all lanes": {64, 8000, 16000, 56000, statusOK, "up to 8 lanes for each, take 8000, 16000 and 24000, or 56000 when"},
+		"too few QPs":          {8, 7999, 16000, 56000, statusFail, "7999 queue pairs where 8000 are needed"},
+		"too few CQs":          {8, 8000, 15999, 56000, statusFail, "15999 completion queues where 16000 are needed"},
+		"too few MRs":          {8, 8000, 16000, 23999, statusFail, "23999 memory regions where 24000 are needed"},
+		"too few of all":       {1, 1, 2, 3, statusFail, "1 queue pairs where 1000 are needed, 2 completion queues where 2000 are needed, 3 memory"},
+		"enough MRs for a few": {8, 8000, 16000, 55999, statusNote, "55999 memory regions are fewer than the 56000 that they have when a connection of each lane is busy: the rings of some stay small"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := roce()
 			d.MaxQP, d.MaxCQ, d.MaxMR = tt.qp, tt.cq, tt.mr
-			c := one(t, checkCapacity(d, 1000))
+			h := host{maxProcs: tt.processors}
+			c := one(t, h.checkCapacity(d, 1000))
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
 			assert.Equal(t, c.Status == statusFail, c.Mend != "")
 		})
 	}
-	assert.Empty(t, checkCapacity(software, 1<<20))
-	assert.Empty(t, checkCapacity(rdmanet.Device{Name: "mlx5_0", Err: errors.New("busy")}, 1))
+	h := host{maxProcs: 8}
+	assert.Empty(t, h.checkCapacity(software, 1<<20))
+	assert.Empty(t, h.checkCapacity(rdmanet.Device{Name: "mlx5_0", Err: errors.New("busy")}, 1))
+}
+
+// A host whose processors nobody counted has lanes as well.
+func TestLanes(t *testing.T) {
+	for processors, want := range map[int]int{0: 1, 1: 1, 3: 3, 8: 8, 9: 8} {
+		h := host{maxProcs: processors}
+		assert.Equal(t, want, h.lanes())
+	}
 }

@@ -63,7 +63,7 @@ func exchangeWith(t *testing.T, ctx context.Context, server func(net.Conn)) erro
 		server(conn)
 	}()
 	defer func() { client.Close(); <-done }()
-	return exchange(ctx, client)
+	return exchange(ctx, client, echoSize)
 }
 
 func TestExchangeComparesWhatComesBack(t *testing.T) {

@@ -36,7 +36,7 @@ func (r *report) examine(ctx context.Context, h *host, opt options) {
 	for _, d := range h.devices {
 		r.Devices = append(r.Devices, newDevice(d))
 		checks := h.checkDevice(d)
-		checks = append(checks, checkCapacity(d, opt.connections)...)
+		checks = append(checks, h.checkCapacity(d, opt.connections)...)
 		r.add(checks...)
 		r.add(h.checkClass(d)...)
 		r.add(h.checkInterrupts(d)...)

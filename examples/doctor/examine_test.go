@@ -117,7 +117,7 @@ func TestBrokenDeviceIsNotUsed(t *testing.T) {
 
 // What the self-test has measured is what the limits are compared with.
 func TestLimitsAreComparedWithWhatWasMeasured(t *testing.T) {
-	h := fakeHost(limited("4096", "4096", "400"), roce())
+	h := fakeHost(limited("8192", "8192", "500"), roce())
 	h.echo = func(_ context.Context, device string, _ netip.Addr) (outcome, error) {
 		if device == "rxe0" {
 			return outcome{costs: costs{descriptors: 2, locked: 64}}, nil
@@ -126,6 +126,6 @@ func TestLimitsAreComparedWithWhatWasMeasured(t *testing.T) {
 	}
 	r := examine(t.Context(), h, options{connections: 64})
 	n := len(r.Checks)
-	assert.Equal(t, check{"memlock", "", statusOK, "4 KiB; connections to 64 processes lock 4 KiB, 64 B at each end", ""}, r.Checks[n-3])
-	assert.Equal(t, check{"descriptors", "", statusOK, "400; connections to 64 processes take 192, 3 at each end", ""}, r.Checks[n-2])
+	assert.Equal(t, check{"memlock", "", statusOK, "8 KiB; connections to 64 processes, up to 2 lanes for each, lock 8 KiB, 64 B for each lane", ""}, r.Checks[n-3])
+	assert.Equal(t, check{"descriptors", "", statusOK, "500; connections to 64 processes, up to 2 lanes for each, take 384, 3 for each lane", ""}, r.Checks[n-2])
 }

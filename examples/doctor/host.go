@@ -18,6 +18,7 @@ type host struct {
 	goos, goarch string
 	files        fs.FS  // the whole file system; names have no slash in front
 	chosen       string // the device that RDMANET_DEVICE forces
+	maxProcs     int    // that Go uses
 
 	drivers    []rdmanet.Driver
 	devices    []rdmanet.Device
@@ -37,7 +38,7 @@ type host struct {
 func thisHost() host {
 	h := host{
 		goos: runtime.GOOS, goarch: runtime.GOARCH,
-		files: os.DirFS("/"), chosen: cm.DefaultDevice(),
+		files: os.DirFS("/"), chosen: cm.DefaultDevice(), maxProcs: runtime.GOMAXPROCS(0),
 		drivers: rdmanet.Drivers(),
 		open:    openFile, free: freeSpace, memory: shareMemory, echo: echo,
 	}

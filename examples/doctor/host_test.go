@@ -118,10 +118,10 @@ func fakeHost(f files, devices ...rdmanet.Device) host {
 			{Name: "libibverbs.so.1", Path: "/usr/lib/libibverbs.so.1.14.44.0"},
 			{Name: "librdmacm.so.1", Path: "/usr/lib/librdmacm.so.1.3.44.0"},
 		}}},
-		devices: append([]rdmanet.Device{software}, devices...),
-		open:    func(string) error { return nil },
-		free:    func(string) (int64, error) { return 1 << 30, nil },
-		memory:  func() error { return nil },
+		devices: append([]rdmanet.Device{software}, devices...), maxProcs: 2,
+		open:   func(string) error { return nil },
+		free:   func(string) (int64, error) { return 1 << 30, nil },
+		memory: func() error { return nil },
 		echo: func(context.Context, string, netip.Addr) (outcome, error) {
 			return outcome{1 << 20, time.Millisecond, costs{5, 100 << 10}}, nil
 		},

@@ -8,9 +8,11 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/examples/internal/console"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
-// costs are what one end of the first connection to a process takes, most of which the others share; zero is unknown.
+// costs are what one end of a lane takes, which the connections of two processes share; zero is
+// unknown.
 type costs struct {
 	descriptors int
 	locked      int64 // bytes of memory that the device locks
@@ -20,9 +22,9 @@ func (c costs) atLeast(o costs) costs {
 	return costs{max(c.descriptors, o.descriptors), max(c.locked, o.locked)}
 }
 
-// What it takes where it was not measured: locked are the ring it
-// begins with and the first block it sends from.
-var usual = costs{descriptors: 5, locked: 96 << 10}
+// What it takes where it was not measured: seven descriptors on the software device, which needs
+// the most, and on cards the memory of a lane, of its first rings and of its queues.
+var usual = costs{descriptors: 7, locked: link.LaneMemory + link.LaneRings + link.LaneQueues}
 
 // ownDescriptors is what a program has open beside its connections.
 const ownDescriptors = 32
@@ -79,7 +81,7 @@ func (h *host) raise(r resource, to string) string {
 	return fmt.Sprintf("sudo prlimit --pid $$ --%s=%s", r.long, to)
 }
 
-// checkMemlock compares the memory that may be locked with what n connections lock.
+// checkMemlock compares the memory that may be locked with what the lanes to n processes lock.
 func (h *host) checkMemlock(need costs, n int) check {
 	t := topic{name: "memlock"}
 	l := h.limit(memlock)
@@ -87,7 +89,7 @@ func (h *host) checkMemlock(need costs, n int) check {
 	if each == 0 {
 		each = usual.locked
 	}
-	total := each * int64(n)
+	total := each * int64(h.lanes()*n)
 	text := "unlimited"
 	if !l.unlimited() {
 		text = console.Size(int64(min(l.soft, math.MaxInt64)))
@@ -96,11 +98,11 @@ func (h *host) checkMemlock(need costs, n int) check {
 	case !h.locks():
 		return t.ok("%s; the software device locks no memory", text)
 	case l.unlimited(), l.soft >= uint64(total):
-		return t.ok("%s; connections to %d processes lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
+		return t.ok("%s; %s lock %s, %s for each lane", text, h.to(n), console.Size(total), console.Size(each))
 	case h.mayLock():
 		return t.ok("%s, but this process may lock as much as it likes (CAP_IPC_LOCK)", text)
 	}
-	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: connections to %d processes lock %s, %s at each end", text, n, console.Size(total), console.Size(each))
+	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: %s lock %s, %s for each lane", text, h.to(n), console.Size(total), console.Size(each))
 }
 
 // locks says whether there is a device that locks memory.
@@ -113,8 +115,8 @@ func (h *host) locks() bool {
 	return false
 }
 
-// checkDescriptors compares the descriptors that may be open with what n connections
-// take. The soft limit is the one that Go has raised to the hard limit at start.
+// checkDescriptors compares the descriptors that may be open with what the lanes to n
+// processes take. The soft limit is the one that Go has raised to the hard limit at start.
 func (h *host) checkDescriptors(need costs, n int) check {
 	t := topic{name: "descriptors"}
 	each := need.descriptors
@@ -122,16 +124,17 @@ func (h *host) checkDescriptors(need costs, n int) check {
 		each = usual.descriptors
 	}
 	l := h.limit(nofile)
-	total := uint64(each*n + ownDescriptors)
+	lanes := h.lanes() * n
+	total := uint64(each*lanes + ownDescriptors)
 	if l.soft >= total {
 		text := "no limit"
 		if !l.unlimited() {
 			text = strconv.FormatUint(l.soft, 10)
 		}
-		return t.ok("%s; connections to %d processes take %d, %d at each end", text, n, each*n, each)
+		return t.ok("%s; %s take %d, %d for each lane", text, h.to(n), each*lanes, each)
 	}
 	return t.fail(h.raise(nofile, strconv.FormatUint(max(total, 65536), 10)),
-		"%d are too few: connections to %d processes take %d, %d at each end", l.soft, n, each*n, each)
+		"%d are too few: %s take %d, %d for each lane", l.soft, h.to(n), each*lanes, each)
 }
 
 // Capabilities, by their numbers in linux/capability.h.

@@ -22,11 +22,11 @@ func TestMemlock(t *testing.T) {
 		detail string
 		mend   string
 	}{
-		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes lock 9.38 MiB, 96 KiB at each end", ""},
-		{"enough", fakeHost(limited("8388608", "8388608", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "8 MiB; connections to 100 processes lock 6.25 MiB, 64 KiB at each end", ""},
-		{"just enough", fakeHost(limited("6553600", "6553600", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "6.25 MiB; connections to 100 processes", ""},
-		{"too little", fakeHost(limited("65536", "unlimited", "1024"), roce()), costs{}, statusFail, "64 KiB is too little: connections to 100 processes lock 9.38 MiB", "ulimit -l unlimited"},
-		{"too little by a byte", fakeHost(limited("6553599", "unlimited", "1024"), roce()), costs{locked: 64 * kib}, statusFail, "too little", "ulimit -l unlimited"},
+		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes, up to 2 lanes for each, lock 125 MiB, 640 KiB for each lane", ""},
+		{"enough", fakeHost(limited("16777216", "16777216", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "16 MiB; connections to 100 processes, up to 2 lanes for each, lock 12.5 MiB, 64 KiB for each lane", ""},
+		{"just enough", fakeHost(limited("13107200", "13107200", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "12.5 MiB; connections to 100 processes", ""},
+		{"too little", fakeHost(limited("65536", "unlimited", "1024"), roce()), costs{}, statusFail, "64 KiB is too little: connections to 100 processes, up to 2 lanes for each, lock 125 MiB", "ulimit -l unlimited"},
+		{"too little by a byte", fakeHost(limited("13107199", "unlimited", "1024"), roce()), costs{locked: 64 * kib}, statusFail, "too little", "ulimit -l unlimited"},
 		{"too little for good", fakeHost(limited("65536", "65536", "1024"), roce()), costs{}, statusFail, "too little", "sudo prlimit --pid $$ --memlock=unlimited"},
 		{"too little in a container", fakeHost(limited("65536", "65536", "1024").with(files{".dockerenv": ""}), roce()), costs{}, statusFail, "too little", "docker run --ulimit memlock=-1 IMAGE"},
 		{"root", fakeHost(limited("65536", "65536", "1024").with(files{"proc/self/status": asRoot}), roce()), costs{}, statusOK, "CAP_IPC_LOCK", ""},
@@ -52,9 +52,10 @@ func TestDescriptors(t *testing.T) {
 		detail string
 		mend   string
 	}{
-		{"enough", limited("0", "0", "1024"), costs{}, statusOK, "1024; connections to 100 processes take 500, 5 at each end", ""},
-		{"just enough", limited("0", "0", "332"), costs{descriptors: 3}, statusOK, "332; connections to 100 processes take 300", ""},
-		{"too few", limited("0", "0", "331"), costs{descriptors: 3}, statusFail, "331 are too few: connections to 100 processes take 300, 3 at each end", "sudo prlimit --pid $$ --nofile=65536"},
+		{"enough", limited("0", "0", "1024"), costs{descriptors: 4}, statusOK, "1024; connections to 100 processes, up to 2 lanes for each, take 800, 4 for each lane", ""},
+		{"just enough", limited("0", "0", "632"), costs{descriptors: 3}, statusOK, "632; connections to 100 processes, up to 2 lanes for each, take 600", ""},
+		{"not measured", limited("0", "0", "1432"), costs{}, statusOK, "take 1400, 7 for each lane", ""},
+		{"too few", limited("0", "0", "631"), costs{descriptors: 3}, statusFail, "631 are too few: connections to 100 processes, up to 2 lanes for each, take 600, 3 for each lane", "sudo prlimit --pid $$ --nofile=65536"},
 		{"too few for root", limited("0", "0", "64").with(files{"proc/self/status": asRoot}), costs{}, statusFail, "64 are too few", "ulimit -n 65536"},
 		{"too few in a container", limited("0", "0", "64").with(files{".dockerenv": ""}), costs{}, statusFail, "64 are too few", "docker run --ulimit nofile=65536 IMAGE"},
 		{"not known", plain.without("proc/self/limits"), costs{}, statusOK, "no limit", ""},
@@ -68,7 +69,7 @@ func TestDescriptors(t *testing.T) {
 		})
 	}
 	h := fakeHost(limited("0", "0", "1024"))
-	assert.Equal(t, "sudo prlimit --pid $$ --nofile=500032", h.checkDescriptors(costs{}, 100_000).Mend, "as many as it takes")
+	assert.Equal(t, "sudo prlimit --pid $$ --nofile=1400032", h.checkDescriptors(costs{}, 100_000).Mend, "as many as it takes")
 }
 
 func TestLimitsAreRead(t *testing.T) {

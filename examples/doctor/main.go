@@ -35,9 +35,11 @@
 //	devices      the devices, each with
 //	  name, driver, transport, node_guid, firmware
 //	  capabilities  names of what it is able to
-//	  max_qp        how many queue pairs it has, one for each end of a lane, of which two processes share a few
-//	  max_cq        how many completion queues, two for each end
-//	  max_mr        how many memory regions, two to six for each end
+//	  max_qp        how many queue pairs it has, one for each end of a lane; the connections
+//	                between two processes share one to eight lanes
+//	  max_cq        how many completion queues, two for each end of a lane
+//	  max_mr        how many memory regions, three for each end of a lane and seven when a
+//	                connection is busy; each 256 connections more take another
 //	  addresses     the addresses of this host that lead to it
 //	  error         what could not be found out; missing if nothing
 //	  ports         each with number, state, link_layer, active_mtu, max_mtu (in bytes),

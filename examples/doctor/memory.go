@@ -10,19 +10,15 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/examples/internal/console"
-	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // devShm is where POSIX shared memory is. The memory of the software device is of the
 // same kind but is not in there, so that it may be full; a cgroup bounds both.
 const devShm = "/dev/shm"
 
-// perPeer is the shared memory of one end of a lane, which carries the connections between two
-// processes: its queues and records, and memory for the rings of many, rounded up.
-const perPeer = 1 << 20
-
-// perConnection is the receive ring that a connection begins with.
-const perConnection = rdmanet.DefaultReadBuffer
+// perLane is the shared memory of one end of a lane on the software device, rounded up: its queues
+// and records, and memory for the first rings of its connections.
+const perLane = 576 << 10
 
 // checkMemory checks the memory that the software device shares between processes.
 func (h *host) checkMemory(n int) []check {
@@ -42,9 +38,9 @@ func (h *host) checkMemory(n int) []check {
 	switch {
 	case file == "":
 		return []check{t.ok("%s", what)}
-	case left < 2*perPeer+int64(n)*perConnection:
-		return []check{t.fail(h.moreMemory(), "%s, but the cgroup leaves %s: the first connection takes %s at each end, and %d more %s each",
-			what, console.Size(left), console.Size(perPeer), n, console.Size(perConnection))}
+	case left < int64(h.lanes()*n)*perLane:
+		return []check{t.fail(h.moreMemory(), "%s, but the cgroup leaves %s: %s take %s, %s for each lane",
+			what, console.Size(left), h.to(n), console.Size(int64(h.lanes()*n)*perLane), console.Size(perLane))}
 	}
 	return []check{t.ok("%s; the cgroup leaves %s", what, console.Size(left))}
 }

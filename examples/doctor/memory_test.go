@@ -54,15 +54,15 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 			"sys/fs/cgroup/user.slice/memory.current": fmt.Sprint(current),
 		})
 	}
-	h := fakeHost(limit(8*mib, 4*mib))
+	h := fakeHost(limit(200*mib, 40*mib))
 	c := one(t, h.checkMemory(100))
 	assert.Equal(t, statusOK, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 4 MiB")
+	assert.Contains(t, c.Detail, "the cgroup leaves 160 MiB")
 
-	h = fakeHost(limit(6*mib, 4*mib))
+	h = fakeHost(limit(100*mib, 40*mib))
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 2 MiB: the first connection takes 1 MiB at each end, and 100 more 1 KiB each")
+	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 112 MiB, 576 KiB for each lane")
 	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Mend)
 
 	h = fakeHost(limit(4*mib, 5*mib))

@@ -14,7 +14,7 @@ import (
 func TestTextForPeople(t *testing.T) {
 	d := roce()
 	d.Ports[0].LID = 7
-	h := fakeHost(limited("65536", "unlimited", "1024"), d)
+	h := fakeHost(limited("65536", "unlimited", "2048"), d)
 	var out bytes.Buffer
 	require.NoError(t, all(t, h).print(&out))
 	golden(t, "testdata/report.txt", out.Bytes())

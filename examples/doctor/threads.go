@@ -6,11 +6,33 @@ import (
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/ibv"
 )
 
-// neededThreads is what a program with RDMA connections may come to: one for each
-// processor, and those that wait in calls of the libraries, which are bounded.
-const neededThreads = 128
+// ownThreads is what Go has beside those of its processors, and what else waits in system calls.
+const ownThreads = 16
+
+// neededThreads is what a program with RDMA connections may come to: one for each processor, and
+// those that wait in calls of the libraries, which the driver bounds.
+func (h *host) neededThreads() int {
+	n := ownThreads + h.maxProcs
+	var cards, iwarp int
+	for _, d := range h.devices {
+		switch d.Transport {
+		case cm.TransportSoftware: // it has no calls that wait
+			continue
+		case cm.TransportIWARP:
+			iwarp = ibv.ThreadsOfIWARP
+		}
+		cards += ibv.ThreadsOfDevice
+	}
+	if cards > 0 {
+		n += ibv.ThreadsOfCM + cards + iwarp
+	}
+	return n
+}
 
 var nproc = resource{"Max processes", "-u", "nproc"}
 
@@ -31,13 +53,14 @@ func (h *host) checkThreads() check {
 			nearest = b
 		}
 	}
+	need := h.neededThreads()
 	switch {
 	case nearest.left == math.MaxUint64:
 		return t.ok("no limit")
-	case nearest.left < neededThreads:
-		return t.fail(nearest.mend, "%s: a program with connections may need %d threads", nearest.by, neededThreads)
+	case nearest.left < uint64(need):
+		return t.fail(nearest.mend, "%s: a program with connections may need %d threads", nearest.by, need)
 	}
-	return t.ok("%s", nearest.by)
+	return t.ok("%s; a program with connections may need %d", nearest.by, need)
 }
 
 // userProcesses is RLIMIT_NPROC, which counts the threads of all processes of the user.
