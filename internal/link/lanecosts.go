@@ -12,7 +12,7 @@ const (
 	LaneMRs = 3
 	// LaneMRsBusy is what it comes to with a stream that is busy both ways: two more chunks for
 	// rings of 256 KiB and of 4 MiB, of which it has both while it changes over, and as many as
-	// hold the Buffers of which it sends. Each 256 streams more take another.
+	// hold the Buffers from which it sends. Each 256 streams more take another.
 	LaneMRsBusy = LaneMRs + 2 + maxSending*BufferSize/chunkSize
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
