@@ -84,21 +84,26 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string, empt
 	if host == "" {
 		return []netip.AddrPort{at(empty)}, nil
 	}
-	ips, err := r.LookupIPAddr(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	if len(ips) == 1 && ips[0].IP.Equal(net.IPv6unspecified) {
-		ips = append(ips, net.IPAddr{IP: net.IPv4zero}) // "::" is as good as none
-	}
 	var addrs []netip.AddrPort
-	for _, ip := range ips {
-		a, ok := netip.AddrFromSlice(ip.IP)
-		if !ok {
-			continue
-		}
-		if a = a.Unmap().WithZone(ip.Zone); serves(network, a) {
+	add := func(a netip.Addr) {
+		if serves(network, a) {
 			addrs = append(addrs, at(a))
+		}
+	}
+	if a, err := netip.ParseAddr(host); err == nil { // which a Resolver does not look up either
+		add(a.Unmap())
+		if a == netip.IPv6Unspecified() {
+			add(netip.IPv4Unspecified()) // "::" is as good as none
+		}
+	} else {
+		ips, err := r.LookupIPAddr(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		for _, ip := range ips {
+			if a, ok := netip.AddrFromSlice(ip.IP); ok {
+				add(a.Unmap().WithZone(ip.Zone))
+			}
 		}
 	}
 	if len(addrs) == 0 {

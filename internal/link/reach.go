@@ -113,11 +113,9 @@ func (e *laneEnd) introduceReady(all bool) {
 		if len(e.newcomers) == 0 || e.newcomers[0].s != n.s {
 			continue // what completed meanwhile has brought us here before
 		}
-		if e.newcomers = e.newcomers[1:]; len(e.newcomers) == 0 {
-			e.newcomers = nil
-			if e.patient != nil {
-				e.patient.Stop()
-			}
+		pop(&e.newcomers)
+		if len(e.newcomers) == 0 && e.patient != nil {
+			e.patient.Stop()
 		}
 		if n.d != nil {
 			close(n.d.done)
