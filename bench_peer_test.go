@@ -154,6 +154,9 @@ func serveJob(conn net.Conn) error {
 	switch j.kind {
 	case jobPoll:
 		return poll(conn)
+	case jobHold:
+		time.Sleep(holdTime)
+		return io.EOF
 	case jobStream:
 		buf := make([]byte, readSize)
 		for left := j.size * j.count; left > 0; {
@@ -179,6 +182,9 @@ func serveJob(conn net.Conn) error {
 	}
 	return fmt.Errorf("unknown job %d", j.kind)
 }
+
+// holdTime is how long a peer reads nothing: longer than it takes to find that a Write waits.
+const holdTime = 3 * time.Second
 
 // poll has a connection of ours poll for longer than any answer takes.
 func poll(conn net.Conn) error {

@@ -18,7 +18,9 @@
 package bench
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -65,7 +67,8 @@ func BenchmarkEchoPolled(b *testing.B) { runAll(b, polledCases()) }
 // that both are asleep. Its ns/op is the mean round trip without the pause.
 func BenchmarkEchoIdle(b *testing.B) { runAll(b, idleCases()) }
 
-// BenchmarkDial connects, echoes 64 bytes and closes.
+// BenchmarkDial connects, echoes 64 bytes and closes: one connection after the other, or fifty
+// goroutines at once that each do so.
 func BenchmarkDial(b *testing.B) { runAll(b, dialCases()) }
 
 // BenchmarkChecksum is BenchmarkStream over rdma, without checksums and with them.
@@ -76,6 +79,7 @@ func BenchmarkChecksum(b *testing.B) { runAll(b, checksumCases()) }
 func TestBenchmarkSmoke(t *testing.T) {
 	for name, cases := range map[string][]benchCase{
 		"Stream": streamCases(), "Echo": echoCases(), "EchoPolled": polledCases(), "EchoIdle": idleCases(), "HTTP": httpCases(), "TLS": tlsCases(), "Dial": dialCases(), "DialCrowd": crowdCases(),
+		"Beside": besideCases(), "Unread": unreadCases(),
 		"Busy": busyCases(), "Scale": smokeCases(scaleCases()), "Copies": copyCases(),
 		"Checksum": checksumCases(),
 	} {
@@ -321,22 +325,40 @@ func idleCases() []benchCase {
 	})
 }
 
-func dialCases() []benchCase {
-	return everywhere("", 0, func(m meter, n int, at site, transport string) {
-		// The order for an echo and the 64 bytes to echo leave in one Write.
-		const size = 64
-		message := append(job{kind: jobEchoAtOnce, size: size, count: 1}.bytes(), make([]byte, size)...)
-		back := make([]byte, size)
-		m.ResetTimer()
-		for range n {
-			conn := at.dial(m, transport)
-			exchange(m, conn, message, back)
-			if err := conn.Close(); err != nil {
+func dialCases() (cases []benchCase) {
+	for _, goroutines := range []int{1, 50} {
+		cases = append(cases, everywhere(fmt.Sprintf("goroutines=%d/", goroutines), 0, func(m meter, n int, at site, transport string) {
+			share := (n + goroutines - 1) / goroutines
+			m.ResetTimer()
+			err := sharing(goroutines, func(int) error { return shortLived(at, transport, share) })
+			m.StopTimer()
+			if err != nil {
 				m.Fatal(err)
 			}
+		})...)
+	}
+	return cases
+}
+
+// shortLived makes n connections, one after the other.
+func shortLived(at site, transport string, n int) error {
+	// The order for an echo and the 64 bytes to echo leave in one Write.
+	const size = 64
+	message := append(job{kind: jobEchoAtOnce, size: size, count: 1}.bytes(), make([]byte, size)...)
+	back := make([]byte, size)
+	for range n {
+		conn, err := dial(context.Background(), transport, at.Jobs[transport])
+		if err != nil {
+			return err
 		}
-		m.StopTimer()
-	})
+		if _, err = conn.Write(message); err == nil {
+			_, err = io.ReadFull(conn, back)
+		}
+		if err = errors.Join(err, conn.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // job is what a client asks of the other end: size and count of the messages
@@ -357,6 +379,8 @@ const (
 	jobEchoAtOnce
 	// jobPoll has the connection poll from now on.
 	jobPoll
+	// jobHold reads nothing until the client has closed, or for holdTime.
+	jobHold
 )
 
 const jobLen = 24

@@ -137,7 +137,7 @@ func countedOver(transport, title, work, metric string, unit float64) row {
 
 // plan is the whole table. Targets are those of the design.
 func plan() []section {
-	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), overTLS(), connecting(), manyConnections(), busyProcessors(), idleConnections(), zeroCopy(), checksums(), perMessage()}
+	return []section{streams(), roundTrips(), twoProcesses(), overHTTP(), overTLS(), connecting(), manyConnections(), unread(), besideBulk(), busyProcessors(), idleConnections(), zeroCopy(), checksums(), perMessage()}
 }
 
 func streams() section {
@@ -205,11 +205,18 @@ func overHTTP() section {
 					title = strings.Replace(title, "clients", "client", 1)
 				}
 				t := none
-				if clients == "1" && proto.name == "http1" {
+				switch {
+				case proto.name != "http1":
+				case clients == "1":
 					t = map[string]target{"1KiB": atLeast(1.5), "1MiB": atLeast(2.5)}[size]
+				case size == "1KiB":
+					t = atLeast(1.3)
 				}
 				work := fmt.Sprintf("HTTP/size=%s/clients=%s/proto=%s", size, clients, proto.name)
 				s.rows = append(s.rows, faster(title, work, "ns/op", "tcp", t))
+				if size == "1KiB" && clients != "1" && proto.name == "http1" {
+					s.rows = append(s.rows, faster(title, work, "ns/op", "unix", atLeast(1)))
+				}
 			}
 		}
 	}
@@ -228,9 +235,30 @@ func overTLS() section {
 }
 
 func connecting() section {
-	return section{title: "Connecting", note: "How many times the connections per second, one after the other.", rows: []row{
-		faster("dial, echo of 64 B, close", "Dial", "ns/op", "unix", atLeast(0.5)),
-		faster("dial, echo of 64 B, close", "Dial", "ns/op", "tcp", none),
+	const one, fifty = "Dial/goroutines=1", "Dial/goroutines=50"
+	return section{title: "Connecting", note: "How many times the connections per second.", rows: []row{
+		faster("dial, echo of 64 B, close, one after the other", one, "ns/op", "tcp", atLeast(3)),
+		faster("dial, echo of 64 B, close, one after the other", one, "ns/op", "unix", atLeast(1.5)),
+		faster("dial, echo of 64 B, close, from 50 goroutines", fifty, "ns/op", "tcp", atLeast(4)),
+		faster("dial, echo of 64 B, close, from 50 goroutines", fifty, "ns/op", "unix", atLeast(2)),
+	}}
+}
+
+// unread is what a peer takes that is in no call.
+func unread() section {
+	s := section{title: "Written and not read", note: "How many times the Writes that a peer takes which reads nothing, before one waits."}
+	for _, size := range []string{"1B", "4KiB"} {
+		s.rows = append(s.rows, more("writes of "+spaced(size), "Unread/size="+size, "writes", "tcp", atLeast(0.5)))
+	}
+	return s
+}
+
+func besideBulk() section {
+	const work = "Beside/size=64B"
+	return section{title: "Beside a stream", note: "A round trip while another connection of the same processes is busy with Writes of 64 KiB: how many times shorter.", rows: []row{
+		faster("64 B, median", work, "p50-ns", "tcp", none),
+		faster("64 B, 99th percentile", work, "p99-ns", "tcp", atLeast(2)),
+		faster("64 B, 99th percentile", work, "p99-ns", "unix", none),
 	}}
 }
 
@@ -246,13 +274,25 @@ func manyConnections() section {
 				faster(title+"99th percentile", few, "p99-ns", "tcp", none))
 			continue
 		}
+		overTCP, overUnix, inTurn := none, none, none
+		switch n {
+		case "100":
+			inTurn = atLeast(2)
+		case "1000":
+			overTCP, overUnix, inTurn = atLeast(3), atLeast(2), atLeast(2)
+		case "10000":
+			inTurn = atLeast(1.5)
+		}
 		s.rows = append(s.rows,
-			more(title+"rate of connecting", few, "conns/s", "tcp", none),
-			more(title+"rate of connecting", few, "conns/s", "unix", none),
+			more(title+"rate of connecting", few, "conns/s", "tcp", overTCP),
+			more(title+"rate of connecting", few, "conns/s", "unix", overUnix),
 			faster(title+"8 active, echoes per second", few, "ns/op", "tcp", none),
 			faster(title+"8 active, 99th percentile", few, "p99-ns", "tcp", none),
-			faster(title+"all in turn, echoes per second", all, "ns/op", "tcp", none),
+			faster(title+"all in turn, echoes per second", all, "ns/op", "tcp", inTurn),
 			faster(title+"all in turn, 99th percentile", all, "p99-ns", "tcp", none))
+		if inTurn != none {
+			s.rows = append(s.rows, faster(title+"all in turn, echoes per second", all, "ns/op", "unix", atLeast(1.2)))
+		}
 	}
 	return s
 }
@@ -276,15 +316,15 @@ func idleConnections() section {
 	const thousand, most = "Scale/conns=1000/active=few", "Scale/conns=10000/active=few"
 	const ends = 2
 	return section{title: "An idle connection", note: "What each end of one costs that has echoed once, 1,000 open; and 10,000 together.", rows: []row{
-		counted("memory, KiB an end, a shared page once", thousand, "pss-B/conn", ends<<10, atMost(16)),
+		counted("memory, KiB an end, a shared page once", thousand, "pss-B/conn", ends<<10, none),
 		counted("resident, KiB an end, a shared page in either process", thousand, "rss-B/conn", ends<<10, none),
 		countedOver("tcp", "memory, KiB an end, of TCP without its buffers", thousand, "pss-B/conn", ends<<10),
 		countedOver("unix", "memory, KiB an end, of Unix sockets without theirs", thousand, "pss-B/conn", ends<<10),
 		counted("rings and send buffers, KiB an end", thousand, "registered-B/conn", ends<<10, none),
 		counted("Go heap and stacks, KiB an end", thousand, "heap-B/conn", ends<<10, none),
-		counted("descriptors an end", thousand, "fds/conn", ends, none),
+		counted("descriptors an end", thousand, "fds/conn", ends, atMost(0.1)),
 		counted("mappings an end", thousand, "maps/conn", ends, none),
-		counted("10,000 at once: MB in all processes", most, "pss-MB", 1, atMost(200)),
+		counted("10,000 at once: MB in all processes", most, "pss-MB", 1, atMost(120)),
 		counted("10,000 at once: processors busy", most, "idle-cpu", 1, atMost(0.01)),
 	}}
 }
