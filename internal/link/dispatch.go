@@ -3,8 +3,6 @@ package link
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -58,32 +56,50 @@ func (e *laneEnd) glance() (more bool) {
 	return n == len(e.wcs)
 }
 
-// lookOnce takes in what has come, unless a call polls that will. Who has the baton only to
-// leave it may have polled for the last time, and is waited for.
+// lookOnce takes in what has come, unless a call polls that will.
 func (e *laneEnd) lookOnce() {
-	for i := range 1200 { // while others keep the queue full it is not left
+	for {
 		e.mu.Lock()
 		away := e.seat.number != 0
 		for i := 0; e.glance() && i < maxBatches; i++ {
 		}
-		e.mu.Unlock()
-		if away || e.attend(false) || e.callPolls() || e.failed.Load() {
+		n := e.baton.Holder()
+		switch {
+		case away || e.err != nil || n != 0 && n != lane.Goroutine && e.calls[n-1] != nil:
+			e.mu.Unlock()
+			return
+		case n != 0:
+			e.lookNext()
 			return
 		}
-		if i < 1000 {
-			runtime.Gosched()
-		} else {
-			time.Sleep(100 * time.Microsecond) // its thread has no processor
+		e.mu.Unlock()
+		if e.attend(false) {
+			return
 		}
 	}
 }
 
-// callPolls reports whether a call has the baton that waits for something.
-func (e *laneEnd) callPolls() bool {
+// lookNext polls once behind who has the baton only to leave it, and may have polled for the last
+// time. mu is held when it is called, and not when it returns.
+func (e *laneEnd) lookNext() {
+	w := &waiter{e: e}
+	e.enter(w)
+	w.mayBeWoken()
+	n := w.number
+	poll := e.baton.Wait(n)
+	e.mu.Unlock()
+	for !poll && !e.failed.Load() {
+		w.sleep()
+		e.mu.Lock()
+		poll = e.baton.Holds(n)
+		e.mu.Unlock()
+	}
+	for i := 0; poll && i < maxBatches && e.poll(); i++ {
+	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := e.baton.Holder()
-	return n != 0 && n != lane.Goroutine && e.calls[n-1] != nil
+	e.calls[n-1] = nil
+	e.mu.Unlock()
+	e.leave(n)
 }
 
 // takeIn takes in the first n of wcs, or why polling has failed, and what requests have
