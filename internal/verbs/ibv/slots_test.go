@@ -5,9 +5,7 @@ package ibv
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"reflect"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,52 +73,6 @@ func libc(t *testing.T, name string) uintptr {
 	fn, err := purego.Dlsym(purego.RTLD_DEFAULT, name)
 	require.NoError(t, err)
 	return fn
-}
-
-const crowdOfCalls = "IBV_TEST_CROWD_OF_CALLS"
-
-// Ten thousand connections that end at once, on a device whose every call waits, take a
-// few dozen OS threads. Go ends a process that has more than the limit set here.
-func TestCrowdTakesFewThreads(t *testing.T) {
-	usleep := libc(t, "usleep")
-	if os.Getenv(crowdOfCalls) == "" {
-		child := exec.Command(os.Args[0], "-test.run=^TestCrowdTakesFewThreads$", "-test.count=1")
-		child.Env = append(os.Environ(), crowdOfCalls+"=1")
-		out, err := child.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return
-	}
-	const most = 100
-	debug.SetMaxThreads(most)
-	lib := needVerbs(t)
-	const wait = 100 // microseconds, which are the calls' handles here
-	ch := newCMChannel(lib, &librdmacm{destroyID: usleep, disconnect: usleep})
-	ctx := &devContext{
-		lib: lib, dev: &device{name: "none0"},
-		begin: newSlots(deviceSlots), ready: newSlots(deviceReadySlots), end: newSlots(deviceEndSlots),
-	}
-	var all sync.WaitGroup
-	for range 10000 {
-		all.Go(func() {
-			ctx.changes(usleep, wait)
-			_ = ch.call("rdma_disconnect", usleep, wait) // a signal may cut it short
-			ctx.ends(usleep, wait)
-			_ = ch.destroyID(wait)
-		})
-	}
-	peak := 0
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	for over := false; !over; {
-		select {
-		case <-done:
-			over = true
-		case <-time.After(10 * time.Millisecond):
-			peak = max(peak, threads(t))
-		}
-	}
-	t.Logf("%d threads at most", peak)
-	assert.Less(t, peak, most)
 }
 
 // blockedRoute is an id whose rdma_resolve_route waits for a semaphore until answer is
