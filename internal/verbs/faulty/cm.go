@@ -21,6 +21,10 @@ type CMID struct {
 	mu    sync.Mutex
 	dice  *dice
 	apart bool // from TCP, of which the device has its ports
+	asked bool // it came with a request
+	heard bool // Notify has said that data has arrived
+
+	unconfirmed *verbs.CMEvent // what comes of that
 }
 
 // SetOptions implements verbs.CMID.
@@ -92,7 +96,7 @@ func (id *CMID) deliver(ev verbs.CMEvent) {
 		return
 	}
 	ev.ID = id.self
-	if id.judge(&ev) && id.events.Push(ev) {
+	if id.judge(&ev) && !id.lost(&ev) && id.events.Push(ev) {
 		id.hand()
 	}
 }
@@ -100,6 +104,7 @@ func (id *CMID) deliver(ev verbs.CMEvent) {
 // request passes a request on, together with an id over the new one.
 func (id *CMID) request(ev verbs.CMEvent) {
 	child := id.d.newID(id.events.Sink())
+	child.asked = true
 	child.events.Hold() // until the request is delivered
 	below := ev.ID
 	ev.ID, ev.ListenID = child.over(below), id.self

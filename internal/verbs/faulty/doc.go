@@ -10,7 +10,7 @@
 // The rest are failures, and happen when a test asks for them: a request that completes
 // with an error, a CQ that overruns, notifications that do not come, the n-th resource
 // that is not to be had, a Close that fails, an event of the connection manager that tells of a failure, a
-// device that is removed.
+// message of its that is lost, a device that is removed.
 //
 // What is random comes from one stream of numbers for each object, in the order in which
 // the objects were made. So a seed has the same effect each time as far as goroutines run

@@ -25,7 +25,11 @@ type Driver struct {
 	removed atomic.Bool
 	// tcpPorts is whether the ports of the device are the system's TCP's, as iWARP's are.
 	tcpPorts atomic.Bool
-	live     [kinds]atomic.Int64
+
+	loseConfirmations atomic.Bool
+	notified          atomic.Int64
+
+	live [kinds]atomic.Int64
 
 	mu       sync.Mutex
 	contexts map[verbs.Context]*Context // by those under them
