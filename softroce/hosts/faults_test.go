@@ -13,6 +13,7 @@ func TestFaults(t *testing.T) {
 	needHosts(t, "softroce/faults")
 	runCases(t, newWorld(t), []faultCase{
 		{"Class", testClass},
+		{"LostConfirmations", testLostConfirmations},
 		{"Loss", testLoss},
 		{"Disorder", testDisorder},
 		{"Neighbour", testNeighbour},
