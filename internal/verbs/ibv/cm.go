@@ -22,7 +22,7 @@ import (
 
 // cmChannel is the one rdma_event_channel of the process, with one goroutine,
 // parked in the network poller, that reads it. It is never closed. What an event brings
-// about is done by workers, for each id in order: the reader waits for nothing.
+// about is done on other goroutines, for each id in order: the reader waits for nothing.
 type cmChannel struct {
 	verbs  *libibverbs
 	lib    *librdmacm
@@ -36,7 +36,6 @@ type cmChannel struct {
 	unanswered hostLimit[netip.AddrPort] // of requests on iWARP
 	// askPatience is for how long one of these waits for its turn.
 	askPatience time.Duration
-	workers     workers
 
 	mu      sync.Mutex
 	ids     map[uintptr]*cmID // by their keys
@@ -77,16 +76,12 @@ func openCM() (*cmChannel, error) {
 	})
 }
 
-// cmWorkers is how many goroutines handle events at a time.
-const cmWorkers = 32
-
 func newCMChannel(v *libibverbs, lib *librdmacm) *cmChannel {
 	return &cmChannel{
 		verbs: v, lib: lib, ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{},
 		calls: newSlots(cmSlots), ready: newSlots(cmReadySlots), ends: newSlots(cmEndSlots), routes: newSlots(routeSlots),
 		connects:   hostLimit[netip.Addr]{all: newSlots(connectSlots), most: hostSlots},
 		unanswered: hostLimit[netip.AddrPort]{most: mostUnanswered}, askPatience: askPatience,
-		workers: workers{most: cmWorkers},
 	}
 }
 
@@ -237,12 +232,12 @@ func (ch *cmChannel) dispatch(ev *cmEvent) {
 	ch.mu.Unlock()
 	switch {
 	case ev.request != 0 && id == nil:
-		ch.workers.run(func() { _ = ch.destroyID(ev.request) })
+		go func() { _ = ch.destroyID(ev.request) }()
 	case ev.request != 0:
 		child := id.newRequest(ev)
-		child.order.run(&ch.workers, child.admit)
+		child.order.run(child.admit)
 	case id != nil:
-		id.order.run(&ch.workers, func() {
+		id.order.run(func() {
 			if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == verbs.CMDeviceRemoval {
 				ctx.retire()
 			}

@@ -239,7 +239,7 @@ func (id *cmID) confirmed(err error) error {
 	id.mu.Unlock()
 	id.events.Deliver()
 	if left != nil {
-		id.order.run(&id.ch.workers, func() { id.onEvent(left) })
+		id.order.run(func() { id.onEvent(left) })
 	}
 	return err
 }
@@ -322,7 +322,7 @@ func (id *cmID) Notify() error {
 // confirmed (COMM_EST).
 func (q *qp) heard() {
 	if id := q.id; id != nil {
-		id.order.run(&id.ch.workers, func() { _ = id.Notify() })
+		id.order.run(func() { _ = id.Notify() })
 	}
 }
 

@@ -82,11 +82,12 @@ func TestNotTriedAgain(t *testing.T) {
 // call that confirmed has yet to return.
 func TestDisconnectedWhileConfirming(t *testing.T) {
 	var told []verbs.CMEventType
-	id := &cmID{ch: new(cmChannel), handle: 1, state: cmAccepting, confirming: true} // no worker runs anything
+	id := &cmID{ch: new(cmChannel), handle: 1, state: cmAccepting, confirming: true}
 	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
 	id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
 	assert.Equal(t, cmAccepting, id.state)
 	assert.Empty(t, told)
+	id.order.running = true // by nobody, so no job runs
 	assert.NoError(t, id.confirmed(nil))
 	assert.Equal(t, cmConnected, id.state)
 	assert.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told)

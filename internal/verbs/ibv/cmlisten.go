@@ -149,7 +149,7 @@ func (id *cmID) answered() {
 	id.mu.Unlock()
 	if next {
 		// Not on the goroutine of the application that has answered.
-		id.ch.workers.run(id.events.Deliver)
+		go id.events.Deliver()
 	}
 }
 

@@ -31,7 +31,7 @@ func newAsked(backlog int) *asked {
 		ctx:  &devContext{dev: &device{name: "none0"}, handle: 1},
 		told: make(chan verbs.CMEvent, 2*maxHeld), heard: make(chan verbs.CMEvent, 2*maxHeld),
 	}
-	a.ch = &cmChannel{ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{a.ctx.handle: a.ctx}, workers: workers{most: 1}}
+	a.ch = &cmChannel{ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{a.ctx.handle: a.ctx}}
 	a.id = &cmID{ch: a.ch, handle: 1, state: cmListening, listen: listening{backlog: backlog}}
 	a.id.events.Init(func(ev verbs.CMEvent) {
 		if ev.Type == verbs.CMConnectRequest {

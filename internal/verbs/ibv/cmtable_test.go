@@ -160,7 +160,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 					ch: newCMChannel(lib, cm), handle: 1,
 					ctx: &devContext{dev: &device{transport: transport}},
 				}
-				id.ch.workers.most = 0 // they are not to run anything
+				id.order.running = true // by nobody, so no job runs
 				id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
 				s.set(id)
 				if id.state == cmClosed {

@@ -110,8 +110,7 @@ func (c *crowd) told(id *cmID, typ verbs.CMEventType) {
 	c.ch.dispatch(&cmEvent{typ: typ, key: id.key})
 }
 
-// events have workers make calls that wait. There are no more workers than a few, so the crowd has
-// one kind at a time.
+// events have the goroutines of ids make calls that wait.
 func (c *crowd) events() map[string]func() error {
 	made := &cMemory[cQP](c.t, 1)[0]
 	return map[string]func() error{
@@ -220,37 +219,24 @@ func TestCrowdTakesFewThreads(t *testing.T) {
 		return
 	}
 	debug.SetMaxThreads(manyThreads)
-	for event := range newCrowd(t).events() {
-		t.Run(event, func(t *testing.T) { crowdCalls(t, event) })
-	}
-}
-
-func crowdCalls(t *testing.T, event string) {
 	c := newCrowd(t)
-	first := map[string]func() error{event: c.events()[event]}
-	bringUps, calls := c.bringUps(), c.calls()
+	events, bringUps, calls := c.events(), c.bringUps(), c.calls()
 	var all sync.WaitGroup
 	begin := func(some map[string]func() error) {
-		for range 10000 / (len(first) + len(bringUps) + len(calls)) {
+		for range 10000 / (len(events) + len(bringUps) + len(calls)) {
 			for what, call := range some {
 				all.Go(func() { assert.Error(t, call(), what) })
 			}
 		}
 	}
-	busy := func() int {
-		c.ch.workers.mu.Lock()
-		defer c.ch.workers.mu.Unlock()
-		return c.ch.workers.running
-	}
-	begin(first)
-	assert.Eventually(t, func() bool { return busy() >= cmWorkers }, 30*time.Second, time.Millisecond, "some workers do nothing")
+	begin(events)
+	assert.Eventually(t, func() bool { return len(c.ch.ends) == cap(c.ch.ends) }, 30*time.Second, time.Millisecond, "some events bring about nothing")
 	begin(bringUps)
 	assert.Eventually(t, func() bool { return len(c.ctx.ready) == cap(c.ctx.ready) }, 30*time.Second, time.Millisecond, "some QPs are not brought up")
 	begin(calls)
 	assert.Eventually(t, func() bool { return c.in.now.Load() >= allSlots }, 30*time.Second, time.Millisecond, "some slots are never taken")
 	time.Sleep(100 * time.Millisecond) // in which one more may come
 	t.Logf("%d calls, %d threads", c.in.now.Load(), threads(t))
-	assert.Equal(t, cmWorkers, busy())
 	close(c.goOn)
 	all.Wait()
 	c.left.Wait()
@@ -268,7 +254,6 @@ func TestThreadsAreDocumented(t *testing.T) {
 		"ARCHITECTURE.md": {
 			fmt.Sprintf("%d for each device, of which six are for taking the QPs of connections to RTS and six for destroying, and %d for the connection manager", allDeviceSlots, allCMSlots),
 			fmt.Sprintf("It has %d slots of its own, six of them for one host at most", connectSlots),
-			fmt.Sprintf("done by at most %d workers", cmWorkers),
 		},
 	} {
 		page, err := os.ReadFile("../../../docs/" + name)

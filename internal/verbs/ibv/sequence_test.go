@@ -25,42 +25,22 @@ func (a *atOnce) enter() {
 
 func (a *atOnce) leave() { a.now.Add(-1) }
 
-func TestWorkersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := workers{most: 7}
-		var in atOnce
-		var done sync.WaitGroup
-		for range 10000 {
-			done.Add(1)
-			w.run(func() {
-				in.enter()
-				time.Sleep(time.Millisecond)
-				in.leave()
-				done.Done()
-			})
-		}
-		began := time.Now()
-		done.Wait()
-		assert.EqualValues(t, 7, in.most.Load())
-		assert.Equal(t, (10000+6)/7*time.Millisecond, time.Since(began).Round(time.Millisecond), "no worker was idle")
-		synctest.Wait()
-		assert.Zero(t, w.running, "the goroutines end")
-	})
-}
-
-// The jobs of a sequence run one at a time and in order, and those of others meanwhile.
+// The jobs of a sequence run one at a time and in order, and those of others meanwhile, however many
+// sequences have a job that waits.
 func TestSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := workers{most: 2}
 		var stuck, other sequence
 		block := make(chan struct{})
-		stuck.run(&w, func() { <-block })
+		for range 1000 {
+			new(sequence).run(func() { <-block })
+		}
+		stuck.run(func() { <-block })
 		var got []int
 		for i := range 100 {
-			stuck.run(&w, func() { got = append(got, i) })
+			stuck.run(func() { got = append(got, i) })
 		}
 		ran := false
-		other.run(&w, func() { ran = true })
+		other.run(func() { ran = true })
 		synctest.Wait()
 		require.True(t, ran, "behind another's job")
 		require.Empty(t, got)
@@ -75,7 +55,6 @@ func TestSequence(t *testing.T) {
 
 // A crowd of sequences, under the race detector: none loses a job or its order.
 func TestSequencesTogether(t *testing.T) {
-	w := workers{most: 4}
 	var all sync.WaitGroup
 	for range 50 {
 		s := new(sequence)
@@ -84,7 +63,7 @@ func TestSequencesTogether(t *testing.T) {
 			var done sync.WaitGroup
 			for i := range 100 {
 				done.Add(1)
-				s.run(&w, func() {
+				s.run(func() {
 					defer done.Done()
 					assert.Equal(t, i, next)
 					next++
