@@ -12,8 +12,8 @@ import (
 )
 
 // onEvent takes the id to the state that an event leads to, does with the QP and the
-// library what follows of it, and tells the application. It runs on a worker, for each id
-// on one at a time.
+// library what follows of it, and tells the application. It is called for one event of an id at a
+// time.
 func (id *cmID) onEvent(ev *cmEvent) {
 	out := verbs.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
 	id.mu.Lock()
