@@ -174,24 +174,30 @@ func TestCloseLooks(t *testing.T) {
 func TestBusyPoll(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
-	for _, d := range []time.Duration{-1, time.Hour} {
-		client.SetBusyPoll(d)
-		before := client.Status()
-		read := make(chan error, 1)
+	// read is a Read for which there is something later. It reports whether it has slept.
+	read := func(wait func(parks uint64)) bool {
+		parks := client.Status().Parks
+		done := make(chan error, 1)
 		go func() {
 			_, err := client.Read(make([]byte, 1))
-			read <- err
+			done <- err
 		}()
-		if d < 0 { // it sleeps at once
-			require.Eventually(t, func() bool { return client.Status().Parks > before.Parks }, patience, time.Millisecond)
-		} else {
-			time.Sleep(20 * time.Millisecond)
-		}
+		wait(parks)
 		_, err := server.Write([]byte("x"))
 		require.NoError(t, err)
-		require.NoError(t, <-read)
-		if d > 0 && runtime.GOMAXPROCS(0) > 1 {
-			require.Equal(t, before.Parks, client.Status().Parks)
-		}
+		require.NoError(t, <-done)
+		return client.Status().Parks > parks
+	}
+	client.SetBusyPoll(-1)
+	read(func(parks uint64) {
+		require.Eventually(t, func() bool { return client.Status().Parks > parks }, patience, time.Millisecond)
+	})
+	if runtime.GOMAXPROCS(0) == 1 { // nobody polls
+		return
+	}
+	client.SetBusyPoll(time.Hour)
+	awake := func(uint64) { time.Sleep(20 * time.Millisecond) } // longer than it polls by itself
+	for began := time.Now(); read(awake); {                     // nor while others poll with all processors
+		require.Less(t, time.Since(began), patience, "it sleeps")
 	}
 }

@@ -353,6 +353,7 @@ func TestForeignAddresses(t *testing.T) {
 		}
 		require.NoError(t, s.send(appendREQ(nil, &m), nil), name)
 		buf := make([]byte, maxMessage)
+		require.NoError(t, s.setReadDeadline(time.Now().Add(patience)))
 		n, _, err := s.recv(buf)
 		require.NoError(t, err, name)
 		_, reason, _, err := parseREJ(buf[:n])
