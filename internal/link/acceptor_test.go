@@ -60,12 +60,16 @@ func TestAcceptThatIsOver(t *testing.T) {
 	b.l.Poll()
 	require.NoError(t, server.Close())
 	_, before := b.l.Opened()
-	client = b.dial()
-	defer client.Close()
+	b.dial()
 	require.Eventually(t, func() bool {
 		_, all := b.l.Opened()
 		return all > before
 	}, patience, time.Millisecond)
+
+	require.Same(t, server.e, b.l.acceptor.lane)
+	server.e.fail(errGone)
+	<-server.e.done
+	require.Nil(t, b.l.acceptor.lane, "the end of a lane is kept")
 }
 
 // TestAcceptTakesOver: an Accept polls one lane at a time, if it waits, as long as that pays.

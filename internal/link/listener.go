@@ -247,6 +247,9 @@ func (l *Listener) remove(e *laneEnd) {
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
 	l.quietLanes.remove(e)
+	if l.acceptor.lane == e {
+		l.acceptor.lane = nil
+	}
 	l.left(e)
 	if e.coming.answered {
 		l.counts.ended(e, e.err)
