@@ -1,6 +1,6 @@
 # The commands that are worth a name. What they check is in .ci/run.
 
-.PHONY: all test storm storm-kernel model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
+.PHONY: all test storm storm-kernel model test-std test-softroce test-softiwarp test-programs test-browser test-faulty test-long test-fence test-timing test-trust test-shortage bench-softroce race fuzz fuzz-shared soak bench lint cross examples ci
 
 all: lint test
 
@@ -55,6 +55,13 @@ test-faulty:
 TRIES ?= 3
 test-timing:
 	TRIES=$(TRIES) .ci/timing $(PACKAGES)
+
+# Whether go test fails where nothing is wrong: each package's tests RUNS times beside four
+# processes that only run, and RUNS times with one processor. It takes hours; what fails is
+# named, and its log kept in LOGS. make test-trust PACKAGES=./rdmanet RUNS=3
+RUNS ?= 10
+test-trust:
+	RUNS=$(RUNS) .ci/trust $(PACKAGES)
 
 # Thousands of clients that dial at once from eight processes beside four that are busy,
 # with TCP beside them: none may fail, and no message be lost. DIALS=1000 is for devices
