@@ -37,6 +37,7 @@ type stormScale struct {
 	rounds    int
 	processes int // that dial
 	dials     int // at once, of all of them
+	lanes     int // dials of which each brings up a lane
 	slow      int // dials where Accept is slow
 	stopped   int // dials while a process is stopped
 	busy      int // processes that do nothing but run
@@ -52,17 +53,17 @@ func stormScaleOf(t *testing.T) stormScale {
 	rounds, err := strconv.Atoi(os.Getenv(stormVar))
 	if err != nil || rounds < 1 {
 		s := stormScale{
-			rounds: 1, processes: 2, dials: 200, slow: 60, stopped: 60, busy: 2,
-			stop: time.Second, handshake: 400 * time.Millisecond, pause: 10 * time.Millisecond,
+			rounds: 1, processes: 2, dials: 200, lanes: 150, slow: 60, stopped: 60, busy: 2,
+			stop: slowly(time.Second), handshake: slowly(400 * time.Millisecond), pause: 10 * time.Millisecond,
 			users: 10, posts: 20, repeats: 2,
 		}
 		if os.Getenv("RDMANET_TEST_ADDR") != "" {
-			s.dials, s.slow, s.stopped, s.users, s.busy = 64, 20, 20, 4, 0
+			s.dials, s.lanes, s.slow, s.stopped, s.users, s.busy = 64, 64, 20, 20, 4, 0
 		}
 		return s
 	}
 	s := stormScale{
-		rounds: rounds, processes: 8, dials: 4000, slow: 4000, stopped: 300, busy: 4,
+		rounds: rounds, processes: 8, dials: 4000, lanes: 8 * maxOwnLanes, slow: 4000, stopped: 300, busy: 4,
 		stop: 6 * time.Second, pause: 20 * time.Millisecond,
 		users: 50, posts: 100, repeats: 10,
 	}
@@ -72,18 +73,24 @@ func stormScaleOf(t *testing.T) stormScale {
 	if s.dials < 1000 {
 		s.processes = 2
 	}
+	s.lanes = min(s.dials, s.processes*maxOwnLanes)
 	t.Logf("%+v", s)
 	return s
+}
+
+// keepBusy has so many processes do nothing but run until the test ends.
+func keepBusy(t *testing.T, processes int) {
+	for range processes {
+		r := startRemote(t)
+		call[int](r, "Spin", 0)
+		t.Cleanup(func() { r.kill() })
+	}
 }
 
 // eachStorm runs f over RDMA and over TCP, so many times, on a busy machine.
 func eachStorm(t *testing.T, f func(t *testing.T, s stormScale, network string)) {
 	s := stormScaleOf(t)
-	for range s.busy {
-		r := startRemote(t)
-		begin[int](r, "Spin", 0)
-		t.Cleanup(func() { r.kill() })
-	}
+	keepBusy(t, s.busy)
 	for round := range s.rounds {
 		for _, network := range []string{"rdma", "tcp"} {
 			t.Run(network+"/"+strconv.Itoa(round+1), func(t *testing.T) { f(t, s, network) })
@@ -163,13 +170,9 @@ func TestStormSlowAccept(t *testing.T) {
 // TestStormStandingStill has the listener stopped in the midst of the dials, or those who dial.
 func TestStormStandingStill(t *testing.T) {
 	still := func(s stormScale, of ...*remote) {
-		for _, r := range of {
-			require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGSTOP))
-		}
+		signalAll(syscall.SIGSTOP, of...)
 		time.Sleep(s.stop)
-		for _, r := range of {
-			require.NoError(r.t, r.cmd.Process.Signal(syscall.SIGCONT))
-		}
+		signalAll(syscall.SIGCONT, of...)
 	}
 	eachStorm(t, func(t *testing.T, s stormScale, network string) {
 		for name, stop := range map[string]func(server *remote, dialers []*remote){
@@ -190,6 +193,13 @@ func TestStormStandingStill(t *testing.T) {
 			}
 		}
 	})
+}
+
+// signalAll stops processes or has them go on.
+func signalAll(sig syscall.Signal, processes ...*remote) {
+	for _, r := range processes {
+		require.NoError(r.t, r.cmd.Process.Signal(sig))
+	}
 }
 
 // TestStormHTTP has users of one process post, each over connections of its own.

@@ -4,6 +4,7 @@ package rdmanet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"time"
 
@@ -18,6 +19,8 @@ type RemoteStorm struct {
 	Echo    bool   // the server answers, and the client waits for that
 
 	First, Dials int // the numbers of the clients
+
+	OwnLanes bool // each client brings up a lane of its own
 
 	Backlog          int
 	HandshakeTimeout time.Duration
@@ -55,17 +58,25 @@ func (r *Remote) StormTally(want int, t *storm.Tally) (err error) {
 
 // StormDial has all clients dial at once.
 func (r *Remote) StormDial(a RemoteStorm, t *storm.Tally) error {
-	*t = storm.Dial(a.First, a.Dials, a.Echo, func() (net.Conn, error) {
-		if a.Network == "rdma" {
-			return (&Dialer{Logger: quiet}).Dial("rdma", a.Addr)
+	lanes := laneSet{}
+	*t = storm.Dial(a.First, a.Dials, a.Echo, func(client uint64) (net.Conn, error) {
+		if a.Network != "rdma" {
+			return net.Dial(a.Network, a.Addr)
 		}
-		return net.Dial(a.Network, a.Addr)
+		if a.OwnLanes {
+			return lanes.note(ownLane(client-uint64(a.First)).Dial("rdma", a.Addr))
+		}
+		return (&Dialer{Logger: quiet}).Dial("rdma", a.Addr)
 	})
+	if n := lanes.len(); a.OwnLanes && a.Network == "rdma" && n < len(t.Done) {
+		t.Failed = append(t.Failed, fmt.Sprintf("%d clients had %d lanes", len(t.Done), n))
+	}
 	return nil
 }
 
-// Spin keeps one processor busy until the process ends.
+// Spin keeps one processor busy until the process ends, which it does with the test's own,
+// also where that dies.
 func (r *Remote) Spin(_ int, _ *int) error {
-	storm.Spin()
+	go storm.Spin()
 	return nil
 }

@@ -123,8 +123,8 @@ func serve(c net.Conn, echo bool) (uint64, error) {
 }
 
 // Dial has n clients dial at once, of which the first has the number first. Each says its
-// message, waits for the answer if echo is set, and closes.
-func Dial(first, n int, echo bool, dial func() (net.Conn, error)) Tally {
+// message, waits for the answer if echo is set, and closes. dial is told the client's number.
+func Dial(first, n int, echo bool, dial func(client uint64) (net.Conn, error)) Tally {
 	var t Tally
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -145,8 +145,8 @@ func Dial(first, n int, echo bool, dial func() (net.Conn, error)) Tally {
 	return t
 }
 
-func client(n uint64, echo bool, dial func() (net.Conn, error)) (err error) {
-	c, err := dial()
+func client(n uint64, echo bool, dial func(client uint64) (net.Conn, error)) (err error) {
+	c, err := dial(n)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func TestStorm(t *testing.T) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		s := Serve(l, echo, 0)
-		dial := func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
+		dial := func(uint64) (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
 		told := Dial(7, 20, echo, dial)
 		require.Empty(t, told.Failed)
 		arrived, err := s.Finish(20, time.Minute)

@@ -59,7 +59,7 @@ func (w *Worker) StormDial(a Storm, t *storm.Tally) error {
 	if a.Network == "tcp" {
 		dial = net.Dial
 	}
-	*t = storm.Dial(a.First, a.Dials, a.Echo, func() (net.Conn, error) { return dial(a.Network, a.Addr) })
+	*t = storm.Dial(a.First, a.Dials, a.Echo, func(uint64) (net.Conn, error) { return dial(a.Network, a.Addr) })
 	return nil
 }
 
