@@ -132,8 +132,10 @@ bench-softroce:
 	softroce/bench -r $(ROUNDS) $(if $(OUT),-o $(OUT))
 
 # A server that runs short of descriptors or memory, with clients that hold their
-# connections for half a second, three times beside all else that runs.
+# connections for half a second, three times beside BUSY processes that only run.
+BUSY ?= 4
 test-shortage: export RDMANET_HOLD ?= 500ms
+test-shortage: export RDMANET_BUSY = $(BUSY)
 test-shortage:
 	go test -count 3 -run '^TestShortage' -v ./rdmanet
 
