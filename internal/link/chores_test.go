@@ -1,6 +1,7 @@
 package link
 
 import (
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -45,6 +46,10 @@ func TestChoresBeforeSleep(t *testing.T) {
 func TestPlacesAskedBackAtOnce(t *testing.T) {
 	b := newBed(t, Config{Backlog: 1})
 	more := b.anotherLinks()
+	times := 200
+	if os.Getenv("RDMANET_TEST_SLOW") != "" {
+		times = 50
+	}
 	go func() {
 		for {
 			s, err := b.l.Accept(b.ctx())
@@ -58,7 +63,7 @@ func TestPlacesAskedBackAtOnce(t *testing.T) {
 		var dials sync.WaitGroup
 		for _, l := range []*Links{b.links, more, b.links, more} {
 			dials.Go(func() {
-				for range 200 {
+				for range times {
 					s, err := l.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 					if err != nil {
 						t.Error(err)
