@@ -27,6 +27,7 @@ func TestFaults(t *testing.T) {
 		{"ListenerKilled", testListenerKilled},
 		{"KillRounds", testKillRounds},
 		{"Many", testMany},
+		{"Storm", testStorm},
 		{"HostKilled", testHostKilled},
 	})
 }
