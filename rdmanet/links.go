@@ -134,7 +134,7 @@ func redialStream(ctx context.Context, dial func(context.Context) error) error {
 func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
 	config := linkConfig(options, l.sizes.first, l.sizes.most, l.sizes.asynchronous)
 	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
-	config.Backlog, config.OnEvent = min(l.backlog, link.MaxBacklog), l.event
+	config.Backlog, config.OnEvent, config.OnEvict = min(l.backlog, link.MaxBacklog), l.event, l.evicted
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
 	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.lacking, l.logger
 	links, err := link.Bind(config, at)

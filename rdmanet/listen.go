@@ -165,7 +165,7 @@ func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
 	options := cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0, ApartFromTCP: withTCP(l.network),
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,
-		OnEvict: func() { l.evictions.note(l.addr) },
+		OnEvict: l.evicted,
 	}
 	if err := l.bindLinks(options, at); err != nil {
 		return bindCause("bind", err)

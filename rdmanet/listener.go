@@ -260,6 +260,10 @@ func (l *Listener) stats(cs cm.ListenStats) ListenerStats {
 	return s
 }
 
+// evicted takes in that a client has given way to others, before it has asked for anything or
+// after it was answered.
+func (l *Listener) evicted() { l.evictions.note(l.addr) }
+
 // event takes in what the connection manager says of the listening id. It runs on the
 // driver's goroutine and must not wait.
 func (l *Listener) event(ev *cm.Event) {

@@ -67,7 +67,7 @@ type ListenerStats struct {
 	Requests    uint64 // requests that arrived
 	Shortages   uint64 // times that clients had to wait for want of descriptors or memory: see Accept
 	HalfOpen    int    // clients connected that have not asked for anything yet
-	Evicted     uint64 // half-open clients dropped because there were too many
+	Evicted     uint64 // clients that were silent and gave way to others: half-open ones, and those that were answered
 	TimedOut    uint64 // clients that asked for nothing in time
 	Malformed   uint64 // clients that sent something else than a request
 	Denied      uint64 // clients of another user

@@ -39,6 +39,7 @@ type arrival struct {
 
 	answered bool  // the Listener's lock guards it
 	why      error // likewise: the lane has ended before
+	gaveWay  bool  // likewise: it counts as evicted, and OnEvict was not told yet
 }
 
 // begin waits for a place, and reports whether it got one before closed was closed.

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,25 +89,37 @@ func (l *Listener) standing() int {
 	return len(l.lanes)
 }
 
+// silentDialers has n connect with a proper first word and say nothing more. They stay until they
+// are told to leave, or leave by the function that it returns, or when the test ends.
+func (b *bed) silentDialers(n int) (leave func()) {
+	var all []func()
+	leave = sync.OnceFunc(func() {
+		for _, f := range all {
+			f()
+		}
+	})
+	b.t.Cleanup(leave)
+	for range n {
+		id, err := newEventHandler(make(chan *cm.Event, 4)).channel().CreateID(b.links.cfg.CM)
+		require.NoError(b.t, err)
+		require.NoError(b.t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
+		p, err := newEndpoint(id, &b.links.cfg)
+		require.NoError(b.t, err)
+		all = append(all, func() {
+			require.NoError(b.t, p.destroy())
+			require.NoError(b.t, id.Close())
+		})
+		mine := p.hello(&b.links.cfg, 100, 1, 1)
+		require.NoError(b.t, id.Connect(&cm.ConnParam{PrivateData: mine.put()}, 0))
+	}
+	return leave
+}
+
 // TestStrangersThatSayNothing: hundreds connect with a proper first word and say nothing more.
 // The listener has a bounded number of lanes for them, and the next client gets through.
 func TestStrangersThatSayNothing(t *testing.T) {
 	b := newBed(t, Config{HandshakeTimeout: time.Hour}) // so that all that go give way
-	const strangers = 150
-	for range strangers {
-		events := make(chan *cm.Event, 4)
-		id, err := newEventHandler(events).channel().CreateID(b.links.cfg.CM)
-		require.NoError(t, err)
-		require.NoError(t, id.Resolve(b.ctx(), Target{}.Src, b.l.Addr()))
-		p, err := newEndpoint(id, &b.links.cfg)
-		require.NoError(t, err)
-		mine := p.hello(&b.links.cfg, 100, 1, 1)
-		require.NoError(t, id.Connect(&cm.ConnParam{PrivateData: mine.put()}, 0))
-		t.Cleanup(func() {
-			require.NoError(t, p.destroy())
-			require.NoError(t, id.Close())
-		})
-	}
+	b.silentDialers(150)
 	if !strings.HasPrefix(b.links.cfg.CM.Device, "siw") { // where few ask at once, and the first have given way
 		require.Eventually(t, func() bool { return b.l.standing() == maxBringUps }, patience, time.Millisecond)
 	}

@@ -102,6 +102,10 @@ type Config struct {
 	Shortages  *shortage.Queue
 	OnShortage func(error)
 
+	// OnEvict, if it is not nil, is called for each dialer that gives way to others at a listener:
+	// as often as Requests.Evicted counts, with no lock held.
+	OnEvict func()
+
 	// Logger gets what goes wrong without an error being returned; nil stands for slog.Default().
 	Logger *slog.Logger
 

@@ -13,7 +13,7 @@ import (
 // TestHandshakeTimeout: a dialer that was answered and says nothing loses its lane in that time,
 // though nobody waits for its place.
 func TestHandshakeTimeout(t *testing.T) {
-	b := newBed(t, Config{HandshakeTimeout: time.Second})
+	b := newBed(t, Config{HandshakeTimeout: time.Second, OnEvict: func() { t.Error("it gives way to nobody") }})
 	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device})
 	began := time.Now()
 	p.dial(b.l.Addr())

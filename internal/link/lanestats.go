@@ -114,18 +114,20 @@ type Requests struct {
 	Evicted uint64 // likewise, while others waited
 }
 
-// ended counts a lane that has ended, if that was before it had a place. The Listener's lock is
-// held.
-func (r *Requests) ended(e *laneEnd, why error) {
+// ended counts a lane that has ended, if that was before it had a place, and reports whether it
+// gave way to others. The Listener's lock is held.
+func (r *Requests) ended(e *laneEnd, why error) (evicted bool) {
 	switch {
 	case e.share.served:
 	case errors.Is(why, errGaveWay):
 		r.Evicted++
+		return true
 	case errors.Is(why, net.ErrClosed):
 		r.Refused++
 	default:
 		r.Failed++
 	}
+	return false
 }
 
 // Requests may be asked for at any time.

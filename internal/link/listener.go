@@ -142,7 +142,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		return false
 	}
 	e.coming = u
-	u.evict = func() bool { return e.silent(errGaveWay) }
+	u.evict = func() bool { return l.evict(e) }
 	if e.p.solicited { // on this host
 		u.patience = silentTicks
 	}
@@ -193,6 +193,19 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	h.handOver(e)
 	l.ups.answered(u)
 	return true
+}
+
+// evict has a lane end that is to give way to others, and reports whether it has ended.
+func (l *Listener) evict(e *laneEnd) (ended bool) {
+	ended = e.silent(errGaveWay)
+	l.mu.Lock()
+	told := e.coming.gaveWay
+	e.coming.gaveWay = false
+	l.mu.Unlock()
+	if told && l.cfg.OnEvict != nil {
+		l.cfg.OnEvict() // not where it is counted, under the lane's lock: it may ask for Requests
+	}
+	return ended
 }
 
 // unheard ends a lane whose dialer has said nothing in time.
@@ -252,7 +265,7 @@ func (l *Listener) remove(e *laneEnd) {
 	}
 	l.left(e)
 	if e.coming.answered {
-		l.counts.ended(e, e.err)
+		e.coming.gaveWay = l.counts.ended(e, e.err)
 	} else {
 		e.coming.why = e.err
 	}
@@ -264,7 +277,7 @@ func (l *Listener) noteAnswer(e *laneEnd) {
 	defer l.mu.Unlock()
 	e.coming.answered = true
 	if _, stands := l.lanes[e]; !stands {
-		l.counts.ended(e, e.coming.why)
+		e.coming.gaveWay = l.counts.ended(e, e.coming.why)
 	}
 }
 
