@@ -23,7 +23,7 @@ const (
 type bringUps struct {
 	mu      sync.Mutex
 	taken   int
-	waiting []chan struct{} // closed when it has got its place, the first first
+	waiting []chan struct{} // gets a token with its place, the first first
 	silent  []*arrival      // that were answered, the oldest first
 	leaving int             // of them, that were told to give way
 	ticking bool
@@ -42,34 +42,34 @@ type arrival struct {
 	gaveWay  bool  // likewise: it counts as evicted, and OnEvict was not told yet
 }
 
-// begin waits for a place, and reports whether it got one before closed was closed.
-func (b *bringUps) begin(closed <-chan struct{}) bool {
+// begin waits for a place. Wait is to wait until the turn that it is given has a token, unless the
+// dialer or the listener has left: then begin returns its error, and nobody gives way for it.
+func (b *bringUps) begin(wait func(turn <-chan struct{}) error) error {
 	b.mu.Lock()
 	if b.taken < maxBringUps {
 		b.taken++
 		b.mu.Unlock()
-		return true
+		return nil
 	}
-	got := make(chan struct{})
-	b.waiting = append(b.waiting, got)
+	turn := make(chan struct{}, 1)
+	b.waiting = append(b.waiting, turn)
 	if !b.ticking {
 		b.ticking = true
 		time.AfterFunc(silentTick, b.tick)
 	}
 	b.mu.Unlock()
-	select {
-	case <-got:
-		return true
-	case <-closed:
+	err := wait(turn)
+	if err == nil {
+		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.waiting, got); i >= 0 {
+	if i := slices.Index(b.waiting, turn); i >= 0 {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
-	} else {
+	} else { // it left when it had its turn
 		b.release()
 	}
-	return false
+	return err
 }
 
 // answered says that from now on the dialer is the one to say something.
@@ -104,7 +104,7 @@ func (b *bringUps) release() {
 		b.taken--
 		return
 	}
-	close(b.waiting[0])
+	b.waiting[0] <- struct{}{}
 	b.waiting = slices.Delete(b.waiting, 0, 1)
 }
 

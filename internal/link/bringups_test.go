@@ -17,13 +17,25 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
+// unless is how a dialer waits for its turn that leaves when left is closed.
+func unless(left <-chan struct{}) func(turn <-chan struct{}) error {
+	return func(turn <-chan struct{}) error {
+		select {
+		case <-turn:
+			return nil
+		case <-left:
+			return errDialerLeft
+		}
+	}
+}
+
 // come has n dialers ask for a lane and stay silent. It returns how many have been answered so
 // far, and how many had to leave.
 func come(t *testing.T, b *bringUps, closed chan struct{}, n int) (answered, left *atomic.Int32) {
 	answered, left = new(atomic.Int32), new(atomic.Int32)
 	for range n {
 		go func() {
-			if !b.begin(closed) {
+			if b.begin(unless(closed)) != nil {
 				return
 			}
 			u := &arrival{patience: silentTicks}
@@ -44,7 +56,7 @@ func TestSilentDialersGiveWay(t *testing.T) {
 		answered, left := come(t, b, closed, 300)
 		require.EqualValues(t, maxBringUps, answered.Load())
 		began := time.Now()
-		require.True(t, b.begin(closed))
+		require.NoError(t, b.begin(unless(closed)))
 		require.Less(t, time.Since(began), 2*time.Second)
 		synctest.Wait()
 		require.EqualValues(t, 300, answered.Load())
@@ -67,7 +79,7 @@ func TestSpokenDialersStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, closed := &bringUps{}, make(chan struct{})
 		for range 3 * maxBringUps {
-			require.True(t, b.begin(closed))
+			require.NoError(t, b.begin(unless(closed)))
 			u := &arrival{patience: silentTicks, evict: func() bool { t.Error("it has spoken"); return true }}
 			b.answered(u)
 			b.end(u)
@@ -137,7 +149,7 @@ func TestDialerHeardLate(t *testing.T) {
 		var asked atomic.Int32
 		var late *arrival
 		for i := range maxBringUps {
-			require.True(t, b.begin(closed))
+			require.NoError(t, b.begin(unless(closed)))
 			u := &arrival{patience: silentTicks}
 			u.evict = func() bool { asked.Add(1); return false }
 			if i == 0 {
@@ -145,15 +157,15 @@ func TestDialerHeardLate(t *testing.T) {
 			}
 			b.answered(u)
 		}
-		got := make(chan bool, 1)
-		go func() { got <- b.begin(closed) }()
+		got := make(chan error, 1)
+		go func() { got <- b.begin(unless(closed)) }()
 		synctest.Wait()
 		time.Sleep(silentTick*silentTicks*5/2 + silentTick/2) // between two ticks
 		synctest.Wait()
 		require.Greater(t, asked.Load(), int32(1))
 		require.Empty(t, got)
 		b.end(late) // its first word
-		require.True(t, <-got)
+		require.NoError(t, <-got)
 		require.Zero(t, b.leaving)
 		close(closed)
 	})

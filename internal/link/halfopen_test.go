@@ -28,7 +28,7 @@ func TestHalfOpenTenThousand(t *testing.T) {
 		for ask(maxBringUps + waiting); asked < crowd; {
 			late := make(chan struct{})
 			timer := time.AfterFunc(2*time.Second, func() { close(late) })
-			require.True(t, b.begin(late), "no turn in time after %d", asked)
+			require.NoError(t, b.begin(unless(late)), "no turn in time after %d", asked)
 			timer.Stop()
 			b.end(&arrival{}) // it has spoken
 			synctest.Wait()

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -113,7 +114,11 @@ func (l *Listener) request(ev *cm.Event) {
 		return
 	}
 	go func() {
-		if !l.ups.begin(l.closed) {
+		err := l.ups.begin(func(turn <-chan struct{}) error { return l.waitTurn(turn, ev.ID, h) })
+		if err != nil {
+			if errors.Is(err, errDialerLeft) {
+				l.noLane(ev.ID, err)
+			}
 			_ = ev.ID.Close()
 			return
 		}

@@ -37,7 +37,7 @@ func unanswered(t *testing.T, b *bed) (answer [2]func(), dialled func() *Stream)
 			defer ups.mu.Unlock()
 			if i := slices.Index(ups.waiting, w); i >= 0 { // else the end of another's bring-up has done so
 				ups.waiting = slices.Delete(ups.waiting, i, i+1)
-				close(w)
+				w <- struct{}{}
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (l *Listener) prepare(id *cm.ID, h *eventHandler) (e *laneEnd, err error) {
 	return e, err
 }
 
-// waitTurn waits until a dialer is to be tried again. It fails with errDialerLeft,
+// waitTurn waits until a dialer may have its lane brought up, or is to be tried again. It fails with errDialerLeft,
 // shortage.ErrGivenBack or net.ErrClosed.
 func (l *Listener) waitTurn(turn <-chan struct{}, id *cm.ID, h *eventHandler) error {
 	left := make(chan struct{})
