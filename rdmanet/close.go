@@ -12,8 +12,9 @@ const defaultDrain = 10 * time.Second
 // Close closes the connection. Calls that wait return net.ErrClosed. What was
 // written arrives before the peer's Reads return io.EOF; if bytes were received
 // that nobody read, or SetLinger(0) was called, the connection is reset instead,
-// as TCP's is. Close does not wait for the peer but as SetLinger says. A second
-// Close fails with net.ErrClosed.
+// as TCP's is. Close does not wait for the peer but as SetLinger says, or where so many
+// connections are dialled and closed that a process of this host falls behind with their ends:
+// then for ten seconds at most. A second Close fails with net.ErrClosed.
 //
 // Unlike TCP's, what has not arrived yet is this process's to deliver: over a network
 // a program that ends right after Close loses it, unless SetLinger has Close wait. What
@@ -25,7 +26,10 @@ func (c *Conn) Close() error {
 	c.stream.shut(c.linger.Load() == 0)
 	c.stream.dropPins(c)
 	c.exit(c.life.decref())
-	if sec := c.linger.Load(); sec > 0 {
+	switch sec := c.linger.Load(); {
+	case sec < 0:
+		c.stream.s.AwaitEnd()
+	case sec > 0:
 		limit := time.NewTimer(time.Duration(sec) * time.Second)
 		defer limit.Stop()
 		select {

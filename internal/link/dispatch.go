@@ -301,5 +301,6 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	s.writable = true
 	s.reader.found(e)
 	s.writer.found(e)
+	s.awaitNoEnd()
 	s.free()
 }

@@ -118,6 +118,7 @@ type laneEnd struct {
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
 	final      bool        // listener: and the dialer knows which were
+	unsaidBy   time.Time   // dialer: until when closed streams wait whose end could not be said; the zero time if none could not
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
 	patient    *time.Timer // listener: of newcomers
@@ -313,6 +314,7 @@ func (e *laneEnd) failLocked(err error) {
 		if s != nil {
 			s.reader.wake()
 			s.writer.wake()
+			s.awaitNoEnd()
 		}
 	}
 	for _, d := range e.dials {

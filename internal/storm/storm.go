@@ -117,7 +117,7 @@ func serve(c net.Conn, echo bool) (uint64, error) {
 		}
 	}
 	if m, err := c.Read(b); err != io.EOF {
-		return n, fmt.Errorf("%v after the message: %d, %w", c.RemoteAddr(), m, err)
+		return n, fmt.Errorf("%v after message %d: %d, %w", c.RemoteAddr(), n, m, err)
 	}
 	return n, nil
 }

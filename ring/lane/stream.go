@@ -103,6 +103,9 @@ func (s *Stream) Ended() bool { return s.finGot || s.endGot }
 // so that they may be given back.
 func (s *Stream) Quiet() bool { return s.endGot }
 
+// Unsaid reports whether CLOSE or RESET of this end waits to be sent.
+func (s *Stream) Unsaid() bool { return s.todo&(todoClose|todoReset) != 0 }
+
 // State returns how far the stream is.
 func (s *Stream) State() State {
 	switch {

@@ -1,0 +1,61 @@
+package link
+
+import (
+	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// A program may end as soon as it has closed its last stream. Within a host that loses nothing that
+// was posted. But the end of a stream takes a place in the peer's ring of records, and there is none
+// while the peer has got no processor for as long as many streams come and go. So a dialer can wait
+// until it was posted.
+
+// unsaidTime bounds for how long the closed streams of a lane wait together, in time in which this
+// process runs, until the peer has room for the end of one of them.
+const unsaidTime = 10 * time.Second
+
+// AwaitEnd waits until the end of a closed stream was posted, at a dialer whose peer is a process of
+// this host: if that dies now the end arrives. Where the peer takes in nothing at all it waits for a
+// while only.
+func (h *Stream) AwaitEnd() {
+	s := h.now()
+	e := s.e
+	if e.role != lane.RoleDialer || !e.p.sameHost {
+		return
+	}
+	e.mu.Lock()
+	if !s.unsaid() {
+		e.mu.Unlock()
+		return
+	}
+	if e.unsaidBy.IsZero() {
+		e.unsaidBy = time.Now().Add(unsaidTime)
+	}
+	left := time.Until(e.unsaidBy)
+	said, late := make(chan struct{}), make(chan struct{})
+	s.ended = said
+	e.giveUpSeat() // nobody who is away would take in what the peer gives back
+	e.mu.Unlock()
+	e.chore()
+	timer := runtimer.After(left, func() { close(late) })
+	defer timer.Stop()
+	select {
+	case <-said:
+	case <-late:
+	}
+}
+
+// unsaid reports whether a closed stream has an end that is still to be said. mu is held.
+func (s *stream) unsaid() bool {
+	return s.closed && s.e.err == nil && !s.moving() && s.st.Unsaid()
+}
+
+// awaitNoEnd has AwaitEnd return if there is nothing to wait for any more. mu is held.
+func (s *stream) awaitNoEnd() {
+	if s.ended != nil && !s.unsaid() {
+		close(s.ended)
+		s.ended = nil
+	}
+}

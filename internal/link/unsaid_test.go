@@ -1,0 +1,91 @@
+package link
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// behind returns closed streams of a dialer whose listener takes nothing in, and has no room for
+// the ends of the last of them, until goOn is called.
+func behind(t *testing.T) (last []*Stream, goOn func()) {
+	t.Helper()
+	needFailing(t) // a device of one host
+	b := newBed(t, Config{Receives: 16, Records: 4})
+	var clients, servers []*Stream
+	for range 12 {
+		client, server := b.pair()
+		say(t, client, server)
+		clients, servers = append(clients, client), append(servers, server)
+	}
+	there := servers[0].e
+	there.mu.Lock() // so that it takes nothing in
+	goOn = sync.OnceFunc(there.mu.Unlock)
+	t.Cleanup(goOn)
+	for _, s := range clients {
+		require.NoError(t, s.Close())
+		s.e.mu.Lock()
+		if s.unsaid() {
+			last = append(last, s)
+		}
+		s.e.mu.Unlock()
+	}
+	require.NotEmpty(t, last)
+	return last, goOn
+}
+
+// TestAwaitEnd: a dialer waits until the ends of its streams are in the memory of a listener that has
+// fallen behind.
+func TestAwaitEnd(t *testing.T) {
+	last, goOn := behind(t)
+	done := make(chan bool, len(last))
+	for _, s := range last {
+		go func() {
+			s.AwaitEnd()
+			s.e.mu.Lock()
+			defer s.e.mu.Unlock()
+			done <- s.st.Unsaid()
+		}()
+	}
+	select {
+	case <-done:
+		t.Error("it has not waited")
+	case <-time.After(50 * time.Millisecond):
+	}
+	goOn()
+	within(t, "the ends of streams", func() {
+		for range last {
+			require.False(t, <-done)
+		}
+	})
+	last[0].AwaitEnd() // nor does it wait now
+	e := last[0].e
+	e.mu.Lock()
+	by := e.unsaidBy
+	e.mu.Unlock()
+	require.Zero(t, by)
+}
+
+// TestAwaitEndGivesUp: it waits neither for a lane that ends, nor for ever, and for all streams of a
+// lane together.
+func TestAwaitEndGivesUp(t *testing.T) {
+	last, _ := behind(t)
+	e := last[0].e
+	e.mu.Lock()
+	e.unsaidBy = time.Now().Add(time.Millisecond)
+	e.mu.Unlock()
+	within(t, "the last of patience", func() {
+		for _, s := range last {
+			s.AwaitEnd()
+		}
+	})
+	e.mu.Lock()
+	unsaid := last[0].st.Unsaid()
+	e.unsaidBy = time.Now().Add(time.Hour)
+	e.mu.Unlock()
+	require.True(t, unsaid)
+	time.AfterFunc(10*time.Millisecond, func() { e.fail(ErrLinkClosed) })
+	within(t, "the end of the lane", last[0].AwaitEnd)
+}
