@@ -32,6 +32,7 @@ type (
 		Descriptors uint64 // RLIMIT_NOFILE, unless 0
 		Left        int    // or so many more than it has, unless 0
 		Connections int    // what SetMemoryLimit has room for, unless 0
+		Mappings    int    // what the device has address space for, unless 0
 	}
 	RemoteScarceCounts struct {
 		Accepted int
@@ -76,6 +77,9 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 	} else {
 		openDevices()
 		lc := ListenConfig{Logger: slog.New(slog.DiscardHandler)}
+		if a.Mappings > 0 {
+			lc.Device = failing0.Name()
+		}
 		l, err = lc.Listen(context.Background(), a.Network, testAddr())
 	}
 	if err != nil {
@@ -86,6 +90,15 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 	if a.Connections > 0 {
 		before := SetMemoryLimit(int64(a.Connections * firstMemory))
 		s.restore = func() { SetMemoryLimit(before) }
+	}
+	if a.Mappings > 0 {
+		failing0.OnAcquire(func(what string) error {
+			if what == faulty.AllocMemory && failing0.Memories() >= a.Mappings {
+				return os.NewSyscallError("mmap", syscall.ENOMEM)
+			}
+			return nil
+		})
+		s.restore = func() { failing0.OnAcquire(nil) }
 	}
 	if a.Left > 0 {
 		a.Descriptors = limitLeaving(a.Left)
@@ -208,13 +221,16 @@ func oneOfCrowd(network, at string, i int, short <-chan int) error {
 
 // TestShortageCrowd has 200 clients come to a server that has room for a few at a time: by
 // descriptors, by memory or by address space. All get through, as by TCP, and it leaks
-// nothing, neither descriptors nor mappings, as it says itself when it ends.
+// nothing, neither descriptors nor mappings, as it says itself when it ends. The device is what
+// finds no address space: with RLIMIT_AS, which knows no difference, the mapping that fails could
+// as well be one of Go's runtime, for a thread or the heap, which ends the process then.
 func TestShortageCrowd(t *testing.T) {
 	onSoftware(t)
 	crowds := []shortCrowd{
 		{"TCP, 100 descriptors", RemoteScarce{Network: "tcp", Descriptors: 100}},
 		{"100 descriptors", RemoteScarce{Network: "rdma", Descriptors: 100}},
 		{"memory of 20 connections", RemoteScarce{Network: "rdma", Connections: 20}},
+		{"address space for 40 mappings", RemoteScarce{Network: "rdma", Mappings: 40}},
 	}
 	shortCrowds(t, 200, crowds)
 }

@@ -156,6 +156,9 @@ func (d *Driver) Live() string {
 	return strings.Join(live, ", ")
 }
 
+// Memories is how many of them are memory, each of which is a mapping.
+func (d *Driver) Memories() int { return int(d.live[kindMemory].Load()) }
+
 // made counts an object, and gone one that was destroyed unless that failed.
 func (d *Driver) made(kind int) { d.live[kind].Add(1) }
 
