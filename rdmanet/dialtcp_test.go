@@ -342,7 +342,7 @@ func TestSlowRDMA(t *testing.T) {
 
 	// With less time than the head start TCP has half of it.
 	withHeadStart(t, lasting)
-	b.dialer.Timeout = 2 * soon
+	b.dialer.Timeout = 8 * soon
 	c, err = b.dialer.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, c.Close())

@@ -189,7 +189,8 @@ func TestStrangersLeave(t *testing.T) {
 // TestStrangersSilent has strangers that say nothing until they are dropped.
 func TestStrangersSilent(t *testing.T) {
 	// Those who are not silent have that long, too.
-	l, accepted := strangersListener(t, ListenConfig{HandshakeTimeout: soon})
+	timeout := 5 * soon
+	l, accepted := strangersListener(t, ListenConfig{HandshakeTimeout: timeout})
 	var silent []stranger
 	for range 20 {
 		silent = append(silent, newStranger(t, l))
@@ -199,7 +200,7 @@ func TestStrangersSilent(t *testing.T) {
 	for _, s := range silent {
 		require.Empty(t, s.dropped())
 	}
-	promise(t, "the end of those who are silent", time.Since(began), 2*soon)
+	promise(t, "the end of those who are silent", time.Since(began), timeout+soon)
 	s := l.Stats()
 	require.Equal(t, uint64(20), s.TimedOut)
 	require.Zero(t, s.HalfOpen)
