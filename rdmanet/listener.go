@@ -111,6 +111,10 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 
 // next waits for a connection of either kind, without preferring one.
 func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
+	if l.links != nil {
+		l.links.BeginAccept()
+		defer l.links.EndAccept()
+	}
 	for {
 		expired := l.deadline.wait()
 		select { // what has ended comes first, whatever else is ready

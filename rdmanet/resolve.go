@@ -85,16 +85,16 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string, empt
 		return []netip.AddrPort{at(empty)}, nil
 	}
 	var addrs []netip.AddrPort
-	add := func(a netip.Addr) {
-		if serves(network, a) {
+	add := func(a netip.Addr, alone bool) {
+		if a = a.Unmap(); serves(network, a) {
 			addrs = append(addrs, at(a))
+		}
+		if v4 := netip.IPv4Unspecified(); alone && a.WithZone("") == netip.IPv6Unspecified() && serves(network, v4) {
+			addrs = append(addrs, at(v4)) // "::" is as good as none
 		}
 	}
 	if a, err := netip.ParseAddr(host); err == nil { // which a Resolver does not look up either
-		add(a.Unmap())
-		if a == netip.IPv6Unspecified() {
-			add(netip.IPv4Unspecified()) // "::" is as good as none
-		}
+		add(a, true)
 	} else {
 		ips, err := r.LookupIPAddr(ctx, host)
 		if err != nil {
@@ -102,7 +102,7 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string, empt
 		}
 		for _, ip := range ips {
 			if a, ok := netip.AddrFromSlice(ip.IP); ok {
-				add(a.Unmap().WithZone(ip.Zone))
+				add(a.Unmap().WithZone(ip.Zone), len(ips) == 1)
 			}
 		}
 	}

@@ -32,10 +32,16 @@ func newWaitContext(ctx context.Context, d time.Duration, cause error) *waitCont
 
 // stop ends it, and releases the timer.
 func (w *waitContext) stop() {
-	if t := w.timed.Load(); t != nil {
-		t.cancel()
-	}
+	w.begin.Do(func() { w.timed.Store(&stopped) })
+	w.timed.Load().cancel()
 }
+
+// stopped is what a context is that nobody has waited for.
+var stopped = func() (t timedContext) {
+	t.Context, t.cancel = context.WithCancel(context.Background())
+	t.cancel()
+	return t
+}()
 
 func (w *waitContext) start() *timedContext {
 	w.begin.Do(func() {

@@ -52,6 +52,16 @@ func TestWaitContext(t *testing.T) {
 	<-w.Done()
 	require.Equal(t, gone, context.Cause(w))
 
+	for _, waits := range []bool{false, true} {
+		w := newWaitContext(t.Context(), time.Hour, late)
+		if waits {
+			w.Done()
+		}
+		w.stop()
+		<-w.Done()
+		require.ErrorIs(t, w.Err(), context.Canceled)
+	}
+
 	soon, cancelSoon := context.WithTimeout(t.Context(), time.Minute)
 	defer cancelSoon()
 	want, _ := soon.Deadline()

@@ -7,15 +7,17 @@ import "time"
 // of the next: to wake the process for each of them takes longer than all else that a short
 // connection does. As all polling, it goes on for as long as it pays. Listener.mu guards it.
 type acceptor struct {
-	waits   bool          // an Accept does
+	calls   int           // Accepts that have begun and not ended
 	lane    *laneEnd      // that Poll is to poll, if not nil
 	polling bool          // Poll does, and nobody else uses call
 	call    waiter        // of Poll
+	found   *laneEnd      // by which a stream came while it polled
 	left    time.Duration // since epoch, when a lane was left to its goroutine instead; 0: not since a stream came
 }
 
 // opened takes note of a stream that an Accept may return. l.mu is held.
-func (a *acceptor) opened() {
+func (a *acceptor) opened(e *laneEnd) {
+	a.found = e
 	a.call.woken.Store(true)
 	if a.left != 0 && !a.polling {
 		a.call.pays.slept(time.Since(epoch) - a.left)
@@ -23,12 +25,22 @@ func (a *acceptor) opened() {
 	a.left = 0
 }
 
+// forget has nobody poll a lane that has ended. l.mu is held.
+func (a *acceptor) forget(e *laneEnd) {
+	if a.lane == e {
+		a.lane = nil
+	}
+	if a.found == e {
+		a.found = nil
+	}
+}
+
 // takesOver reports whether an Accept is about to poll e, for which the baton waits.
 func (l *Listener) takesOver(e *laneEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := &l.acceptor
-	if !a.waits || a.polling || a.lane != nil || len(l.accepted) > 0 || procs.Load() == 1 {
+	if a.calls == 0 || a.polling || a.lane != nil || len(l.accepted) > 0 || procs.Load() == 1 || l.isClosed() {
 		return false
 	}
 	if a.call.pays.off {
@@ -36,23 +48,59 @@ func (l *Listener) takesOver(e *laneEnd) bool {
 		return false
 	}
 	a.lane = e
+	l.tell()
+	return true
+}
+
+// tell gives Ready its token.
+func (l *Listener) tell() {
 	select {
 	case l.ready <- struct{}{}:
 	default:
 	}
-	return true
 }
 
-// Poll is to be called by whoever is about to wait for Ready. It may take in what has come, and
-// what comes within the next moment.
+// BeginAccept says that a call waits for streams until EndAccept, with TryAccept and Ready.
+func (l *Listener) BeginAccept() {
+	l.mu.Lock()
+	l.acceptor.calls++
+	l.mu.Unlock()
+}
+
+// EndAccept ends what BeginAccept began. A lane that was to be polled is another's, or its
+// goroutine's.
+func (l *Listener) EndAccept() {
+	l.mu.Lock()
+	a := &l.acceptor
+	a.calls--
+	e := a.lane
+	switch {
+	case e == nil:
+	case a.calls > 0:
+		e = nil
+		l.tell()
+	default:
+		a.lane = nil
+	}
+	l.mu.Unlock()
+	if e != nil && e.begin() {
+		e.mu.Lock()
+		e.giveUpSeat()
+		e.mu.Unlock()
+		e.chore()
+		e.tasks.Done()
+	}
+}
+
+// Poll is to be called between BeginAccept and EndAccept by whoever is about to wait for Ready. It
+// may take in what has come, and what comes within the next moment.
 func (l *Listener) Poll() {
 	a := &l.acceptor
 	l.mu.Lock()
 	e := a.lane
-	a.waits = len(l.accepted) == 0
-	poll := e != nil && a.waits && !a.polling
+	poll := e != nil && len(l.accepted) == 0 && !a.polling
 	if poll {
-		a.lane, a.polling = nil, true
+		a.lane, a.found, a.polling = nil, nil, true
 		a.call.woken.Store(false)
 	}
 	l.mu.Unlock()
@@ -60,7 +108,7 @@ func (l *Listener) Poll() {
 		return
 	}
 	if e.begin() {
-		e.pollForStreams(&a.call)
+		e.pollForStreams(&a.call, l.foundBy)
 		e.tasks.Done()
 	}
 	l.mu.Lock()
@@ -68,8 +116,16 @@ func (l *Listener) Poll() {
 	l.mu.Unlock()
 }
 
-// pollForStreams polls in the place of a call that has gone, unless another has come since.
-func (e *laneEnd) pollForStreams(w *waiter) {
+// foundBy reports whether the stream that ended a Poll came by e.
+func (l *Listener) foundBy(e *laneEnd) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acceptor.found == e
+}
+
+// pollForStreams polls in the place of a call that has gone, unless another has come since. found
+// reports whether a stream of e was found, whose calls are expected.
+func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	e.mu.Lock()
 	if e.err != nil || !e.takeSeat(w) {
 		e.mu.Unlock()
@@ -80,7 +136,7 @@ func (e *laneEnd) pollForStreams(w *waiter) {
 	if !e.spin(w) {
 		e.mu.Lock()
 	}
-	if !w.woken.Load() || !e.keepSeat(w, false) {
+	if !w.woken.Load() || !found(e) || !e.keepSeat(w, false) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()

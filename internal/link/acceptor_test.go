@@ -23,6 +23,8 @@ func TestAcceptPolls(t *testing.T) {
 	e := server.e
 	endless(t, e)
 	keptSeat(t, client, server)
+	b.l.BeginAccept()
+	defer b.l.EndAccept()
 	b.l.Poll() // as an Accept does
 	require.NoError(t, server.Close())
 	require.True(t, seated(server))
@@ -51,37 +53,77 @@ func TestAcceptPolls(t *testing.T) {
 	require.Equal(t, before, woken())
 }
 
-// TestAcceptThatIsOver: a lane that was left to an Accept which does not come is heard all the same.
+// TestAcceptThatIsOver: a lane that was left to an Accept is heard all the same when that does not
+// come, has given up, or has found a stream of another lane.
 func TestAcceptThatIsOver(t *testing.T) {
 	needProcessors(t)
 	b := newBed(t, Config{})
-	client, server := b.pair()
-	keptSeat(t, client, server)
-	b.l.Poll()
-	require.NoError(t, server.Close())
-	_, before := b.l.Opened()
-	b.dial()
-	require.Eventually(t, func() bool {
-		_, all := b.l.Opened()
-		return all > before
-	}, patience, time.Millisecond)
+	heard := func() {
+		t.Helper()
+		_, before := b.l.Opened()
+		b.dial()
+		require.Eventually(t, func() bool {
+			_, all := b.l.Opened()
+			return all > before
+		}, patience, time.Millisecond)
+		b.accept()
+	}
+	// leave has an Accept wait, to which the lane of a stream is left that is closed.
+	leave := func() *laneEnd {
+		t.Helper()
+		client, server := b.pair()
+		keptSeat(t, client, server)
+		b.l.BeginAccept()
+		require.NoError(t, server.Close())
+		require.Same(t, server.e, b.l.acceptor.lane)
+		return server.e
+	}
+	leave() // it is in no hurry
+	heard()
+	b.l.EndAccept()
 
-	require.Same(t, server.e, b.l.acceptor.lane)
-	server.e.fail(errGone)
-	<-server.e.done
-	require.Nil(t, b.l.acceptor.lane, "the end of a lane is kept")
+	e := leave()
+	endless(t, e)
+	b.l.EndAccept()
+	require.Nil(t, b.l.acceptor.lane)
+	heard()
+
+	e = leave()
+	a := &b.l.acceptor
+	b.l.mu.Lock()
+	a.lane, a.found, a.polling = nil, &laneEnd{}, true
+	a.call.woken.Store(true)
+	b.l.mu.Unlock()
+	e.pollForStreams(&a.call, b.l.foundBy)
+	b.l.mu.Lock()
+	a.polling, a.found = false, nil
+	b.l.mu.Unlock()
+	heard()
+	b.l.EndAccept()
+
+	e = leave()
+	e.fail(errGone)
+	<-e.done
+	require.Nil(t, a.lane, "the end of a lane is kept")
+	b.l.EndAccept()
 }
 
 // TestAcceptTakesOver: an Accept polls one lane at a time, if it waits, as long as that pays.
 func TestAcceptTakesOver(t *testing.T) {
 	needProcessors(t)
-	l := &Listener{ready: make(chan struct{}, 1)}
+	l := &Listener{ready: make(chan struct{}, 1), closed: make(chan struct{})}
 	a := &l.acceptor
 	e := &laneEnd{}
 	require.False(t, l.takesOver(e), "no Accept waits")
-	l.Poll()
+	l.BeginAccept()
 	require.True(t, l.takesOver(e))
+	require.Len(t, l.ready, 1)
 	require.False(t, l.takesOver(e), "it has a lane")
+	l.BeginAccept()
+	<-l.ready
+	l.EndAccept()
+	require.Len(t, l.ready, 1, "it is left to the other Accept")
+	require.Equal(t, e, a.lane)
 	a.lane, a.polling = nil, true
 	require.False(t, l.takesOver(e), "it polls")
 	a.polling = false
@@ -93,10 +135,13 @@ func TestAcceptTakesOver(t *testing.T) {
 	require.False(t, l.takesOver(e), "the last time nothing came")
 	require.NotZero(t, a.left)
 	a.left = time.Since(epoch) - time.Hour
-	a.opened()
+	a.opened(e)
 	require.False(t, l.takesOver(e), "nor soon after")
 	a.left = time.Since(epoch) + time.Hour // sooner than soon
-	a.opened()
+	a.opened(e)
 	require.Zero(t, a.left)
 	require.True(t, l.takesOver(e))
+	a.lane = nil
+	close(l.closed)
+	require.False(t, l.takesOver(e), "the listener is closed")
 }

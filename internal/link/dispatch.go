@@ -24,13 +24,14 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	if e.failed.Load() {
 		return false, false
 	}
-	ending := e.ending.Load()
+	ending, begun := e.ending.Load(), e.lookers.begun()
 	n, err := e.p.recvCQ.Poll(e.wcs[:])
-	if n == 0 && err == nil && ending == nil && !e.blocks.Load() {
+	if n == 0 && err == nil && ending == nil && !e.blocks.Load() && begun == e.lookers.had.Load() {
 		return false, false
 	}
 	e.mu.Lock()
 	some = e.takeIn(n, err)
+	e.lookers.polled(begun, n < len(e.wcs))
 	if ending != nil && err == nil && n < len(e.wcs) {
 		e.failLocked(e.causeOf(*ending))
 		some = true
@@ -54,52 +55,6 @@ func (e *laneEnd) glance() (more bool) {
 		e.takeIn(n, err)
 	}
 	return n == len(e.wcs)
-}
-
-// lookOnce takes in what has come, unless a call polls that will.
-func (e *laneEnd) lookOnce() {
-	for {
-		e.mu.Lock()
-		away := e.seat.number != 0
-		for i := 0; e.glance() && i < maxBatches; i++ {
-		}
-		n := e.baton.Holder()
-		switch {
-		case away || e.err != nil || n != 0 && n != lane.Goroutine && e.calls[n-1] != nil:
-			e.mu.Unlock()
-			return
-		case n != 0:
-			e.lookNext()
-			return
-		}
-		e.mu.Unlock()
-		if e.attend(false) {
-			return
-		}
-	}
-}
-
-// lookNext polls once behind who has the baton only to leave it, and may have polled for the last
-// time. mu is held when it is called, and not when it returns.
-func (e *laneEnd) lookNext() {
-	w := &waiter{e: e}
-	e.enter(w)
-	w.mayBeWoken()
-	n := w.number
-	poll := e.baton.Wait(n)
-	e.mu.Unlock()
-	for !poll && !e.failed.Load() {
-		w.sleep()
-		e.mu.Lock()
-		poll = e.baton.Holds(n)
-		e.mu.Unlock()
-	}
-	for i := 0; poll && i < maxBatches && e.poll(); i++ {
-	}
-	e.mu.Lock()
-	e.calls[n-1] = nil
-	e.mu.Unlock()
-	e.leave(n)
 }
 
 // takeIn takes in the first n of wcs, or why polling has failed, and what requests have

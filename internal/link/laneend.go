@@ -73,6 +73,7 @@ type laneEnd struct {
 	calls     []*waiter // that wait, by their number less 1
 	unused    []lane.Waiter
 	seat      seat
+	lookers   lookers
 	writes    uint // calls, that poll now and then
 	sq        sendQueue
 	staging   staging
@@ -328,6 +329,7 @@ func (e *laneEnd) failLocked(err error) {
 			w.kick()
 		}
 	}
+	e.lookers.polled(e.lookers.begun(), true) // nothing comes any more
 	e.rest()
 	e.memory.stop()
 	e.alive.stop()

@@ -265,9 +265,7 @@ func (l *Listener) remove(e *laneEnd) {
 	defer l.mu.Unlock()
 	delete(l.lanes, e)
 	l.quietLanes.remove(e)
-	if l.acceptor.lane == e {
-		l.acceptor.lane = nil
-	}
+	l.acceptor.forget(e)
 	l.left(e)
 	if e.coming.answered {
 		e.coming.gaveWay = l.counts.ended(e, e.err)
@@ -298,6 +296,8 @@ func (l *Listener) isClosed() bool {
 // Accept returns the next stream that was opened, until ctx ends. After Close the error is
 // net.ErrClosed, with ReusePort when all were returned that were opened.
 func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
+	l.BeginAccept()
+	defer l.EndAccept()
 	for {
 		if s, err := l.next(); s != nil || err != nil {
 			return newHandle(s), err
@@ -339,7 +339,6 @@ func (l *Listener) next() (*stream, error) {
 		return nil, nil
 	}
 	s := pop(&l.accepted)
-	l.acceptor.waits = false
 	l.signal()
 	s.waiting = false
 	if s.wasReset {
@@ -353,10 +352,7 @@ func (l *Listener) next() (*stream, error) {
 // signal keeps the promise of ready. mu is held.
 func (l *Listener) signal() {
 	if len(l.accepted) > 0 {
-		select {
-		case l.ready <- struct{}{}:
-		default:
-		}
+		l.tell()
 	}
 }
 
@@ -453,7 +449,7 @@ func (l *Listener) opened(s *stream) {
 	l.opens++
 	l.accepted = append(l.accepted, s)
 	s.waiting = true
-	l.acceptor.opened()
+	l.acceptor.opened(s.e)
 	l.signal()
 }
 

@@ -74,7 +74,7 @@ func (e *laneEnd) takeSeat(w *waiter) bool {
 // slept says that the call has; to look at the clock for one that has polled takes too long.
 func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	s := &e.seat
-	if e.err != nil || e.blocks.Load() || len(e.dials)+len(e.answers.waits) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
+	if e.err != nil || e.blocks.Load() || e.lookers.some() || len(e.dials)+len(e.answers.waits) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
 		return false
 	}
 	if e.role == lane.RoleListener {

@@ -247,7 +247,7 @@ func (e *laneEnd) lookAgain() bool {
 		return true
 	}
 	w.inChannel.Store(true)
-	return w.woken.Load() || e.failed.Load()
+	return w.woken.Load() || e.failed.Load() || e.lookers.some()
 }
 
 // stir ends the sleep in the channel.

@@ -76,11 +76,14 @@ func zoneName(scope uint32) string {
 }
 
 // zoned gives the link-local addresses of a request their zone, which the kernel leaves
-// out: the device's network interface that has the local one.
-func zoned(device string, local, remote netip.AddrPort) (netip.AddrPort, netip.AddrPort) {
+// out: the device's network interface that has the local one. To ask the kernel may wait for
+// others that change its interfaces, so that is done in a slot.
+func (ch *cmChannel) zoned(device string, local, remote netip.AddrPort) (netip.AddrPort, netip.AddrPort) {
 	if a := local.Addr(); !a.Is6() || !a.IsLinkLocalUnicast() || a.Zone() != "" {
 		return local, remote
 	}
+	ch.ready.take()
+	defer ch.ready.give()
 	nics, _ := netdevsOf(device) // without descriptors the zone stays unknown
 	zone := func(a netip.AddrPort, nic string) netip.AddrPort {
 		if !a.Addr().IsLinkLocalUnicast() {

@@ -13,7 +13,7 @@ import (
 
 // onEvent takes the id to the state that an event leads to, does with the QP and the
 // library what follows of it, and tells the application. It is called for one event of an id at a
-// time.
+// time, but for the loss of the device, which comes from elsewhere.
 func (id *cmID) onEvent(ev *cmEvent) {
 	out := verbs.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
 	id.mu.Lock()

@@ -97,7 +97,7 @@ func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
 	if id.ctx == nil {
 		return fmt.Errorf("%w: a request that came by none", verbs.ErrNoDevice)
 	}
-	id.local, id.remote = zoned(id.ctx.dev.name, id.local, id.remote)
+	id.local, id.remote = id.ch.zoned(id.ctx.dev.name, id.local, id.remote)
 	id.opts = opts
 	return id.setOptions(verbs.CMOptions{AckTimeout: opts.AckTimeout})
 }

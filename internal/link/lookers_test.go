@@ -1,0 +1,141 @@
+package link
+
+import (
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// aboutToLeave has a call have the baton that is about to leave it: it may have polled for the last
+// time, and not run for as long as it likes.
+func (e *laneEnd) aboutToLeave(t *testing.T) lane.Waiter {
+	t.Helper()
+	var n lane.Waiter
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.baton.Holder() != 0 {
+			return false
+		}
+		w := &waiter{e: e}
+		e.enter(w)
+		n = w.number
+		e.calls[n-1] = nil
+		return e.baton.Wait(n)
+	}, patience, time.Millisecond)
+	return n
+}
+
+// TestCloseBehindWhoLeaves: Close finds what has come although the call that has the baton polls no
+// more: the peer, of which something is unread, has a reset.
+func TestCloseBehindWhoLeaves(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		b := newBed(t, Config{})
+		client, server := b.pair()
+		say(t, client, server)
+		e := server.e
+		n := e.aboutToLeave(t)
+		_, err := client.Write([]byte("nobody reads this"))
+		require.NoError(t, err)
+		closed := make(chan error, 1)
+		go func() { closed <- server.Close() }()
+		require.Eventually(t, e.lookers.some, patience, time.Millisecond, "Close does not wait for a poll")
+		if fails {
+			e.fail(errGone)
+		}
+		e.leave(n)
+		within(t, "Close", func() { require.NoError(t, <-closed) })
+		if !fails {
+			_, err = client.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	}
+}
+
+// TestCloseBesideRead: likewise where a Read of another stream of the lane has the baton, and
+// sleeps, or is to have it next. It waits for nothing that the Read waits for.
+func TestCloseBesideRead(t *testing.T) {
+	for _, next := range []bool{false, true} {
+		b := newBed(t, Config{})
+		c1, s1 := b.pair()
+		c2, s2 := b.pair()
+		_, s3 := b.pair()
+		say(t, c1, s1)
+		say(t, c2, s2)
+		e := s1.e
+		require.Same(t, e, s2.e)
+		n := lane.Waiter(0)
+		if next {
+			n = e.aboutToLeave(t)
+		}
+		read := make(chan error, 1)
+		go func() {
+			_, err := s2.Read(make([]byte, 1))
+			read <- err
+		}()
+		if next {
+			require.Eventually(t, s2.reader.waiting.Load, patience, time.Millisecond)
+		} else {
+			require.Eventually(t, s2.reader.inChannel.Load, patience, time.Millisecond)
+			within(t, "Close of a stream of which nothing has come", func() { require.NoError(t, s3.Close()) })
+			require.Eventually(t, s2.reader.inChannel.Load, patience, time.Millisecond)
+		}
+		_, err := c1.Write([]byte("nobody reads this"))
+		require.NoError(t, err)
+		closed := make(chan error, 1)
+		go func() { closed <- s1.Close() }()
+		if next {
+			require.Eventually(t, e.lookers.some, patience, time.Millisecond)
+			e.leave(n)
+		}
+		within(t, "Close", func() { require.NoError(t, <-closed) })
+		_, err = c1.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		_, err = c2.Write([]byte("x"))
+		require.NoError(t, err)
+		within(t, "Read", func() { require.NoError(t, <-read) })
+	}
+}
+
+// TestCloseTogether: many streams of a lane close at once, beside Reads that come and go. Each Close
+// finds what had come.
+func TestCloseTogether(t *testing.T) {
+	b := newBed(t, Config{})
+	const streams = 16
+	c0, s0 := b.pair()
+	stop := make(chan struct{})
+	var talk sync.WaitGroup
+	talk.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				all(func() { say(t, c0, s0) }, func() { say(t, s0, c0) })
+			}
+		}
+	})
+	for range 20 {
+		var closing sync.WaitGroup
+		for range streams {
+			client, server := b.pair()
+			_, err := client.Write([]byte("nobody reads this"))
+			require.NoError(t, err)
+			closing.Go(func() {
+				assert.NoError(t, server.Close())
+				_, err := client.Read(make([]byte, 1))
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.NoError(t, client.Close())
+			})
+		}
+		within(t, "Close", closing.Wait)
+	}
+	close(stop)
+	within(t, "the conversation", talk.Wait)
+}
