@@ -21,6 +21,9 @@ type carrier interface {
 	// allAnswered returns a channel that is closed when the listener has answered all streams that
 	// were opened so far, or nil if it has.
 	allAnswered() <-chan struct{}
+	// owesAnswers reports whether the listener has not answered all of them. It may be called with
+	// Links.mu held.
+	owesAnswers() bool
 	// peerLanes is over how many lanes the peer likes to spread streams.
 	peerLanes() int
 	// retireNow has no more streams opened, and those that are stay.

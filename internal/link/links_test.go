@@ -25,6 +25,7 @@ type fakeLane struct {
 	closed  atomic.Bool
 	retired atomic.Bool
 	owes    chan struct{} // closed when the streams that were opened are answered; nil if they are
+	late    atomic.Bool   // it is not nil
 }
 
 func (f *fakeLane) open(context.Context, *stream) (*Stream, error) {
@@ -46,6 +47,8 @@ func (f *fakeLane) allAnswered() <-chan struct{} {
 	defer f.mu.Unlock()
 	return f.owes
 }
+
+func (f *fakeLane) owesAnswers() bool { return f.late.Load() }
 
 func (f *fakeLane) peerLanes() int { return f.peer }
 

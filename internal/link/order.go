@@ -69,6 +69,8 @@ func (e *laneEnd) answerless() {
 	e.answers.waits = nil
 }
 
+func (e *laneEnd) owesAnswers() bool { return e.unanswered.Load() }
+
 // allAnswered returns a channel that is closed when all streams are answered that were opened so
 // far, or nil if they are.
 func (e *laneEnd) allAnswered() <-chan struct{} {
@@ -102,6 +104,7 @@ const leftPatience = time.Second
 // inOrder returns the lane for a dial that was to go by k, when it may. A peer that does not answer
 // for a while has the dial go by the lane on which it owes answers, if that is the only one.
 func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
+	k = l.withCrowd(k)
 	late := l.unanswered(k)
 	if len(late) == 0 {
 		return k, nil
@@ -119,6 +122,39 @@ func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
 		}
 	}
 	return k, nil
+}
+
+// crowded is from how many streams on a dial goes by the lane that owes answers, though another has
+// fewer, rather than wait for them: unless it has more than twice as many. Each of many dials at once
+// would wait otherwise, since they go by one lane and the other in turn.
+const crowded = 8
+
+// withCrowd returns the lane for a dial that was to go by k: the one that owes answers, if that is the
+// only one and has about as many streams as others.
+func (l *Links) withCrowd(k *linkLane) *linkLane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var owes *linkLane
+	for _, all := range [...][]*linkLane{k.link.lanes, k.link.left} {
+		for _, o := range all {
+			if o.c == nil || !o.c.owesAnswers() {
+				continue
+			}
+			if owes != nil {
+				return k
+			}
+			owes = o
+		}
+	}
+	if owes == nil || owes == k || k.c == nil {
+		return k
+	}
+	mine, _ := k.load()
+	if n, full := owes.load(); full || owes.dropped || n < crowded || n > 2*mine {
+		return k
+	}
+	l.moved(k, owes)
+	return owes
 }
 
 // inOrderLate is inOrder for a dial that has waited for a while: it goes by k if that is the only lane
@@ -213,9 +249,14 @@ func (l *Links) move(k, to *linkLane) bool {
 	if _, full := to.load(); full || to.dropped {
 		return false
 	}
+	l.moved(k, to)
+	return true
+}
+
+// moved counts a dial at another lane. mu is held.
+func (l *Links) moved(k, to *linkLane) {
 	to.users++
 	l.use(to)
 	k.users--
 	l.unused(k)
-	return true
 }

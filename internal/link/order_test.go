@@ -19,10 +19,12 @@ func (f *fakeLane) owe() (answer func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.owes = owes
+	f.late.Store(true)
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.owes = nil
+		f.late.Store(false)
 		close(owes)
 	}
 }
@@ -41,6 +43,34 @@ func TestDialAwaitsAnswers(t *testing.T) {
 		lanes()[1].owe()
 		require.Zero(t, dialed(t, l, 1), "a lane is in order by itself")
 		require.Equal(t, []int{2, 2}, loads(lanes()))
+		require.NoError(t, l.Close())
+	})
+}
+
+// TestDialWithTheCrowd: of many dials at once the next goes by the lane that owes answers, and waits
+// for none, until that has more than twice as many streams.
+func TestDialWithTheCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeBeside(t, Config{Lanes: 2}, time.Millisecond, 2, 1<<20)
+		dialed(t, l, 2*crowded-1)
+		require.Equal(t, []int{crowded, crowded - 1}, loads(lanes()))
+		answered := lanes()[0].owe()
+		require.Zero(t, dialed(t, l, crowded+1))
+		require.Equal(t, []int{2*crowded + 1, crowded - 1}, loads(lanes()))
+		time.AfterFunc(besidePatience/2, answered)
+		require.Equal(t, besidePatience/2, dialed(t, l, 1))
+		require.Equal(t, []int{2*crowded + 1, crowded}, loads(lanes()))
+		lanes()[0].owe()
+		lanes()[1].owe()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := l.Dial(ctx, towards(1))
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded, "both owe answers")
+		l.mu.Lock()
+		for _, f := range lanes() {
+			require.Zero(t, f.k.users)
+		}
+		l.mu.Unlock()
 		require.NoError(t, l.Close())
 	})
 }

@@ -15,7 +15,9 @@ type neighbours struct {
 
 func (l *waiters) empty() bool { return l.first == 0 }
 
-func (l *waiters) contains(w Waiter) bool { return w != 0 && uint64(w) <= uint64(len(l.of)) && l.of[w-1].waits }
+func (l *waiters) contains(w Waiter) bool {
+	return w != 0 && uint64(w) <= uint64(len(l.of)) && l.of[w-1].waits
+}
 
 // push adds w, which is not there, as the last.
 func (l *waiters) push(w Waiter) {
