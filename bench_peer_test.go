@@ -183,8 +183,9 @@ func serveJob(conn net.Conn) error {
 	return fmt.Errorf("unknown job %d", j.kind)
 }
 
-// holdTime is how long a peer reads nothing: longer than it takes to find that a Write waits.
-const holdTime = 3 * time.Second
+// holdTime is how long a peer reads nothing: longer than it takes to find that a Write waits, also
+// on a busy machine.
+const holdTime = time.Minute
 
 // poll has a connection of ours poll for longer than any answer takes.
 func poll(conn net.Conn) error {

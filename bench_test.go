@@ -379,7 +379,7 @@ const (
 	jobEchoAtOnce
 	// jobPoll has the connection poll from now on.
 	jobPoll
-	// jobHold reads nothing until the client has closed, or for holdTime.
+	// jobHold reads nothing, for holdTime.
 	jobHold
 )
 
