@@ -256,6 +256,5 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	s.writable = true
 	s.reader.found(e)
 	s.writer.found(e)
-	s.awaitNoEnd()
 	s.free()
 }

@@ -53,7 +53,6 @@ func (s *stream) finish() {
 func (e *laneEnd) endSaid(id lane.ID) {
 	e.unsaidBy = time.Time{} // the peer takes something in
 	if s := e.streams[id]; s != nil {
-		s.awaitNoEnd()
 		s.said = e.sq.posted
 		s.awaitConfirmation()
 	}

@@ -119,6 +119,7 @@ type laneEnd struct {
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
 	final      bool        // listener: and the dialer knows which were
+	unsaid     []unsaidEnd // dialer: calls that wait until the end of their stream was posted
 	unsaidBy   time.Time   // dialer: until when closed streams wait whose end could not be said; the zero time if none could not
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
@@ -315,9 +316,9 @@ func (e *laneEnd) failLocked(err error) {
 		if s != nil {
 			s.reader.wake()
 			s.writer.wake()
-			s.awaitNoEnd()
 		}
 	}
+	e.endsSaid()
 	for _, d := range e.dials {
 		d.end(e.retiredErr())
 	}

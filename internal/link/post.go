@@ -18,8 +18,11 @@ func (e *laneEnd) settle() {
 			e.stuck = false
 		}
 		if !e.passOn() {
-			return
+			break
 		}
+	}
+	if len(e.unsaid) > 0 {
+		e.endsSaid()
 	}
 }
 

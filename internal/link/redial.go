@@ -155,7 +155,6 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 	}
 	re.home.tries++
 	re.running, re.refused = true, why == lane.CodePort
-	s.awaitNoEnd()
 	var ctx context.Context
 	ctx, re.stop = context.WithCancel(context.Background())
 	s.freed = true

@@ -57,7 +57,6 @@ type stream struct {
 	used     bool                 // among those that the program has open
 	portless bool                 // its port was given back
 	finished func()               // see OnFinish
-	ended    chan struct{}        // closed when AwaitEnd has nothing more to wait for; nil if nobody waits
 	least    uint32               // ring that SetReadBuffer asked for
 	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
 	lost     bool                 // the peer was silent for too long

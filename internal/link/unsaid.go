@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
@@ -35,7 +36,7 @@ func (h *Stream) AwaitEnd() {
 	}
 	left := time.Until(e.unsaidBy)
 	said, late := make(chan struct{}), make(chan struct{})
-	s.ended = said
+	e.unsaid = append(e.unsaid, unsaidEnd{s, said})
 	e.giveUpSeat() // nobody who is away would take in what the peer gives back
 	e.mu.Unlock()
 	e.chore()
@@ -44,6 +45,9 @@ func (h *Stream) AwaitEnd() {
 	select {
 	case <-said:
 	case <-late:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.unsaid = slices.DeleteFunc(e.unsaid, func(w unsaidEnd) bool { return w.said == said })
 	}
 }
 
@@ -52,10 +56,20 @@ func (s *stream) unsaid() bool {
 	return s.closed && s.e.err == nil && !s.moving() && s.st.Unsaid()
 }
 
-// awaitNoEnd has AwaitEnd return if there is nothing to wait for any more. mu is held.
-func (s *stream) awaitNoEnd() {
-	if s.ended != nil && !s.unsaid() {
-		close(s.ended)
-		s.ended = nil
-	}
+// An unsaidEnd is a call of AwaitEnd that waits until said is closed.
+type unsaidEnd struct {
+	s    *stream
+	said chan struct{}
+}
+
+// endsSaid ends the waits for which there is nothing to wait any more. The lane may have forgotten
+// the stream by then. mu is held.
+func (e *laneEnd) endsSaid() {
+	e.unsaid = slices.DeleteFunc(e.unsaid, func(w unsaidEnd) bool {
+		if w.s.unsaid() {
+			return false
+		}
+		close(w.said)
+		return true
+	})
 }

@@ -37,8 +37,15 @@ func behind(t *testing.T) (last []*Stream, goOn func()) {
 }
 
 // TestAwaitEnd: a dialer waits until the ends of its streams are in the memory of a listener that has
-// fallen behind.
+// fallen behind, also of those that its lane has forgotten meanwhile, since the listener has ended
+// them.
 func TestAwaitEnd(t *testing.T) {
+	for _, forgotten := range []bool{false, true} {
+		awaitEnds(t, forgotten)
+	}
+}
+
+func awaitEnds(t *testing.T, forgotten bool) {
 	last, goOn := behind(t)
 	done := make(chan bool, len(last))
 	for _, s := range last {
@@ -54,6 +61,22 @@ func TestAwaitEnd(t *testing.T) {
 		t.Error("it has not waited")
 	case <-time.After(50 * time.Millisecond):
 	}
+	e := last[0].e
+	if forgotten {
+		e.mu.Lock()
+		for _, s := range last {
+			e.streams[s.st.ID()] = nil
+		}
+		e.mu.Unlock()
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			for _, s := range last {
+				e.streams[s.st.ID()] = s.stream
+				s.free()
+			}
+		}()
+	}
 	goOn()
 	within(t, "the ends of streams", func() {
 		for range last {
@@ -61,7 +84,6 @@ func TestAwaitEnd(t *testing.T) {
 		}
 	})
 	last[0].AwaitEnd() // nor does it wait now
-	e := last[0].e
 	e.mu.Lock()
 	by := e.unsaidBy
 	e.mu.Unlock()
