@@ -146,19 +146,24 @@ func TestHandOver(t *testing.T) {
 					})
 				}
 			}
+			// serves waits until a server has served somebody, before it is replaced.
+			serves := func(s *successor) {
+				for k := range dialers {
+					before := answered[k].Load()
+					require.Eventually(t, func() bool {
+						_, met := servers.Load(fmt.Sprint(s.cmd.Process.Pid))
+						return met && answered[k].Load() > before+20 || t.Failed()
+					}, lasting, time.Millisecond)
+				}
+			}
 			pids := []int{server.cmd.Process.Pid}
+			serves(server)
 			for range 5 {
 				next := startSuccessor(t, network, address)
 				pids = append(pids, next.cmd.Process.Pid)
 				server.leave(t)
 				server = next
-				for k := range dialers { // and somebody is served before it is replaced
-					before := answered[k].Load()
-					require.Eventually(t, func() bool {
-						_, met := servers.Load(fmt.Sprint(next.cmd.Process.Pid))
-						return met && answered[k].Load() > before+20 || t.Failed()
-					}, lasting, time.Millisecond)
-				}
+				serves(server)
 			}
 			stop.Store(true)
 			clients.Wait()
