@@ -3,7 +3,6 @@
 package hosts
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
@@ -31,14 +30,7 @@ func testLostConfirmations(t *testing.T, w *world) {
 	h.run(t, "tc qdisc add dev $LINK clsact")
 	t.Cleanup(func() { h.run(t, "tc qdisc del dev $LINK clsact") })
 	h.run(t, "tc filter add dev $LINK ingress protocol ip u32 "+confirmations+" action drop")
-	lost := func() int {
-		stats := h.run(t, "tc -s filter show dev $LINK ingress")
-		m := dropped.FindStringSubmatch(stats)
-		require.NotNil(t, m, stats)
-		n, err := strconv.Atoi(m[1])
-		require.NoError(t, err)
-		return n
-	}
+	lost := func() int { return h.dropped(t, "tc -s filter show dev $LINK ingress") }
 	near, far := connect(w[0].start(t).in(t), h.start(t).in(t), Settings{})
 	out, in := pour(near, far, 1, size), pour(far, near, 2, size)
 	out.whole(time.Minute)

@@ -175,7 +175,13 @@ var dropped = regexp.MustCompile(`dropped (\d+)`)
 // lost is how many packets netem has lost so far.
 func (h *host) lost(t *testing.T) int {
 	t.Helper()
-	stats := h.run(t, "tc -s qdisc show dev $LINK")
+	return h.dropped(t, "tc -s qdisc show dev $LINK")
+}
+
+// dropped is how many packets the statistics say were dropped that a command prints.
+func (h *host) dropped(t *testing.T, command string) int {
+	t.Helper()
+	stats := h.run(t, command)
 	m := dropped.FindStringSubmatch(stats)
 	require.NotNil(t, m, stats)
 	n, err := strconv.Atoi(m[1])
