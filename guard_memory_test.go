@@ -45,8 +45,8 @@ func TestGuardHTTPAllocations(t *testing.T) {
 }
 
 // TestGuardDial bounds what it costs in memory to dial, echo and close, both ends
-// together, where the connection before has left a line. Now and then a dial comes before
-// that is idle, and makes another: the least of a few rounds has none of those.
+// together, where a lane stands. Now and then another comes up beside it: the least of a few rounds
+// has none of those.
 func TestGuardDial(t *testing.T) {
 	guarded(t)
 	at := siteFor(t, "one")
