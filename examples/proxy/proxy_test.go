@@ -176,6 +176,7 @@ func TestEndWaitsForOpenConnections(t *testing.T) {
 		require.NoError(t, p.Process.Signal(how))
 		refused(t, at)
 		require.NoError(t, echo(conn), "the open connection goes on")
+		p.AwaitError(t, "which may go on for 1h0m0s") // while there is one
 		require.NoError(t, conn.Close())
 		out, errs, status := p.End()
 		assert.Zero(t, status, errs)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 
 // asProgram makes the test binary be the program.
 const asProgram = "RDMANET_EXAMPLE_PROGRAM"
+
+// limit is how long a program may run.
+const limit = time.Minute
 
 // Main is for TestMain: it runs the tests and returns their exit status, or is the
 // program.
@@ -35,7 +39,7 @@ func Main(tests func() int, program func()) int {
 // Program prepares a run of the program that is killed if the test hangs.
 func Program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	// A process under the race detector otherwise sleeps a second when it ends.
@@ -59,8 +63,27 @@ type Server struct {
 	*exec.Cmd
 	Address string
 
-	read        chan struct{} // closed when there is no more output
-	out, errors bytes.Buffer
+	read   chan struct{} // closed when there is no more output
+	out    bytes.Buffer
+	errors printed
+}
+
+// printed is what a process has printed so far.
+type printed struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 // Start starts the program as a server, which is killed when the test ends.
@@ -88,6 +111,15 @@ func Start(t *testing.T, args ...string) *Server {
 		require.Fail(t, "the server did not start", "%s%s", line, stderr)
 	}
 	return s
+}
+
+// AwaitError waits until the server has printed text to its standard error.
+func (s *Server) AwaitError(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(limit); !strings.Contains(s.errors.String(), text); {
+		require.True(t, time.Now().Before(end), "the server said %q, and never %q", s.errors.String(), text)
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // End waits for the end of the server and returns what it has printed since Start,
