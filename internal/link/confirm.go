@@ -1,15 +1,19 @@
 package link
 
-import "github.com/rdmanet/go-rdmanet/internal/verbs"
+import (
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
 
 const (
 	// maxReads is how many READs may be under way each way: more would be more memory of the
 	// device, and with fewer the send queue waits.
 	maxReads = 16
 
-	// confirmLen is what a READ reads: one of nothing would do, but siw answers it with the
-	// length of another.
-	confirmLen = 8
+	// confirmLen is what a READ reads, the first record: one of nothing would do, but siw answers
+	// it with the length of another, and with 32 bytes or less it now and then ends the connection
+	// instead (see internal/verbs/ibv/softiwarp.go).
+	confirmLen = lane.RecordLen
 )
 
 // A confirmation is what a lane needs where a completion says only that TCP has taken the

@@ -58,19 +58,25 @@ func (l *sendList) dropEmpty(c *cSendWR, n int) {
 	}
 }
 
-// splitSmall makes two SGEs of the one of the request that was added last, if it is small and
-// lies in two pages. siw copies such a one itself, and where it does so behind the post, for a
-// queue that was not empty, it takes the wrong part of the first page and sends bytes that
-// belong to something else. Of several SGEs it copies nothing. The answer to a READ of so few
-// bytes across pages has the same fault, and nothing at this end helps against that.
+// splitSmall makes two SGEs of the one of the request that was added last, if it is small: siw
+// copies such a one itself, and does it wrong in two cases. Behind the post, for a queue that was
+// not empty, it takes the wrong part of the first of two pages and sends bytes that belong to
+// something else. And when its own thread does it while the process is still on its way out of
+// another post, it takes the thread for the process, finds no memory there and ends the connection.
+// Of several SGEs it copies nothing. One byte cannot be split; it meets the second case alone. The
+// answer to a READ of so few bytes has both faults, and only who reads can help against that, by
+// reading more.
 func (l *sendList) splitSmall(c *cSendWR) {
 	if c.flags&uint32(verbs.SendInline) != 0 || c.numSGE != 1 || c.opcode == uint32(verbs.WRRDMARead) {
 		return
 	}
 	g := &l.sges[l.sgeUsed-1]
-	first := uint32(pageSize) - uint32(g.addr)%uint32(pageSize)
-	if g.length > softIWARPSmall || g.length <= first {
+	if g.length > softIWARPSmall || g.length < 2 {
 		return
+	}
+	first := uint32(pageSize) - uint32(g.addr)%uint32(pageSize)
+	if first >= g.length {
+		first = g.length / 2
 	}
 	l.sges[l.sgeUsed] = cSGE{addr: g.addr + uint64(first), length: g.length - first, lkey: g.lkey}
 	g.length = first

@@ -13,8 +13,8 @@ import (
 
 // SGEs of no bytes go to no soft-iWARP, but for the one that a READ has in any case.
 func TestEmptySGEs(t *testing.T) {
-	some, none := verbs.SGE{Addr: 64, Length: 8, LKey: 3}, verbs.SGE{Addr: 128, LKey: 4}
-	c := cSGE{64, 8, 3}
+	some, none := verbs.SGE{Addr: 64, Length: 40, LKey: 3}, verbs.SGE{Addr: 128, LKey: 4}
+	c := cSGE{64, 40, 3}
 	for name, test := range map[string]struct {
 		op   verbs.WROpcode
 		list []verbs.SGE
@@ -47,7 +47,7 @@ func TestEmptySGEs(t *testing.T) {
 	}
 }
 
-// What is small and lies in two pages goes to soft-iWARP in two SGEs, cut between the pages.
+// What is small goes to soft-iWARP in two SGEs, cut between the pages if it lies in two.
 func TestSmallSGEs(t *testing.T) {
 	page := uint64(pageSize)
 	sge := func(addr uint64, n uint32) cSGE { return cSGE{addr, n, 3} }
@@ -60,8 +60,9 @@ func TestSmallSGEs(t *testing.T) {
 		"the largest":     {verbs.WRSend, []cSGE{sge(page-31, 32)}, []cSGE{sge(page-31, 31), sge(page, 1)}},
 		"the smallest":    {verbs.WRSend, []cSGE{sge(page-1, 2)}, []cSGE{sge(page-1, 1), sge(page, 1)}},
 		"larger":          {verbs.WRRDMAWrite, []cSGE{sge(page-3, 33)}, nil},
-		"up to the end":   {verbs.WRRDMAWrite, []cSGE{sge(page-20, 20)}, nil},
-		"from the begin":  {verbs.WRRDMAWrite, []cSGE{sge(page, 20)}, nil},
+		"up to the end":   {verbs.WRRDMAWrite, []cSGE{sge(page-20, 20)}, []cSGE{sge(page-20, 10), sge(page-10, 10)}},
+		"from the begin":  {verbs.WRRDMAWrite, []cSGE{sge(page, 5)}, []cSGE{sge(page, 2), sge(page+2, 3)}},
+		"one byte":        {verbs.WRSend, []cSGE{sge(page, 1)}, nil},
 		"two already":     {verbs.WRRDMAWrite, []cSGE{sge(page-3, 6), sge(page-3, 6)}, nil},
 		"one and nothing": {verbs.WRSend, []cSGE{sge(page-3, 6), sge(7, 0)}, []cSGE{sge(page-3, 3), sge(page, 3)}},
 		"READ":            {verbs.WRRDMARead, []cSGE{sge(page-3, 6)}, nil},
