@@ -56,6 +56,7 @@ func TestHostileKey(t *testing.T) {
 						}
 						require.ErrorIs(t, err, syscall.ECONNRESET)
 						require.ErrorIs(t, err, verbs.ErrPeerGone)
+						_ = m.victim.Close() // see TestHostileVerbs
 						<-m.victim.e.done
 					})
 					within(t, "streams beside it", func() {
