@@ -33,7 +33,7 @@ func (c *Conn) Close() error {
 		limit := time.NewTimer(time.Duration(sec) * time.Second)
 		defer limit.Stop()
 		select {
-		case <-c.torn:
+		case <-c.done():
 		case <-limit.C:
 		}
 	}

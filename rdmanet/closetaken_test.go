@@ -121,7 +121,7 @@ func TestCloseBesideReadFrom(t *testing.T) {
 		})
 		<-reading
 		require.NoError(t, client.SetLinger(60))
-		within(t, patience, "Close", func() { require.NoError(t, client.Close()); <-client.torn })
+		within(t, patience, "Close", func() { require.NoError(t, client.Close()); <-client.done() })
 		close(give) // which has memory to read into all the same
 		require.ErrorIs(t, <-done, net.ErrClosed)
 	})

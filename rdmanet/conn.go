@@ -20,14 +20,14 @@ type Conn struct {
 }
 
 func (c *Conn) opError(op string, err error) error {
-	return opError(op, c.network.String(), c.laddr, c.raddr, err)
+	return opError(op, c.network.String(), c.localAddr(), c.remoteAddr(), err)
 }
 
 // LocalAddr returns the local address, a *net.TCPAddr.
-func (c *Conn) LocalAddr() net.Addr { return c.laddr }
+func (c *Conn) LocalAddr() net.Addr { return c.localAddr() }
 
 // RemoteAddr returns the peer's address, a *net.TCPAddr.
-func (c *Conn) RemoteAddr() net.Addr { return c.raddr }
+func (c *Conn) RemoteAddr() net.Addr { return c.remoteAddr() }
 
 // Device returns the name of the RDMA device that carries the connection.
 func (c *Conn) Device() string { return c.stream.deviceName() }

@@ -79,7 +79,7 @@ func Conns() []ConnInfo {
 
 func (st *stream) info() ConnInfo {
 	i := ConnInfo{
-		Network: st.network.String(), Local: unmapped(st.laddr.AddrPort()), Remote: unmapped(st.raddr.AddrPort()),
+		Network: st.network.String(), Local: unmapped(st.localAddr().AddrPort()), Remote: unmapped(st.remoteAddr().AddrPort()),
 		Device: st.deviceName(), Accepted: st.accepted, Checksum: st.hasChecksum(), Since: epoch.Add(st.since),
 		ConnStats: st.stats(),
 	}

@@ -72,9 +72,9 @@ func (s *speech) hear(c io.Reader) error {
 // converse has an end say its speech and hear the other's, both at once, and closes the
 // connection. told is called with what each direction ended with.
 func converse(c *Conn, seed uint64, dialled bool, told func(what string, err error)) {
-	port := c.raddr.Port
+	port := c.remoteAddr().Port
 	if dialled {
-		port = c.laddr.Port
+		port = c.localAddr().Port
 	}
 	spoken := make(chan struct{})
 	go func() {

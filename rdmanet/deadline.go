@@ -35,5 +35,5 @@ func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
 // setClosed is the error of a setting on a closed Conn, which in package net names
 // the local end only.
 func (c *Conn) setClosed() error {
-	return opError(opSet, c.network.String(), nil, c.laddr, net.ErrClosed)
+	return opError(opSet, c.network.String(), nil, c.localAddr(), net.ErrClosed)
 }

@@ -132,7 +132,7 @@ func TestDroppedAfterClose(t *testing.T) {
 		}
 	}()
 	for _, l := range streams {
-		within(t, patience, "the teardown", func() { <-l.torn })
+		within(t, patience, "the teardown", func() { <-l.done() })
 		l.dropped()
 		require.Zero(t, l.left.Load(), "it has left as often as it is counted")
 	}

@@ -16,7 +16,7 @@ func requireClosed(t testing.TB, c *Conn) {
 	t.Helper()
 	require.NoError(t, c.Close())
 	select {
-	case <-c.torn:
+	case <-c.done():
 	case <-time.After(patience):
 		t.Fatal("the connection was not torn down")
 	}
@@ -58,7 +58,7 @@ func promptly(t *testing.T, c *Conn) {
 	t.Helper()
 	began := time.Now()
 	select {
-	case <-c.torn:
+	case <-c.done():
 	case <-time.After(defaultDrain * 3 / 4):
 		t.Fatal("the connection lingers")
 	}

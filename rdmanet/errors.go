@@ -103,7 +103,7 @@ func (c *Conn) copyError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &net.OpError{Op: op, Net: c.network.String(), Source: c.laddr, Addr: c.raddr, Err: err}
+	return &net.OpError{Op: op, Net: c.network.String(), Source: c.localAddr(), Addr: c.remoteAddr(), Err: err}
 }
 
 // A protocolError is a broken protocol below that of the ring: of the handshake,

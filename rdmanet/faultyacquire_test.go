@@ -139,7 +139,7 @@ func echoOnce(d *Dialer, l *Listener) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = s.Close(); <-s.torn }()
+		defer func() { _ = s.Close(); <-s.done() }()
 		_, err = io.Copy(s, s)
 		return err
 	})
@@ -156,7 +156,7 @@ func said(d *Dialer, l *Listener) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close(); <-c.torn }()
+	defer func() { _ = c.Close(); <-c.done() }()
 	wrote := begun(func() error { return pour(c, conversation, 1) })
 	if err := sip(c, conversation, 2); err != nil {
 		return err

@@ -51,7 +51,7 @@ func newPatient(t *testing.T, d *faulty.Driver, dialled bool) patient {
 		d.OnAcquire(nil)
 		for _, c := range []*Conn{client, server} {
 			_ = c.Close()
-			within(t, patience, "the end of a connection", func() { <-c.torn })
+			within(t, patience, "the end of a connection", func() { <-c.done() })
 		}
 		requireNothingLives(t, d)
 	})

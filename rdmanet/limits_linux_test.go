@@ -230,8 +230,8 @@ func noMemory() error {
 	if err := errors.Join(c.Close(), s.Close()); err != nil {
 		return err
 	}
-	<-c.torn
-	<-s.torn
+	<-c.done()
+	<-s.done()
 	restore, err := limitMemory(os.Getenv("RDMANET_TEST_ADDR") == "")
 	if err != nil {
 		return err

@@ -46,8 +46,8 @@ func TestLogSilence(t *testing.T) {
 	require.NoError(t, client.Close())
 	readEOF(t, server)
 	require.NoError(t, server.Close())
-	<-client.torn
-	<-server.torn
+	<-client.done()
+	<-server.done()
 	for len(r.records) > 0 {
 		record := <-r.records
 		require.Equal(t, "rdmanet: disconnect", record.Message, "the end that comes second may find nobody")

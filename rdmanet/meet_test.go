@@ -45,7 +45,7 @@ func (fl flavour) dialBehind(at netip.AddrPort) <-chan dialled {
 func closeLater(t testing.TB, c *Conn) {
 	t.Cleanup(func() {
 		_ = c.Close()
-		within(t, patience, "teardown", func() { <-c.torn })
+		within(t, patience, "teardown", func() { <-c.done() })
 	})
 }
 

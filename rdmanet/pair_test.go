@@ -164,7 +164,7 @@ func (fl flavour) pair(t testing.TB) (client, server *Conn) {
 		}
 		for _, c := range []*Conn{client, server} { // so that the next test counts its own
 			select {
-			case <-c.torn:
+			case <-c.done():
 			case <-time.After(2 * defaultDrain):
 				t.Error("a closed connection is not torn down")
 			}

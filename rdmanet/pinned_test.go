@@ -31,7 +31,7 @@ func settled(t *testing.T) int64 {
 // torn waits until the verbs objects of c are destroyed.
 func torn(t *testing.T, c *Conn) {
 	t.Helper()
-	within(t, patience, "the teardown", func() { <-c.torn })
+	within(t, patience, "the teardown", func() { <-c.done() })
 }
 
 // TestPeekOutlivesClose reads what was peeked at after a Close.

@@ -27,8 +27,8 @@ type registry struct {
 // A place is a connection's in the registry, and what is known of it there.
 type place struct {
 	older, newer *stream
-	laddr, raddr *net.TCPAddr
-	torn         chan struct{}                  // closed when nothing is left of what carried it
+	laddr, raddr atomic.Pointer[net.TCPAddr]    // made when they are first asked for, as torn is
+	torn         atomic.Pointer[chan struct{}]  // see done
 	device       atomic.Pointer[deviceCounters] // nil outside the registry
 	since        time.Duration                  // on the scale of epoch
 	linger       atomic.Int32                   // seconds; below 0 is the default
@@ -39,7 +39,38 @@ type place struct {
 // gone takes note that nothing is left of what carried the connection.
 func (st *stream) gone() {
 	live.remove(st)
-	close(st.torn)
+	if torn := st.torn.Swap(&alreadyTorn); torn != nil {
+		close(*torn)
+	}
+}
+
+// alreadyTorn is closed.
+var alreadyTorn = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// done returns a channel that is closed when nothing is left of what carried the connection.
+func (st *stream) done() <-chan struct{} {
+	if torn := st.torn.Load(); torn != nil {
+		return *torn
+	}
+	torn := make(chan struct{})
+	st.torn.CompareAndSwap(nil, &torn)
+	return *st.torn.Load()
+}
+
+func (st *stream) localAddr() *net.TCPAddr { return kept(&st.laddr, st.s.LocalAddr) }
+
+func (st *stream) remoteAddr() *net.TCPAddr { return kept(&st.raddr, st.s.RemoteAddr) }
+
+// kept returns the address in p, which addr makes at first.
+func kept(p *atomic.Pointer[net.TCPAddr], addr func() net.Addr) *net.TCPAddr {
+	if p.Load() == nil {
+		p.CompareAndSwap(nil, addr().(*net.TCPAddr))
+	}
+	return p.Load()
 }
 
 // drainLimit is how long what was sent may take to arrive when the connection is closed.

@@ -93,8 +93,8 @@ func TestReadStats(t *testing.T) {
 		require.NoError(t, client.Close())
 		readEOF(t, server)
 		require.NoError(t, server.Close())
-		<-client.torn
-		<-server.torn
+		<-client.done()
+		<-server.done()
 		d := counted(t, device, before)
 		require.Equal(t, ConnCount{Total: 1}, d.Dialled)
 		require.Equal(t, ConnCount{Total: 1}, d.Accepted)
@@ -303,8 +303,8 @@ func TestReadStatsMonotonic(t *testing.T) {
 		readFull(t, c, size)
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
-		<-c.(*Conn).torn
-		<-s.(*Conn).torn
+		<-c.(*Conn).done()
+		<-s.(*Conn).done()
 	}
 	close(stop)
 	readers.Wait()

@@ -251,7 +251,7 @@ func startVictims(l *Listener) *victims {
 				if closeErr := c.Close(); closeErr != nil {
 					err = fmt.Errorf("Close: %w", closeErr)
 				}
-				<-c.torn
+				<-c.done()
 				v.mu.Lock()
 				v.ended++
 				v.done = append(v.done, err)

@@ -23,28 +23,24 @@ type stream struct {
 	place
 
 	s         *link.Stream
-	left      atomic.Int32  // of the stream and the calls, what has not ended
-	shutDown  atomic.Bool   // shut was called
-	failed    atomic.Bool   // the cause was counted
+	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
 	copied    atomic.Uint64 // bytes
 	placed    atomic.Uint64 // bytes that were not
-	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
-	peeked    atomic.Bool   // the application has what await returned
-
-	buffer   *link.Buffer // of reserve; nil where memory of Go does as well, or there is no other
-	reserved []byte       // likewise: memory of Go, kept for the next
-	length   int          // how many of the bytes it asked for
-	held     atomic.Bool
+	buffer    *link.Buffer  // of reserve; nil where memory of Go does as well, or there is no other
+	reserved  []byte        // likewise: memory of Go, kept for the next
+	length    int           // how many of the bytes it asked for
+	held      atomic.Bool
+	left      atomic.Int32 // of the stream and the calls, what has not ended
+	shutDown  atomic.Bool  // shut was called
+	failed    atomic.Bool  // the cause was counted
+	peeked    atomic.Bool  // the application has what await returned
 }
 
 // newConn makes the Conn of a stream that has just been opened, and has the process
 // know of it.
 func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	st := &stream{s: s}
-	st.place = place{
-		network: idOf(network), torn: make(chan struct{}),
-		laddr: s.LocalAddr().(*net.TCPAddr), raddr: s.RemoteAddr().(*net.TCPAddr),
-	}
+	st.network = idOf(network)
 	st.left.Store(2)
 	s.OnFinish(st.leave)
 	c := &Conn{stream: st}

@@ -86,7 +86,7 @@ func (s *stream) takeFrames(p []byte) (n int, err error) {
 		b := s.unread()
 		much := len(b) > copyUnderLock
 		if much {
-			s.copying, s.borrowed = true, min(len(b), ring.FrameLen(len(p)-n))
+			s.copying, s.borrowed = true, int32(min(len(b), ring.FrameLen(len(p)-n)))
 			e.mu.Unlock()
 		}
 		k, used, wrong := frames.Read(p[n:], b, nil)

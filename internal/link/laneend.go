@@ -314,8 +314,8 @@ func (e *laneEnd) failLocked(err error) {
 	e.failed.Store(true)
 	for _, s := range e.streams {
 		if s != nil {
-			s.reader.wake()
-			s.writer.wake()
+			s.reader.wake(e)
+			s.writer.wake(e)
 		}
 	}
 	e.endsSaid()
@@ -327,7 +327,7 @@ func (e *laneEnd) failLocked(err error) {
 	e.introduceReady(true)
 	for _, w := range e.calls {
 		if w != nil {
-			w.kick()
+			w.kick(e)
 		}
 	}
 	e.lookers.polled(e.lookers.begun(), true) // nothing comes any more

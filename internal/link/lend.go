@@ -78,7 +78,7 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
 	} else {
-		s.borrowed = s.ringBytes(len(b))
+		s.borrowed = int32(s.ringBytes(len(b)))
 	}
 	return b, nil
 }

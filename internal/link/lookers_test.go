@@ -23,7 +23,7 @@ func (e *laneEnd) aboutToLeave(t *testing.T) lane.Waiter {
 		if e.baton.Holder() != 0 {
 			return false
 		}
-		w := &waiter{e: e}
+		w := new(waiter)
 		e.enter(w)
 		n = w.number
 		e.calls[n-1] = nil

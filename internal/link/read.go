@@ -59,7 +59,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 		if len(b) <= copyUnderLock {
 			copy(p[n:], b)
 		} else {
-			s.copying, s.borrowed = true, len(b)
+			s.copying, s.borrowed = true, int32(len(b))
 			e.mu.Unlock()
 			copy(p[n:], b)
 			e.mu.Lock()

@@ -213,7 +213,7 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 // replay writes what was kept. It may have to wait for the listener, if that has smaller places, and
 // the program's calls wait as long.
 func (s *stream) replay(ctx context.Context, kept []byte) error {
-	defer context.AfterFunc(ctx, func() { s.writer.setDeadline(longPast) })()
+	defer context.AfterFunc(ctx, func() { s.writer.setDeadline(s.e, longPast) })()
 	_, err := s.Write(kept)
 	return err
 }
@@ -276,8 +276,8 @@ func (w *waiter) take(from *waiter) {
 // redialled has the calls go on. mu is held.
 func (s *stream) redialled() {
 	s.re.running, s.re.kept = false, nil
-	s.reader.wake()
-	s.writer.wake()
+	s.reader.wake(s.e)
+	s.writer.wake(s.e)
 }
 
 // notRedialled ends a stream that nobody takes.

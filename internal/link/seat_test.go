@@ -90,7 +90,7 @@ func TestSeatGivenUp(t *testing.T) {
 	gone(client)
 	keptSeat(t, server, client)
 	e.mu.Lock()
-	w := &waiter{e: e}
+	w := new(waiter)
 	taken := e.takeSeat(w)
 	kept := true
 	if taken {

@@ -11,12 +11,12 @@ func (s *stream) stalls(waits bool) {
 	s.e.stalling(waits)
 	n := &s.counts
 	if waits {
-		n.stalled = time.Now()
+		n.stalled = time.Since(epoch)
 		return
 	}
 	n.stalls++
-	n.stallTime += time.Since(n.stalled)
-	n.stalled = time.Time{}
+	n.stallTime += time.Since(epoch) - n.stalled
+	n.stalled = 0
 }
 
 // countArrived counts a message that is no record. mu is held.

@@ -118,9 +118,9 @@ func (h *Stream) Status() Status {
 	st.Wakeups, st.Quiet, st.KeepAlives = n.wakeups, n.quiet, s.keepAlives()
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
-	if !n.stalled.IsZero() {
+	if n.stalled != 0 {
 		st.Stalls++
-		st.StallTime += time.Since(n.stalled)
+		st.StallTime += time.Since(epoch) - n.stalled
 	}
 	for _, w := range []*waiter{&s.reader, &s.writer} {
 		st.Spins += w.spins.Load()

@@ -25,46 +25,47 @@ type stream struct {
 	reader waiter
 	writer waiter
 
-	// The lane's lock guards what follows.
+	// The lane's lock guards what follows. There are many streams: what is small stands together.
 	reading  turn // one Read at a time
 	writing  turn // one Write at a time
-	share    int  // bytes posted since others had their turn
 	passing  chan struct{}
-	pieces   []piece // of the rings, in the order in which the peer writes to them
-	cause    error   // why it has failed
-	corrupt  error   // a wrong checksum was found: nothing more is read
-	resizing bool    // the keeper is to offer another ring
-	wants    bool    // a larger one, since the last was offered
-	mark     uint64  // bytes received when it was last looked at whether it is busy
-	marked   time.Time
-	listed   bool // among those with a large ring
-	age      ringAge
-	copying  bool                 // a Read copies out of a ring
-	told     bool                 // the program knows that the peer has closed
-	lent     bool                 // the program has what Lend returned
-	borrowed int                  // unread bytes that are as good as read
-	blocked  bool                 // among those that wait for the send queue
-	writable bool                 // there may be room, since Write last found none
-	shut     bool                 // CloseWrite was called
-	readShut bool                 // CloseRead was
-	closed   bool                 // Close was
-	freed    bool                 // the rings were given back
-	counted  bool                 // among the lane's live streams
-	waiting  bool                 // listener, whose lock guards it: to be accepted
-	wasReset bool                 // listener, likewise: while it waited
-	answered bool                 // dialer: the listener has said what becomes of it
+	pieces   []piece              // of the rings, in the order in which the peer writes to them
+	cause    error                // why it has failed
+	corrupt  error                // a wrong checksum was found: nothing more is read
+	age      ringAge              // since when the ring has hardly been used
+	mark     uint64               // bytes received when it was last looked at whether it is busy
+	marked   time.Duration        // and when that was, since epoch
 	opened   uint64               // dialer: how many it was on its lane
-	used     bool                 // among those that the program has open
-	portless bool                 // its port was given back
 	finished func()               // see OnFinish
-	least    uint32               // ring that SetReadBuffer asked for
 	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
-	lost     bool                 // the peer was silent for too long
-	reached  uint32               // key of the peer's memory that the device knows of
 	said     uint64               // sendQueue.posted behind its end; 0: it was not said
 	limit    *time.Timer          // of FinishWithin
 	counts   counts
 	logger   *slog.Logger // of its own; nil: the lane's
+	share    int32        // bytes posted since others had their turn, up to turnBytes
+	borrowed int32        // unread bytes that are as good as read
+	least    uint32       // ring that SetReadBuffer asked for
+	reached  uint32       // key of the peer's memory that the device knows of
+
+	resizing bool // the keeper is to offer another ring
+	wants    bool // a larger one, since the last was offered
+	listed   bool // among those with a large ring
+	copying  bool // a Read copies out of a ring
+	told     bool // the program knows that the peer has closed
+	lent     bool // the program has what Lend returned
+	blocked  bool // among those that wait for the send queue
+	writable bool // there may be room, since Write last found none
+	shut     bool // CloseWrite was called
+	readShut bool // CloseRead was
+	closed   bool // Close was
+	freed    bool // the rings were given back
+	counted  bool // among the lane's live streams
+	waiting  bool // listener, whose lock guards it: to be accepted
+	wasReset bool // listener, likewise: while it waited
+	answered bool // dialer: the listener has said what becomes of it
+	used     bool // among those that the program has open
+	portless bool // its port was given back
+	lost     bool // the peer was silent for too long
 }
 
 // SetLogger has lines about the stream go to a Logger of its own.
@@ -96,15 +97,14 @@ type counts struct {
 	grown          uint64 // larger rings that were offered
 	stalls         uint64
 	stallTime      time.Duration
-	stalled        time.Time // since when a Write waits; zero if none does
-	framingIn      uint64    // bytes of frames that are not the stream's
+	stalled        time.Duration // since when a Write waits, from epoch on; 0 if none does
+	framingIn      uint64        // bytes of frames that are not the stream's
 	framingOut     uint64
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
 func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	s := &stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
-	s.reader.e, s.writer.e = e, e
 	if old := e.streams[st.ID()]; old != nil {
 		old.uncount()
 	}
@@ -237,9 +237,9 @@ func (s *stream) wantsRing() bool {
 	if size := rx.Ring().Size; size >= busyRing || rx.ReceivedBytes()-s.mark < busyFills*uint64(size) {
 		return false
 	}
-	now, last := time.Now(), s.marked
+	now, last := time.Since(epoch), s.marked
 	s.mark, s.marked = rx.ReceivedBytes(), now
-	return now.Sub(last) < busyTime
+	return last != 0 && now-last < busyTime
 }
 
 // taken returns how many bytes of the stream were read. mu is held.
@@ -356,8 +356,8 @@ func (s *stream) change(f func() error) error {
 	s.reader.found(e)
 	s.writer.found(e)
 	if s.moving() {
-		s.reader.wake()
-		s.writer.wake()
+		s.reader.wake(s.e)
+		s.writer.wake(s.e)
 	}
 	e.mu.Unlock()
 	e.chore()
@@ -393,6 +393,6 @@ func (s *stream) setDeadline(w *waiter, t time.Time) error {
 	if s.gone.Load() {
 		return net.ErrClosed
 	}
-	w.setDeadline(t)
+	w.setDeadline(s.e, t)
 	return nil
 }

@@ -5,8 +5,8 @@ import "sync"
 // turn lets one call at a time in, in the order in which they came. The lock that guards it is
 // held by its caller in any case, so that a call that meets no other pays nothing for it.
 type turn struct {
+	queue *[]chan struct{} // of those that wait; nil if none does, which is so in most of many streams
 	taken bool
-	queue []chan struct{} // of those that wait
 }
 
 // begin waits until it is the caller's turn, which holds mu. That is released meanwhile.
@@ -16,7 +16,10 @@ func (t *turn) begin(mu sync.Locker) {
 		return
 	}
 	mine := make(chan struct{})
-	t.queue = append(t.queue, mine)
+	if t.queue == nil {
+		t.queue = new([]chan struct{})
+	}
+	*t.queue = append(*t.queue, mine)
 	mu.Unlock()
 	<-mine
 	mu.Lock()
@@ -24,12 +27,13 @@ func (t *turn) begin(mu sync.Locker) {
 
 // end gives the turn to the next.
 func (t *turn) end() {
-	if len(t.queue) == 0 {
+	if t.queue == nil {
 		t.taken = false
 		return
 	}
-	close(t.queue[0])
-	if t.queue = t.queue[1:]; len(t.queue) == 0 {
+	q := *t.queue
+	close(q[0])
+	if *t.queue = q[1:]; len(q) == 1 {
 		t.queue = nil
 	}
 }

@@ -25,7 +25,7 @@ func TestTurn(t *testing.T) {
 			turn.end()
 			mu.Unlock()
 		})
-		for len(turn.queue) <= i {
+		for turn.queue == nil || len(*turn.queue) <= i {
 			mu.Unlock()
 			mu.Lock()
 		}
@@ -36,5 +36,5 @@ func TestTurn(t *testing.T) {
 	all.Wait()
 	require.Equal(t, []int{0, 1, 2, 3, 4}, order)
 	require.False(t, turn.taken)
-	require.Empty(t, turn.queue)
+	require.Nil(t, turn.queue)
 }

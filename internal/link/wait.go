@@ -18,8 +18,7 @@ type waiter struct {
 	deadline  atomic.Int64 // since epoch, 0: none
 	timer     *time.Timer  // made by the first call that parks with a deadline
 	inChannel atomic.Bool  // the call sleeps in the lane's channel
-	e         *laneEnd
-	number    lane.Waiter // while a call waits; the lane's lock guards it
+	number    lane.Waiter  // while a call waits; the lane's lock guards it
 	pays      spinBudget
 	busyPoll  atomic.Int64  // of SetBusyPoll
 	spins     atomic.Uint64 // waits that ended while polling
@@ -44,7 +43,7 @@ func (w *waiter) found(e *laneEnd) {
 		}
 	default:
 		e.baton.Found(w.number)
-		w.wake()
+		w.wake(e)
 	}
 }
 
@@ -56,18 +55,18 @@ func (w *waiter) mayBeWoken() {
 	w.waiting.Store(true)
 }
 
-// wake has a call look at what it waits for.
-func (w *waiter) wake() {
+// wake has a call on a lane look at what it waits for.
+func (w *waiter) wake(e *laneEnd) {
 	if w.waiting.Load() {
 		w.woken.Store(true)
-		w.kick()
+		w.kick(e)
 	}
 }
 
 // kick ends a sleep: there is something, or the baton was handed over.
-func (w *waiter) kick() {
+func (w *waiter) kick(e *laneEnd) {
 	if w.inChannel.Load() {
-		w.e.stir()
+		e.stir()
 	}
 	select {
 	case w.wakeup <- struct{}{}:
@@ -76,7 +75,7 @@ func (w *waiter) kick() {
 }
 
 // setDeadline is a store, and a word to the call that waits.
-func (w *waiter) setDeadline(t time.Time) {
+func (w *waiter) setDeadline(e *laneEnd, t time.Time) {
 	at := int64(0)
 	if !t.IsZero() {
 		if at = int64(t.Sub(epoch)); at == 0 {
@@ -84,7 +83,7 @@ func (w *waiter) setDeadline(t time.Time) {
 		}
 	}
 	w.deadline.Store(at)
-	w.wake()
+	w.wake(e)
 }
 
 // expired reports whether the deadline has passed.
@@ -337,7 +336,7 @@ func (e *laneEnd) hand(next lane.Waiter) {
 		return
 	}
 	if w := e.calls[next-1]; w != nil {
-		w.kick()
+		w.kick(e)
 	}
 }
 

@@ -171,7 +171,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 	e.counts.bytesOut += uint64(span.Len)
 	s.counts.framingOut += uint64(span.Len) - uint64(n) // 0 without frames
 	s.counts.sent++
-	s.share += max(int(span.Len), leastShare)
+	s.share = min(s.share+int32(max(int(span.Len), leastShare)), turnBytes)
 	return n, nil
 }
 
