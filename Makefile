@@ -32,7 +32,7 @@ test-softiwarp:
 	softroce/test -d siw
 
 # gRPC, HTTP/2, TLS, WebSockets, SSH and the like over rdmanet, and PostgreSQL, Redis and
-# nginx with their load tools behind a pair of examples/proxy. A test whose server is
+# nginx with their load tools behind a pair of cmd/rdmanet-proxy. A test whose server is
 # missing is skipped, and says what to install:
 # apt-get install postgresql redis-server redis-tools nginx-light wrk
 test-programs:
@@ -152,7 +152,7 @@ cross:
 examples:
 	go run ./examples/echo
 	go run ./examples/http
-	go run ./examples/doctor
+	go run ./cmd/rdmanet-doctor
 
 ci:
 	.ci/run

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/command"
-	"github.com/rdmanet/go-rdmanet/examples/internal/commandtest"
-	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/commandtest"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
 func TestMain(m *testing.M) { os.Exit(commandtest.Main(m.Run, main)) }

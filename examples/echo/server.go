@@ -9,8 +9,8 @@ import (
 	"os"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/child"
-	"github.com/rdmanet/go-rdmanet/examples/internal/console"
+	"github.com/rdmanet/go-rdmanet/internal/cli/child"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 )
 
 // serve echoes to every client until ctx is done. It is written as any TCP

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
 // printStats prints what the connection counted. The README says how to read it.

@@ -8,8 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/console"
-	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
 // pipe sends in through the connection and writes what comes back to out. Both

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/console"
-	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 	"github.com/rdmanet/go-rdmanet/internal/latency"
 )
 

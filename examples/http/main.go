@@ -47,9 +47,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/child"
-	"github.com/rdmanet/go-rdmanet/examples/internal/command"
-	"github.com/rdmanet/go-rdmanet/examples/internal/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/cli/child"
+	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
 const dialTimeout = 10 * time.Second

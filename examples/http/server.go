@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/examples/internal/child"
+	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/rdmanet/debughttp"
 )
 

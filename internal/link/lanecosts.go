@@ -3,7 +3,7 @@ package link
 import "github.com/rdmanet/go-rdmanet/ring/lane"
 
 // What one end of a lane takes of a device of a network, with the defaults of a Config and one
-// stream. Who compares the limits of a host with it, as examples/doctor does, has it from here, and
+// stream. Who compares the limits of a host with it, as cmd/rdmanet-doctor does, has it from here, and
 // TestLaneCosts compares it with a lane.
 const (
 	LaneQPs = 1

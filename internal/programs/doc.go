@@ -1,7 +1,7 @@
 // Package programs runs programs and libraries that people use over rdmanet, as
 // tests: gRPC, HTTP/2, TLS, WebSockets, SSH and so on over our connections, and
 // PostgreSQL, Redis and nginx with their own load tools behind a pair of
-// examples/proxy. It is a module of its own, so that what it needs is nothing that
+// cmd/rdmanet-proxy. It is a module of its own, so that what it needs is nothing that
 // users of rdmanet need.
 //
 //	cd internal/programs && go test ./... # on Linux

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// buildProxy builds examples/proxy, once; removeProxy removes it.
+// buildProxy builds cmd/rdmanet-proxy, once; removeProxy removes it.
 var buildProxy = sync.OnceValues(func() (program string, err error) {
 	dir, err := os.MkdirTemp("", "rdmanet-programs")
 	if err != nil {
@@ -27,9 +27,9 @@ var buildProxy = sync.OnceValues(func() (program string, err error) {
 	}
 	proxyDir = dir
 	program = filepath.Join(dir, "proxy")
-	out, err := exec.Command("go", "build", "-o", program, "github.com/rdmanet/go-rdmanet/examples/proxy").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", program, "github.com/rdmanet/go-rdmanet/cmd/rdmanet-proxy").CombinedOutput()
 	if err != nil {
-		err = fmt.Errorf("build examples/proxy: %w\n%s", err, out)
+		err = fmt.Errorf("build cmd/rdmanet-proxy: %w\n%s", err, out)
 	}
 	return program, err
 })
@@ -42,7 +42,7 @@ func removeProxy() {
 	}
 }
 
-// A proxy is a running examples/proxy.
+// A proxy is a running cmd/rdmanet-proxy.
 type proxy struct {
 	cmd     *exec.Cmd
 	address string // where it listens, without the scheme

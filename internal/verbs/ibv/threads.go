@@ -16,7 +16,7 @@ const (
 	connectSlots     = 24 // rdma_connect on iWARP, which may wait for TCP
 )
 
-// How many threads that is. Who compares the limits of a host with it, as examples/doctor does, has
+// How many threads that is. Who compares the limits of a host with it, as cmd/rdmanet-doctor does, has
 // it from here, also where this package has no driver.
 const (
 	ThreadsOfDevice = deviceSlots + deviceReadySlots + deviceEndSlots

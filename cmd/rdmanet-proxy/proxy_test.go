@@ -1,0 +1,249 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/commandtest"
+)
+
+// startProgram starts the proxy as a process; from is where it listens.
+func startProgram(t *testing.T, from, to place, args ...string) (program *commandtest.Server, at place) {
+	t.Helper()
+	program = commandtest.Start(t, append([]string{"-listen", from.String(), "-to", to.String()}, args...)...)
+	require.NoError(t, from.set(program.Address))
+	return program, from
+}
+
+// echoServer is a TCP server that echoes.
+func echoServer(t *testing.T) place {
+	t.Helper()
+	at := local(t, "tcp")
+	l, err := at.Listen(t.Context(), at.address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	at.address = l.Addr().String()
+	return at
+}
+
+// echo sends a message to an echo server and waits for its return.
+func echo(conn net.Conn) error {
+	if _, err := io.WriteString(conn, "hello"); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, make([]byte, 5))
+	return err
+}
+
+// requireReset connects to a proxy that cannot reach its server.
+func requireReset(t *testing.T, at place) {
+	t.Helper()
+	conn, err := at.Dial(t.Context(), at.address)
+	if err == nil {
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = conn.Read(make([]byte, 1))
+	}
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// refused waits until nobody listens at a place.
+func refused(t *testing.T, at place) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		conn, err := at.Dial(t.Context(), at.address)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+		require.True(t, time.Now().Before(end), "%s still takes clients", at)
+	}
+}
+
+func TestTwoProcesses(t *testing.T) {
+	back, middle := startProgram(t, local(t, "rdma"), echoServer(t), "-v")
+	front, entry := startProgram(t, local(t, "tcp"), middle)
+	conn := dial(t, entry)
+	require.NoError(t, echo(conn))
+	require.NoError(t, conn.Close())
+	for _, p := range []*commandtest.Server{front, back} {
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		out, errs, status := p.End()
+		assert.Zero(t, status, errs)
+		assert.Equal(t, "connections: 1, could not reach the server: 0, broken: 0, cut off: 0; there: 5 B, back: 5 B; RDMA copied: 0 B, placed without a copy: 10 B\n", out)
+		const line = ": 5 B there, 5 B back in "
+		if p == back {
+			assert.Contains(t, errs, line)
+		} else {
+			assert.NotContains(t, errs, line)
+		}
+	}
+}
+
+func TestKilledProxyResetsBothEnds(t *testing.T) {
+	for _, name := range []string{"front", "back"} {
+		t.Run(name, func(t *testing.T) {
+			at := local(t, "tcp")
+			l, err := at.Listen(t.Context(), at.address)
+			require.NoError(t, err)
+			defer l.Close()
+			at.address = l.Addr().String()
+			back, middle := startProgram(t, local(t, "rdma"), at)
+			front, entry := startProgram(t, local(t, "tcp"), middle)
+			client := dial(t, entry)
+			server, err := l.Accept()
+			require.NoError(t, err)
+			defer server.Close()
+			require.NoError(t, server.SetDeadline(time.Now().Add(patience)))
+
+			killed, left, end := front, back, server
+			if name == "back" {
+				killed, left, end = back, front, client
+			}
+			require.NoError(t, killed.Process.Kill())
+			_, err = end.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, syscall.ECONNRESET, "the proxy that is left resets its side")
+			_, _, _ = killed.End()
+
+			// It goes on, and does better when the other is there again.
+			if name == "back" {
+				requireReset(t, entry)
+				_, _ = startProgram(t, middle, at)
+				conn := dial(t, entry)
+				server, err := l.Accept()
+				require.NoError(t, err)
+				_, err = server.Write([]byte("!"))
+				require.NoError(t, err)
+				_, err = io.ReadFull(conn, make([]byte, 1))
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(server.Close(), conn.Close()))
+			}
+			require.NoError(t, left.Process.Signal(os.Interrupt))
+			out, errs, status := left.End()
+			assert.Zero(t, status, errs)
+			assert.Contains(t, out, "broken: 1, cut off: 0;")
+			if name == "back" {
+				assert.Contains(t, out, "connections: 3, could not reach the server: 1,")
+				assert.Contains(t, errs, "cannot reach "+middle.String())
+				assert.Contains(t, errs, "connection refused")
+			}
+		})
+	}
+}
+
+func TestServerThatCannotBeReached(t *testing.T) {
+	nobody := local(t, "rdma")
+	l, err := nobody.Listen(t.Context(), nobody.address)
+	require.NoError(t, err)
+	nobody.address = l.Addr().String()
+	require.NoError(t, l.Close())
+	p := start(t, local(t, "tcp"), nobody)
+	requireReset(t, p.at)
+	require.NoError(t, p.stop())
+	assert.Contains(t, p.log.String(), ": cannot reach "+nobody.String()+": dial rdma "+nobody.address)
+	assert.Contains(t, p.total(), "connections: 1, could not reach the server: 1, broken: 0")
+}
+
+func TestEndWaitsForOpenConnections(t *testing.T) {
+	for _, how := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p, at := startProgram(t, local(t, "rdma"), echoServer(t), "-drain", "1h")
+		conn := dial(t, at)
+		require.NoError(t, echo(conn))
+		require.NoError(t, p.Process.Signal(how))
+		refused(t, at)
+		require.NoError(t, echo(conn), "the open connection goes on")
+		p.AwaitError(t, "which may go on for 1h0m0s") // while there is one
+		require.NoError(t, conn.Close())
+		out, errs, status := p.End()
+		assert.Zero(t, status, errs)
+		// Dials that ended with a refusal may have come in before.
+		assert.Regexp(t, "open connections: [1-9][0-9]*, which may go on for 1h0m0s", errs)
+		assert.Contains(t, out, "broken: 0, cut off: 0; there: 10 B, back: 10 B")
+	}
+}
+
+func TestEndCutsOffWhatDoesNotEnd(t *testing.T) {
+	p, at := startProgram(t, local(t, "rdma"), echoServer(t), "-drain", "10ms")
+	conn := dial(t, at)
+	require.NoError(t, echo(conn))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	_, err := conn.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	out, errs, status := p.End()
+	assert.Equal(t, command.ExitFailed, status)
+	assert.Contains(t, errs, "rdmanet-proxy: connections that did not end within 10ms and were cut off: 1")
+	assert.Contains(t, out, "cut off: 1; there: 5 B, back: 5 B")
+}
+
+func TestSecondInterruptDoesNotWait(t *testing.T) {
+	p, at := startProgram(t, local(t, "rdma"), echoServer(t), "-drain", "1h")
+	conn := dial(t, at)
+	require.NoError(t, echo(conn))
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	refused(t, at)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	_, err := conn.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	_, errs, status := p.End()
+	assert.Equal(t, command.ExitInterrupted, status)
+	assert.Contains(t, errs, "rdmanet-proxy: interrupted")
+}
+
+// scriptedListener answers Accept with what it is given, and then waits for Close.
+type scriptedListener struct {
+	net.Listener
+	errs   []error
+	closed chan struct{}
+}
+
+func (l *scriptedListener) Accept() (net.Conn, error) {
+	if len(l.errs) == 0 {
+		<-l.closed
+		return nil, net.ErrClosed
+	}
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	if err == nil {
+		conn, _ := net.Pipe()
+		return conn, nil
+	}
+	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
+}
+
+func (l *scriptedListener) Close() error { return nil }
+
+func TestAcceptGoesOnAfterPassingErrors(t *testing.T) {
+	var text lockedBuffer
+	p := &proxy{log: log.New(&text, "", 0)}
+	accepted := 0
+	err := p.accept(t.Context(), &scriptedListener{errs: []error{syscall.EMFILE, syscall.ENFILE, nil, syscall.ECONNABORTED, nil, syscall.ENODEV}}, func(net.Conn) { accepted++ })
+	assert.ErrorIs(t, err, syscall.ENODEV, "this one does not pass")
+	assert.Equal(t, 2, accepted)
+	assert.Contains(t, text.String(), "too many open files; trying again in 5ms")
+	assert.Contains(t, text.String(), "too many open files in system; trying again in 10ms")
+	assert.Contains(t, text.String(), "connection abort; trying again in 5ms", "the pauses begin anew after a success")
+}
