@@ -31,7 +31,7 @@ func TestCapacity(t *testing.T) {
 			c := one(t, h.checkCapacity(d, 1000))
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
-			assert.Equal(t, c.Status == statusFail, c.Mend != "")
+			assert.Equal(t, c.Status == statusFail, c.Fix != "")
 		})
 	}
 	h := host{maxProcs: 8}

@@ -20,7 +20,7 @@ func TestClass(t *testing.T) {
 		files  files
 		want   status
 		detail string
-		mend   string
+		fix    string
 	}{
 		"not to be seen": {withCard, statusNote, "not to be seen", ""},
 		"none":           {withCard.with(files{config: "0"}), statusNote, "default DSCP is 0", "cma_roce_tos -d rxe0 -p 1 -t 4*DSCP"},
@@ -35,7 +35,7 @@ func TestClass(t *testing.T) {
 			c := one(t, h.checkClass(roce()))
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 	h := roceHost()

@@ -22,12 +22,12 @@ func TestDaemons(t *testing.T) {
 		assert.Equal(t, tt.name, c.Subject)
 		assert.Equal(t, statusNote, c.Status)
 		assert.Contains(t, c.Detail, "does not run")
-		assert.Equal(t, "systemctl enable --now "+tt.name, c.Mend)
+		assert.Equal(t, "systemctl enable --now "+tt.name, c.Fix)
 
 		h = of(tt.transport, withRoCE.with(files{"proc/1/comm": "init", "proc/77/comm": tt.name}))
 		c = one(t, h.checkDaemons())
 		assert.Equal(t, statusOK, c.Status)
-		assert.Empty(t, c.Mend)
+		assert.Empty(t, c.Fix)
 	}
 	h := roceHost()
 	assert.Empty(t, h.checkDaemons(), "RoCE needs neither")

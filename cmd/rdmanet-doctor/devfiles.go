@@ -43,7 +43,7 @@ func (h *host) checkDeviceFile(name, owner, sys string) check {
 	case errors.Is(err, fs.ErrPermission):
 		return t.fail("chmod a+rw "+file, "of %s, may not be opened by this user", owner)
 	}
-	return t.fail(h.mend(err), "of %s, cannot be opened: %v", owner, err)
+	return t.fail(h.fix(err), "of %s, cannot be opened: %v", owner, err)
 }
 
 // withDevices is how a container gets the device files.

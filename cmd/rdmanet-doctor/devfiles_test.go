@@ -36,7 +36,7 @@ func TestDeviceFileThatCannotBeOpened(t *testing.T) {
 		name  string
 		files files
 		err   error
-		mends [2]string
+		fixes [2]string
 	}{
 		{"missing", withRoCE, syscall.ENOENT, [2]string{
 			"mkdir -p /dev/infiniband && mknod -m 666 /dev/infiniband/uverbs0 c 231 192",
@@ -55,7 +55,7 @@ func TestDeviceFileThatCannotBeOpened(t *testing.T) {
 			require.Len(t, checks, 2)
 			for i, c := range checks {
 				assert.Equal(t, statusFail, c.Status)
-				assert.Equal(t, tt.mends[i], c.Mend)
+				assert.Equal(t, tt.fixes[i], c.Fix)
 			}
 		})
 	}

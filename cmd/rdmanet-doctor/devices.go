@@ -15,7 +15,7 @@ import (
 // checkList compares the devices that the library has found with the kernel's.
 func (h *host) checkList(only string) (checks []check) {
 	if h.devicesErr != nil {
-		checks = append(checks, topic{name: "device"}.fail(h.mend(h.devicesErr), "the devices cannot be listed: %s", oneLine(h.devicesErr)))
+		checks = append(checks, topic{name: "device"}.fail(h.fix(h.devicesErr), "the devices cannot be listed: %s", oneLine(h.devicesErr)))
 	}
 	if h.librariesErr() != nil || !h.exists(sysUverbs) {
 		return checks // and that is why
@@ -50,7 +50,7 @@ func (h *host) checkDevice(d rdmanet.Device) (checks []check) {
 		return []check{t.note("", "carries no connections, the networks of TCP do without it: %s", oneLine(d.Err))}
 	}
 	if d.Err != nil {
-		checks = append(checks, t.fail(h.mendDevice(d), "%s", oneLine(d.Err)))
+		checks = append(checks, t.fail(h.fixDevice(d), "%s", oneLine(d.Err)))
 	} else {
 		checks = append(checks, t.ok("%s, driver %s, firmware %s, %s", d.Transport, d.Driver, d.Firmware, d.Caps))
 	}

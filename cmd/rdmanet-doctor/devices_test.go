@@ -29,7 +29,7 @@ func TestDeviceThatIsNotListed(t *testing.T) {
 	assert.Equal(t, "rxe0", c.Subject)
 	assert.Equal(t, statusFail, c.Status)
 	assert.Contains(t, c.Detail, "no provider")
-	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Mend)
+	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Fix)
 	assert.Empty(t, h.checkList("soft0"))
 
 	h.open = func(string) error { return syscall.ENOENT }
@@ -46,7 +46,7 @@ func TestDevicesThatCannotBeListed(t *testing.T) {
 	h.devicesErr = &cm.DriverError{Driver: "ibv", Err: fmt.Errorf("ibv_get_device_list: %w", syscall.EMFILE)}
 	c := one(t, h.checkList(""))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Equal(t, "sudo prlimit --pid $$ --nofile=65536", c.Mend)
+	assert.Equal(t, "sudo prlimit --pid $$ --nofile=65536", c.Fix)
 }
 
 func TestDeviceThatCannotBeAsked(t *testing.T) {
@@ -57,11 +57,11 @@ func TestDeviceThatCannotBeAsked(t *testing.T) {
 	h.open = func(string) error { return syscall.EACCES }
 	c := one(t, h.checkDevice(d))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Equal(t, "chmod a+rw /dev/infiniband/uverbs0", c.Mend, "its file is the reason")
+	assert.Equal(t, "chmod a+rw /dev/infiniband/uverbs0", c.Fix, "its file is the reason")
 
 	d.Err = &cm.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: syscall.ENOENT}
 	h = fakeHost(withRoCE, d)
-	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", one(t, h.checkDevice(d)).Mend)
+	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", one(t, h.checkDevice(d)).Fix)
 }
 
 func TestPortThatIsDown(t *testing.T) {
@@ -71,7 +71,7 @@ func TestPortThatIsDown(t *testing.T) {
 		files files
 		state cm.PortState
 		layer cm.LinkLayer
-		mend  string
+		fix   string
 	}{
 		{"switched off", withRoCE.with(files{flags: "0x1002"}), cm.PortDown, cm.LinkLayerEthernet, "ip link set dev eth0 up"},
 		{"without a cable", withRoCE, cm.PortDown, cm.LinkLayerEthernet, "plug in the cable of eth0, or enable its port at the switch"},
@@ -86,7 +86,7 @@ func TestPortThatIsDown(t *testing.T) {
 			h := fakeHost(tt.files, d)
 			checks := h.checkDevice(d)
 			require.Len(t, checks, 2, "of addresses nobody speaks")
-			assert.Equal(t, check{"port", "rxe0 port 1", statusFail, fmt.Sprintf("%s, %s, MTU 1024 of 4096", tt.state, tt.layer), tt.mend}, checks[1])
+			assert.Equal(t, check{"port", "rxe0 port 1", statusFail, fmt.Sprintf("%s, %s, MTU 1024 of 4096", tt.state, tt.layer), tt.fix}, checks[1])
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestPortBesideOneThatIsUp(t *testing.T) {
 	c := h.checkDevice(d)[2]
 	assert.Equal(t, "rxe0 port 2", c.Subject)
 	assert.Equal(t, statusNote, c.Status)
-	assert.NotEmpty(t, c.Mend)
+	assert.NotEmpty(t, c.Fix)
 }
 
 func TestSmallMTU(t *testing.T) {
@@ -107,7 +107,7 @@ func TestSmallMTU(t *testing.T) {
 	h := fakeHost(withRoCE, d)
 	c := h.checkDevice(d)[1]
 	assert.Equal(t, statusNote, c.Status)
-	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Mend)
+	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Fix)
 	d.Ports[0].LinkLayer = cm.LinkLayerInfiniBand
 	assert.Equal(t, statusOK, h.checkDevice(d)[1].Status, "there the subnet manager decides")
 }
@@ -123,7 +123,7 @@ func TestDeviceWithoutAddress(t *testing.T) {
 		name   string
 		files  files
 		device rdmanet.Device
-		mend   string
+		fix    string
 	}{
 		{"none on the network device", withRoCE, roce(), "ip addr add ADDRESS/PREFIX dev eth0"},
 		{"no network device", cards, noGIDs(roce()), "ip addr add ADDRESS/PREFIX dev NETDEV"},
@@ -141,7 +141,7 @@ func TestDeviceWithoutAddress(t *testing.T) {
 			require.Len(t, checks, 3)
 			assert.Equal(t, "address", checks[2].Name)
 			assert.Equal(t, statusFail, checks[2].Status)
-			assert.Equal(t, tt.mend, checks[2].Mend)
+			assert.Equal(t, tt.fix, checks[2].Fix)
 		})
 	}
 	d := roce()
@@ -158,7 +158,7 @@ func TestRoCEv1Only(t *testing.T) {
 	h := fakeHost(withRoCE, d)
 	c := h.checkDevice(d)[3]
 	assert.Equal(t, statusNote, c.Status)
-	assert.Equal(t, "cma_roce_mode -d rxe0 -p 1 -m 2", c.Mend)
+	assert.Equal(t, "cma_roce_mode -d rxe0 -p 1 -m 2", c.Fix)
 }
 
 func TestBestAddr(t *testing.T) {
@@ -197,7 +197,7 @@ func TestSmallPackets(t *testing.T) {
 	c := h.checkPort(d, d.Ports[0], true)
 	assert.Equal(t, statusNote, c.Status)
 	assert.Contains(t, c.Detail, "MTU 1024 of 4096, as eth0 has 1500: larger packets are faster")
-	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Mend)
+	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Fix)
 }
 
 // A note about the kernel's age does not hide its devices.

@@ -20,7 +20,7 @@ func TestHostOnWhichEverythingIsRight(t *testing.T) {
 	var names []string
 	for _, c := range r.Checks {
 		assert.Equal(t, statusOK, c.Status, c)
-		assert.Empty(t, c.Mend)
+		assert.Empty(t, c.Fix)
 		names = append(names, c.Name)
 	}
 	assert.Equal(t, []string{
@@ -50,8 +50,8 @@ func TestSystemWithoutRDMA(t *testing.T) {
 	assert.Equal(t, []device{}, r.Devices)
 }
 
-// Every failure says what mends it, whatever is broken.
-func TestEveryFailureHasAMend(t *testing.T) {
+// Every failure says what fixes it, whatever is broken.
+func TestEveryFailureHasAFix(t *testing.T) {
 	broken := errors.New("broken")
 	for name, breakIt := range map[string]func(*host){
 		"nothing there": func(h *host) { h.files = files{}.fs() },
@@ -72,8 +72,8 @@ func TestEveryFailureHasAMend(t *testing.T) {
 			breakIt(&h)
 			r := all(t, h)
 			for _, c := range r.Checks {
-				assert.False(t, c.Status == statusFail && c.Mend == "", "%v", c)
-				assert.NotContains(t, c.Mend, "\n")
+				assert.False(t, c.Status == statusFail && c.Fix == "", "%v", c)
+				assert.NotContains(t, c.Fix, "\n")
 				assert.NotContains(t, c.Detail, "\n")
 			}
 			assert.Equal(t, name == "nothing there", r.OK, "%v", r.Checks)

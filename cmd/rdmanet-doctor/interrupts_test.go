@@ -31,7 +31,7 @@ func TestInterrupts(t *testing.T) {
 			h := fakeHost(tt.files, roce())
 			c := one(t, h.checkInterrupts(roce()))
 			assert.Equal(t, tt.want, c.Status, c.Detail)
-			assert.Equal(t, tt.want == statusNote, c.Mend != "")
+			assert.Equal(t, tt.want == statusNote, c.Fix != "")
 		})
 	}
 	for _, f := range []files{card, withRoCE} {

@@ -12,14 +12,14 @@ func TestKernelWithDevice(t *testing.T) {
 }
 
 func TestModuleThatIsNotLoaded(t *testing.T) {
-	for _, tt := range []struct{ gone, mend string }{
+	for _, tt := range []struct{ gone, fix string }{
 		{"sys/class/infiniband_verbs", "modprobe ib_uverbs"},
 		{"sys/class/misc/rdma_cm", "modprobe rdma_ucm"},
 	} {
 		h := fakeHost(withRoCE.without(tt.gone))
 		c := one(t, h.checkKernel())
 		assert.Equal(t, statusFail, c.Status)
-		assert.Equal(t, tt.mend, c.Mend)
+		assert.Equal(t, tt.fix, c.Fix)
 	}
 	h := fakeHost(withRoCE.without("sys/class/infiniband_verbs", "sys/class/misc/rdma_cm"))
 	assert.Len(t, h.checkKernel(), 2)
@@ -31,7 +31,7 @@ func TestNoDeviceIsNoFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files files
-		mend  string
+		fix   string
 	}{
 		{"no card", plain, softRoCE + "eth0"},
 		{"nothing", files{}, softRoCE + "eth0"},
@@ -52,7 +52,7 @@ func TestNoDeviceIsNoFailure(t *testing.T) {
 			h := fakeHost(tt.files)
 			c := one(t, h.checkKernel())
 			assert.Equal(t, statusNote, c.Status)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 			assert.Contains(t, c.Detail, "no RDMA device")
 		})
 	}

@@ -15,7 +15,7 @@ func TestKernelVersion(t *testing.T) {
 		c := one(t, h.checkKernelVersion())
 		assert.Equal(t, want, c.Status, release)
 		assert.Contains(t, c.Detail, release)
-		assert.Equal(t, want != statusOK, c.Mend != "")
+		assert.Equal(t, want != statusOK, c.Fix != "")
 	}
 	for _, f := range []files{withRoCE, withRoCE.with(files{"proc/sys/kernel/osrelease": "next"}), plain.with(files{"proc/sys/kernel/osrelease": "4.4"})} {
 		h := fakeHost(f)

@@ -33,12 +33,12 @@ func TestLibraryThatIsMissing(t *testing.T) {
 	c := h.checkLibraries()[1]
 	assert.Equal(t, statusFail, c.Status)
 	assert.Contains(t, c.Detail, "librdmacm.so.1 cannot be used")
-	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Mend)
+	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Fix)
 
 	h = withoutCM(fakeHost(plain))
 	c = h.checkLibraries()[1]
 	assert.Equal(t, statusNote, c.Status, "nobody misses it without an RDMA device")
-	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Mend)
+	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", c.Fix)
 }
 
 func TestProgramWithoutLibraries(t *testing.T) {

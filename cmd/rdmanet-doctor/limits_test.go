@@ -20,7 +20,7 @@ func TestMemlock(t *testing.T) {
 		need   costs
 		want   status
 		detail string
-		mend   string
+		fix    string
 	}{
 		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes, up to 2 lanes for each, lock 125 MiB, 640 KiB for each lane", ""},
 		{"enough", fakeHost(limited("16777216", "16777216", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "16 MiB; connections to 100 processes, up to 2 lanes for each, lock 12.5 MiB, 64 KiB for each lane", ""},
@@ -38,7 +38,7 @@ func TestMemlock(t *testing.T) {
 			c := tt.host.checkMemlock(tt.need, 100)
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 }
@@ -50,7 +50,7 @@ func TestDescriptors(t *testing.T) {
 		need   costs
 		want   status
 		detail string
-		mend   string
+		fix    string
 	}{
 		{"enough", limited("0", "0", "1024"), costs{descriptors: 4}, statusOK, "1024; connections to 100 processes, up to 2 lanes for each, take 800, 4 for each lane", ""},
 		{"just enough", limited("0", "0", "632"), costs{descriptors: 3}, statusOK, "632; connections to 100 processes, up to 2 lanes for each, take 600", ""},
@@ -65,11 +65,11 @@ func TestDescriptors(t *testing.T) {
 			c := h.checkDescriptors(tt.need, 100)
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 	h := fakeHost(limited("0", "0", "1024"))
-	assert.Equal(t, "sudo prlimit --pid $$ --nofile=1400032", h.checkDescriptors(costs{}, 100_000).Mend, "as many as it takes")
+	assert.Equal(t, "sudo prlimit --pid $$ --nofile=1400032", h.checkDescriptors(costs{}, 100_000).Fix, "as many as it takes")
 }
 
 func TestLimitsAreRead(t *testing.T) {

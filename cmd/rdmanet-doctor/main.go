@@ -6,7 +6,7 @@
 // It looks at the libraries of rdma-core, the kernel's RDMA devices and their files,
 // ports, addresses and limits, and sends data through every device, the software
 // device included, to see whether it comes back. What is wrong is told together with
-// the one line that mends it. No RDMA hardware is nothing wrong: the software device
+// the one line that fixes it. No RDMA hardware is nothing wrong: the software device
 // connects the processes of this host without any.
 //
 // Flags:
@@ -19,9 +19,9 @@
 // flags that make no sense and 130 when it was interrupted.
 //
 // The JSON is one object. Fields may be added to it; those that are there keep their
-// names and meanings as long as version is 1:
+// names and meanings as long as version is 2 (in version 1, fix was called mend):
 //
-//	version      1
+//	version      2
 //	system       operating system and architecture, as "linux/amd64"
 //	ok           whether no check failed
 //	checks       in the order they were made, each with
@@ -32,7 +32,7 @@
 //	  subject    what of that kind was checked, as "rxe0 port 1"; may be missing
 //	  status     ok, note (worth knowing, nothing failed) or fail
 //	  detail     what was found, for people
-//	  mend       the line that mends it; always there in a fail, sometimes in a note
+//	  fix        the line that fixes it; always there in a fail, sometimes in a note
 //	devices      the devices, each with
 //	  name, driver, transport, node_guid, firmware
 //	  capabilities  names of what it is able to
@@ -135,7 +135,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 func (r *report) writeJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // the lines that mend are meant to be copied
+	enc.SetEscapeHTML(false) // the fixes are meant to be copied
 	enc.SetIndent("", "  ")
 	return enc.Encode(r)
 }

@@ -24,7 +24,7 @@ const perLane = 576 << 10
 func (h *host) checkMemory(n int) []check {
 	t := topic{name: "shared memory"}
 	if err := h.memory(); err != nil {
-		line := h.mend(err)
+		line := h.fix(err)
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
 			line = "docker run --security-opt seccomp=unconfined IMAGE"
 		}

@@ -27,7 +27,7 @@ func TestSharedMemoryThatIsRefused(t *testing.T) {
 		name  string
 		files files
 		err   error
-		mend  string
+		fix   string
 	}{
 		{"seccomp", withRoCE, noMemory("memfd_create", syscall.EPERM), "docker run --security-opt seccomp=unconfined IMAGE"},
 		{"old sandbox", withRoCE, noMemory("memfd_create", syscall.ENOSYS), "docker run --security-opt seccomp=unconfined IMAGE"},
@@ -41,7 +41,7 @@ func TestSharedMemoryThatIsRefused(t *testing.T) {
 			h.memory = func() error { return tt.err }
 			c := one(t, h.checkMemory(100))
 			assert.Equal(t, statusFail, c.Status)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 }
@@ -63,7 +63,7 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
 	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 112 MiB, 576 KiB for each lane")
-	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Mend)
+	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Fix)
 
 	h = fakeHost(limit(4*mib, 5*mib))
 	assert.Contains(t, one(t, h.checkMemory(100)).Detail, "leaves 0 B")

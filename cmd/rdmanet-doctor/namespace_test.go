@@ -22,7 +22,7 @@ func TestNamespace(t *testing.T) {
 		"sudo nsenter --net=/proc/1/ns/net /usr/bin/rdmanet-doctor"}, c)
 
 	h = fakeHost(withRoCE.with(files{mode: "N", ".dockerenv": ""}).without("sys/class/infiniband"))
-	assert.Equal(t, "docker run --network host IMAGE", one(t, h.checkNamespace()).Mend)
+	assert.Equal(t, "docker run --network host IMAGE", one(t, h.checkNamespace()).Fix)
 
 	h = fakeHost(plain)
 	assert.Empty(t, h.checkNamespace())

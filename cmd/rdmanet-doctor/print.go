@@ -22,8 +22,8 @@ func (r *report) print(w io.Writer) error {
 			what = c.Subject + ": " + what
 		}
 		fmt.Fprintf(out, "%-5s %-14s %s\n", verdict, c.Name, what)
-		if c.Mend != "" {
-			fmt.Fprintf(out, "%20s mend: %s\n", "", c.Mend)
+		if c.Fix != "" {
+			fmt.Fprintf(out, "%20s fix: %s\n", "", c.Fix)
 		}
 	}
 	for _, d := range r.Devices {
@@ -88,7 +88,7 @@ func (r *report) verdict() string {
 	case 0:
 		return text
 	case 1:
-		return text + " One check failed: see above what mends it."
+		return text + " One check failed: see above what fixes it."
 	}
-	return fmt.Sprintf("%s %d checks failed: see above what mends them.", text, failures)
+	return fmt.Sprintf("%s %d checks failed: see above what fixes them.", text, failures)
 }

@@ -33,9 +33,9 @@ func TestVerdict(t *testing.T) {
 	for want, h := range map[string]host{
 		"RDMA works here, on rxe0.": roceHost(),
 		"The software device works here, between the processes of this host; there is no RDMA device.":                   fakeHost(plain),
-		"The software device works here, between the processes of this host. One check failed: see above what mends it.": broken(roceHost(), "rxe0"),
-		"RDMA works here, on rxe0. One check failed: see above what mends it.":                                           broken(roceHost(), "soft0"),
-		"RDMA does not work here. 2 checks failed: see above what mends them.":                                           broken(roceHost(), ""),
+		"The software device works here, between the processes of this host. One check failed: see above what fixes it.": broken(roceHost(), "rxe0"),
+		"RDMA works here, on rxe0. One check failed: see above what fixes it.":                                           broken(roceHost(), "soft0"),
+		"RDMA does not work here. 2 checks failed: see above what fixes them.":                                           broken(roceHost(), ""),
 		"RDMA does not work here.": {goos: "plan9"},
 	} {
 		assert.Equal(t, want, all(t, h).verdict())

@@ -7,7 +7,7 @@ import (
 )
 
 // formatVersion is the version of the JSON, which main.go documents.
-const formatVersion = 1
+const formatVersion = 2
 
 // report is what the doctor found.
 type report struct {
@@ -33,8 +33,8 @@ type check struct {
 	Subject string `json:"subject,omitempty"`
 	Status  status `json:"status"`
 	Detail  string `json:"detail"`
-	// Mend is the one line that mends what is wrong: most often a command.
-	Mend string `json:"mend,omitempty"`
+	// Fix is the one line that fixes what is wrong: most often a command.
+	Fix string `json:"fix,omitempty"`
 }
 
 // topic makes the checks of one name and subject.
@@ -44,13 +44,13 @@ func (t topic) ok(format string, args ...any) check {
 	return check{t.name, t.subject, statusOK, fmt.Sprintf(format, args...), ""}
 }
 
-// note may have no line that mends: pass "".
-func (t topic) note(mend, format string, args ...any) check {
-	return check{t.name, t.subject, statusNote, fmt.Sprintf(format, args...), mend}
+// note may have no line that fixes: pass "".
+func (t topic) note(fix, format string, args ...any) check {
+	return check{t.name, t.subject, statusNote, fmt.Sprintf(format, args...), fix}
 }
 
-func (t topic) fail(mend, format string, args ...any) check {
-	return check{t.name, t.subject, statusFail, fmt.Sprintf(format, args...), mend}
+func (t topic) fail(fix, format string, args ...any) check {
+	return check{t.name, t.subject, statusFail, fmt.Sprintf(format, args...), fix}
 }
 
 // device is a rdmanet.Device for JSON.

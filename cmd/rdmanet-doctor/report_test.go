@@ -41,5 +41,5 @@ func TestJSONOfNothing(t *testing.T) {
 	require.NoError(t, all(t, host{goos: "plan9", goarch: "mips"}).writeJSON(&out))
 	assert.NotContains(t, out.String(), "null")
 	assert.Contains(t, out.String(), `"devices": []`)
-	assert.Contains(t, out.String(), `"version": 1`)
+	assert.Contains(t, out.String(), `"version": 2`)
 }

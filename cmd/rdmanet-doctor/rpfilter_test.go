@@ -20,7 +20,7 @@ func TestRPFilter(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files files
 		want  status
-		mend  string
+		fix   string
 	}{
 		"none":            {with("0", "0", "0"), statusOK, ""},
 		"loose":           {with("2", "1", "1"), statusOK, ""},
@@ -34,7 +34,7 @@ func TestRPFilter(t *testing.T) {
 			c := one(t, h.checkRPFilter())
 			assert.Equal(t, "eth0 and eth1", c.Subject)
 			assert.Equal(t, tt.want, c.Status)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 	h := fakeHost(with("1", "1", "1"), roce())

@@ -31,9 +31,9 @@ func (h *host) checkEcho(ctx context.Context, d rdmanet.Device) (check, costs) {
 	o, err := h.echo(ctx, d.Name, at)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return t.fail(h.mend(err), "on %v: not all came back within %v", at, selfTestTime), costs{}
+		return t.fail(h.fix(err), "on %v: not all came back within %v", at, selfTestTime), costs{}
 	case err != nil:
-		return t.fail(h.mend(err), "on %v: %s", at, oneLine(err)), costs{}
+		return t.fail(h.fix(err), "on %v: %s", at, oneLine(err)), costs{}
 	}
 	return t.ok("%s there and back in %s on %v, unchanged", console.Size(o.bytes), console.Latency(o.took), at), o.costs
 }

@@ -25,8 +25,8 @@ func TestSelfTestPasses(t *testing.T) {
 func TestSelfTestFails(t *testing.T) {
 	low := limited("65536", "unlimited", "1024")
 	for _, tt := range []struct {
-		err          error
-		detail, mend string
+		err         error
+		detail, fix string
 	}{
 		{fmt.Errorf("%w: ibv_reg_mr: %w", cm.ErrNoMemory, syscall.ENOMEM), "on 192.0.2.1: cannot allocate RDMA memory", "ulimit -l unlimited"},
 		{context.DeadlineExceeded, "not all came back within 20s", "dmesg | tail"},
@@ -38,7 +38,7 @@ func TestSelfTestFails(t *testing.T) {
 		c, took := h.checkEcho(t.Context(), roce())
 		assert.Equal(t, statusFail, c.Status)
 		assert.Contains(t, c.Detail, tt.detail)
-		assert.Equal(t, tt.mend, c.Mend)
+		assert.Equal(t, tt.fix, c.Fix)
 		assert.Zero(t, took)
 	}
 }

@@ -40,7 +40,7 @@ var nproc = resource{"Max processes", "-u", "nproc"}
 type bound struct {
 	left uint64
 	by   string // what it is, and where it stands
-	mend string
+	fix  string
 }
 
 // checkThreads compares how many threads may be started with what a program needs. A
@@ -58,7 +58,7 @@ func (h *host) checkThreads() check {
 	case nearest.left == math.MaxUint64:
 		return t.ok("no limit")
 	case nearest.left < uint64(need):
-		return t.fail(nearest.mend, "%s: a program with connections may need %d threads", nearest.by, need)
+		return t.fail(nearest.fix, "%s: a program with connections may need %d threads", nearest.by, need)
 	}
 	return t.ok("%s; a program with connections may need %d", nearest.by, need)
 }
@@ -97,11 +97,11 @@ func (h *host) cgroupPids() (bounds []bound) {
 		if err == nil { // "max" is no number
 			used, _ := strconv.ParseUint(h.read(path.Join("sys/fs/cgroup", dir, "pids.current")), 10, 64)
 			left := most - min(used, most)
-			mend := "echo max | sudo tee /" + file
+			fix := "echo max | sudo tee /" + file
 			if h.container() {
-				mend = "docker update --pids-limit -1 CONTAINER"
+				fix = "docker update --pids-limit -1 CONTAINER"
 			}
-			bounds = append(bounds, bound{left, fmt.Sprintf("the cgroup has room for %d more threads (/%s)", left, file), mend})
+			bounds = append(bounds, bound{left, fmt.Sprintf("the cgroup has room for %d more threads (/%s)", left, file), fix})
 		}
 		if dir == "/" {
 			break

@@ -22,7 +22,7 @@ func TestThreads(t *testing.T) {
 		files  files
 		want   status
 		detail string
-		mend   string
+		fix    string
 	}{
 		"nothing is known":      {withRoCE, statusOK, "no limit", ""},
 		"user":                  {processes("31000"), statusOK, "the user may have 31000 processes and threads together (ulimit -u); a program with connections may need 64", ""},
@@ -45,7 +45,7 @@ func TestThreads(t *testing.T) {
 			c := h.checkThreads()
 			assert.Equal(t, tt.want, c.Status, c.Detail)
 			assert.Contains(t, c.Detail, tt.detail)
-			assert.Equal(t, tt.mend, c.Mend)
+			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-// mend is the line that mends what the library reported. What each check finds out by
+// fix is the line that fixes what the library reported. What each check finds out by
 // itself has its line there.
-func (h *host) mend(err error) string {
+func (h *host) fix(err error) string {
 	var library *cm.LibraryError
 	switch {
 	case errors.As(err, &library):
@@ -33,13 +33,13 @@ func (h *host) mend(err error) string {
 	return "dmesg | tail"
 }
 
-// mendDevice is the line for a device that cannot be asked: that for its files, if
+// fixDevice is the line for a device that cannot be asked: that for its files, if
 // they are the reason.
-func (h *host) mendDevice(d rdmanet.Device) string {
+func (h *host) fixDevice(d rdmanet.Device) string {
 	for _, c := range h.checkDeviceFiles(d.Name) {
 		if failed(c) {
-			return c.Mend
+			return c.Fix
 		}
 	}
-	return h.mend(d.Err)
+	return h.fix(d.Err)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-func TestErrorsAreMended(t *testing.T) {
+func TestFixesOfErrors(t *testing.T) {
 	library := &cm.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: os.ErrNotExist}
 	low := withRoCE.with(files{"proc/self/limits": limits("65536", "unlimited", "1024", "1024")})
 	for _, tt := range []struct {
@@ -32,7 +32,7 @@ func TestErrorsAreMended(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := fakeHost(tt.files)
-			assert.Equal(t, tt.want, h.mend(tt.err))
+			assert.Equal(t, tt.want, h.fix(tt.err))
 		})
 	}
 }
