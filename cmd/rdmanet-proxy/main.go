@@ -21,7 +21,8 @@
 // the proxy beside the server directly.
 //
 // A place is written as scheme://address, with the schemes tcp, tcp4, tcp6, unix,
-// rdma, rdma4 and rdma6: tcp://127.0.0.1:5432, rdma://:7000 for all addresses of this
+// rdma, rdma4, rdma6 and, for RDMA where that gets there and otherwise TCP, rdma+tcp,
+// rdma+tcp4 and rdma+tcp6: tcp://127.0.0.1:5432, rdma://:7000 for all addresses of this
 // host, rdma://[::1]:0 for a port that is free, unix:///run/postgresql/.s.PGSQL.5432.
 // Any two of them can be connected.
 //

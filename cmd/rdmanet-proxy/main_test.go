@@ -68,7 +68,7 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"-listen tcp://:0", "say with -listen"},
 		{"-to tcp://:1", "say with -listen"},
 		{"-listen 127.0.0.1:0 -to tcp://:1", "write it as scheme://address, as tcp://127.0.0.1:0"},
-		{"-listen udp://:0 -to tcp://:1", `unknown network "udp"`},
+		{"-listen udp://:0 -to tcp://:1", `unknown scheme "udp"`},
 		{"-listen tcp:// -to tcp://:1", "address is missing"},
 		{"-listen tcp://:0 -to rdma://host", "missing port"},
 		{"-listen tcp://:0 -to unix:///run/x -device soft0", "neither tcp://:0 nor unix:///run/x is RDMA's"},
@@ -109,13 +109,15 @@ func TestFailuresToListen(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	for s, want := range map[string]place{
-		"tcp://127.0.0.1:5432":               {endpoint.Config{Network: "tcp"}, "127.0.0.1:5432"},
+		"tcp://127.0.0.1:5432":               {endpoint.Config{Network: "kernel-tcp"}, "127.0.0.1:5432"},
+		"rdma+tcp4://127.0.0.1:7000":         {endpoint.Config{Network: "tcp4"}, "127.0.0.1:7000"},
 		"rdma://:7000":                       {endpoint.Config{Network: "rdma"}, ":7000"},
 		"rdma6://[::1]:0":                    {endpoint.Config{Network: "rdma6"}, "[::1]:0"},
 		"unix:///run/postgresql/.s.PGSQL.54": {endpoint.Config{Network: "unix"}, "/run/postgresql/.s.PGSQL.54"},
 	} {
 		var p place
 		assert.NoError(t, p.set(s))
+		assert.NoError(t, p.Check())
 		assert.Equal(t, want, p)
 		assert.Equal(t, s, p.String())
 	}

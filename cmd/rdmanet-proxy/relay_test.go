@@ -171,7 +171,7 @@ func TestResetWithUnreadBytes(t *testing.T) {
 func TestSlowReaderStopsTheWriter(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, r *route) {
 		bound := int64(3<<20 + rdmanet.DefaultMaxReadBuffer*3/2) // Unix sockets, a ring and those before it
-		for _, end := range []string{r.entry.Network, r.l.Addr().Network()} {
+		for _, end := range []string{scheme(r.entry.Network), r.l.Addr().Network()} {
 			if end == "tcp" {
 				bound += tcpBuffers(t)
 			}

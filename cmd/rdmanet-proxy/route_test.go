@@ -53,9 +53,9 @@ func newRoute(t *testing.T, client, server string) *route {
 }
 
 // local is a place of this host where nothing listens yet.
-func local(t *testing.T, network string) place {
+func local(t *testing.T, scheme string) place {
 	t.Helper()
-	c := endpoint.Config{Network: network, Timeout: patience}
+	c := endpoint.Config{Network: ofSchemes[scheme], Timeout: patience}
 	address, remove, err := c.Local()
 	require.NoError(t, err)
 	t.Cleanup(remove)

@@ -16,7 +16,7 @@
 //
 // The same over the kernel's sockets, for comparison:
 //
-//	go run ./examples/echo -network tcp
+//	go run ./examples/echo -network kernel-tcp
 //	go run ./examples/echo -network unix
 //
 // Standard input can take the way through the connection and back to standard
@@ -31,7 +31,9 @@
 //	-size bytes       one message size instead of 64 B, 4 KiB, 64 KiB and 1 MiB
 //	-count n          so many messages of each kind instead of as many as fit in half a second
 //	-stdin            echo standard input instead of measuring
-//	-network name     rdma (the default), rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix
+//	-network name     rdma (the default), rdma4, rdma6; tcp, tcp4, tcp6: by RDMA where that
+//	                  gets there, otherwise by TCP; kernel-tcp, kernel-tcp4, kernel-tcp6,
+//	                  unix: the kernel's sockets
 //	-device name      the RDMA device to use instead of the best one for the route
 //	-stats            print the client's counters at the end
 //
@@ -147,7 +149,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&opt.size, "size", 0, "message size in `bytes` (default: 64, 4096, 65536 and 1048576 in turn)")
 	fs.IntVar(&opt.count, "count", 0, "`number` of messages of each kind (default: what fits in half a second)")
 	fs.BoolVar(&opt.stdin, "stdin", false, "echo standard input to standard output instead of measuring")
-	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix")
+	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: "+endpoint.Networks)
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
 	fs.BoolVar(&opt.stats, "stats", false, "print the client's counters at the end")
 	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })

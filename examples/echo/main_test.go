@@ -30,7 +30,7 @@ func device() string {
 	return "soft0"
 }
 
-var networks = []string{"rdma", "rdma+tcp", "tcp", "unix"}
+var networks = []string{"rdma", "tcp", "kernel-tcp", "unix"}
 
 func TestAlone(t *testing.T) {
 	for _, network := range networks {
@@ -133,7 +133,7 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"-listen :0 -count 1", "belong to the client"},
 		{"-stdin -size 1", "mean nothing with -stdin"},
 		{"-network udp", `unknown network "udp"`},
-		{"-network tcp -device soft0", "needs an rdma network"},
+		{"-network kernel-tcp -device soft0", "needs a network of rdma or tcp"},
 		{"-nonsense", "not defined: -nonsense"},
 		{"file", `unexpected argument "file"`},
 	} {
@@ -157,7 +157,7 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused"},
-		{[]string{"-network", "tcp", "-dial", "127.0.0.1:1"}, "refused"},
+		{[]string{"-network", "kernel-tcp", "-dial", "127.0.0.1:1"}, "refused"},
 		{[]string{"-network", "unix", "-dial", "/does/not/exist"}, "no such file"},
 		{[]string{"-dial", "127.0.0.1"}, "missing port"},
 		{[]string{"-device", "nosuch0"}, "nosuch0"},
@@ -207,11 +207,11 @@ func TestWrongByteIsFound(t *testing.T) {
 			}
 		}
 	})
-	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "kernel-tcp", "-dial", address, "-size", "100"))
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "byte 777 came back as")
 
-	cmd := commandtest.Program(t, "-network", "tcp", "-dial", address, "-stdin")
+	cmd := commandtest.Program(t, "-network", "kernel-tcp", "-dial", address, "-stdin")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1000))
 	_, errs, status = commandtest.Finish(t, cmd)
 	assert.Equal(t, command.ExitFailed, status)
@@ -222,12 +222,12 @@ func TestServerThatGoes(t *testing.T) {
 	address := badServer(t, func(conn net.Conn) {
 		_, _ = io.ReadFull(conn, make([]byte, 100))
 	})
-	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "tcp", "-dial", address, "-size", "100"))
+	_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", "kernel-tcp", "-dial", address, "-size", "100"))
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "round trips of 100 B")
 
 	// Standard input stays open and says nothing more: the client ends all the same.
-	cmd := commandtest.Program(t, "-network", "tcp", "-dial", address, "-stdin")
+	cmd := commandtest.Program(t, "-network", "kernel-tcp", "-dial", address, "-stdin")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	defer stdin.Close()

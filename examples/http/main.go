@@ -15,7 +15,7 @@
 // The server is the same on the kernel's sockets, where a browser or curl can
 // talk to it:
 //
-//	go run ./examples/http -listen 127.0.0.1:7080 -network tcp
+//	go run ./examples/http -listen 127.0.0.1:7080 -network kernel-tcp
 //	curl -s http://127.0.0.1:7080/pages/1024 | wc -c
 //
 // What connections the server has, it shows over TCP, also in a browser:
@@ -30,7 +30,9 @@
 //	-debug address    with -listen: show the server's connections on this TCP address
 //	-size bytes       one page size instead of 1 KiB, 64 KiB and 1 MiB
 //	-count n          so many requests of each size instead of as many as fit in half a second
-//	-network name     rdma (the default), rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix
+//	-network name     rdma (the default), rdma4, rdma6; tcp, tcp4, tcp6: by RDMA where that
+//	                  gets there, otherwise by TCP; kernel-tcp, kernel-tcp4, kernel-tcp6,
+//	                  unix: the kernel's sockets
 //	-device name      the RDMA device to use instead of the best one for the route
 //
 // The exit status is 0 when every page arrived unchanged, 1 when something
@@ -104,7 +106,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&opt.debug, "debug", "", "with -listen: show the server's connections on this TCP `address`")
 	fs.IntVar(&opt.size, "size", 0, "page size in `bytes` (default: 1024, 65536 and 1048576 in turn)")
 	fs.IntVar(&opt.count, "count", 0, "`number` of requests of each size (default: what fits in half a second)")
-	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: rdma, rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6, unix")
+	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: "+endpoint.Networks)
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
 	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })
 	return opt, err

@@ -28,7 +28,7 @@ func device() string {
 }
 
 func TestAlone(t *testing.T) {
-	for _, network := range []string{"rdma", "rdma+tcp", "tcp", "unix"} {
+	for _, network := range []string{"rdma", "tcp", "kernel-tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-network", network, "-count", "20"))
 			require.Zero(t, status, errs)
@@ -93,8 +93,8 @@ func TestFailures(t *testing.T) {
 		want   string
 		status int
 	}{
-		{[]string{"-network", "tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", command.ExitFailed},
-		{[]string{"-network", "tcp", "-dial", nobody}, "refused", command.ExitFailed},
+		{[]string{"-network", "kernel-tcp", "-dial", wrong.Listener.Addr().String()}, "not the 1024 of the page", command.ExitFailed},
+		{[]string{"-network", "kernel-tcp", "-dial", nobody}, "refused", command.ExitFailed},
 		{[]string{"-dial", strings.Replace(here, ":0", ":1", 1)}, "refused", command.ExitFailed},
 		{[]string{"-device", "nosuch0"}, "nosuch0", command.ExitFailed},
 		{[]string{"-listen", "127.0.0.1:nonsense"}, "nonsense", command.ExitFailed},

@@ -1,7 +1,8 @@
 // Package endpoint opens the ends of a program's connection: by rdmanet on the
-// networks "rdma", "rdma4" and "rdma6", by package net on "tcp" and "unix", so
-// that one program can be compared over all of them. "rdma+tcp" is what rdmanet calls
-// "tcp": by RDMA where that gets there, and otherwise by TCP.
+// networks that it knows, "rdma" and "tcp" with their versions of IP, and by package
+// net on "kernel-tcp" and "unix", so that one program can be compared over all of
+// them. "tcp" is RDMA where that gets there and otherwise TCP, "kernel-tcp" is always
+// the kernel's socket.
 package endpoint
 
 import (
@@ -19,9 +20,12 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
+// Networks names the networks, for -help and messages.
+const Networks = "rdma, rdma4, rdma6, tcp, tcp4, tcp6, kernel-tcp, kernel-tcp4, kernel-tcp6 or unix"
+
 // Config says how to connect.
 type Config struct {
-	// Network is "rdma", "rdma4", "rdma6", "rdma+tcp", "tcp", "tcp4", "tcp6" or "unix".
+	// Network is one of Networks.
 	Network string
 	// Device names the RDMA device; empty means the best one for the route.
 	Device string
@@ -32,31 +36,31 @@ type Config struct {
 // Check reports settings that cannot work together.
 func (c Config) Check() error {
 	switch {
-	case !c.RDMA() && !c.plain():
-		return fmt.Errorf("unknown network %q: use rdma, rdma4, rdma6, rdma+tcp, tcp, tcp4, tcp6 or unix", c.Network)
+	case !c.RDMA() && c.kernel() == "":
+		return fmt.Errorf("unknown network %q: use %s", c.Network, Networks)
 	case c.Device != "" && !c.RDMA():
-		return fmt.Errorf("device %q needs an rdma network, not %q", c.Device, c.Network)
+		return fmt.Errorf("device %q needs a network of rdma or tcp, not %q", c.Device, c.Network)
 	}
 	return nil
 }
 
 // Listen listens on address.
 func (c Config) Listen(ctx context.Context, address string) (net.Listener, error) {
-	if c.plain() {
-		return new(net.ListenConfig).Listen(ctx, c.Network, address)
+	if kernel := c.kernel(); kernel != "" {
+		return new(net.ListenConfig).Listen(ctx, kernel, address)
 	}
 	lc := rdmanet.ListenConfig{Device: c.Device}
-	return lc.Listen(ctx, c.network(), address)
+	return lc.Listen(ctx, c.Network, address)
 }
 
 // Dial connects to address.
 func (c Config) Dial(ctx context.Context, address string) (net.Conn, error) {
-	if c.plain() {
+	if kernel := c.kernel(); kernel != "" {
 		d := net.Dialer{Timeout: c.Timeout}
-		return d.DialContext(ctx, c.Network, address)
+		return d.DialContext(ctx, kernel, address)
 	}
 	d := rdmanet.Dialer{Device: c.Device, Timeout: c.Timeout}
-	return d.DialContext(ctx, c.network(), address)
+	return d.DialContext(ctx, c.Network, address)
 }
 
 // Local returns an address of this host that a server can listen on, and a
@@ -101,32 +105,26 @@ func (c Config) onDevice(at netip.Addr) netip.Addr {
 	return at
 }
 
-// RDMA says whether connections are by rdmanet.
+// RDMA reports whether rdmanet opens the connections: by RDMA, or on a network of TCP
+// by RDMA first.
 func (c Config) RDMA() bool {
 	switch c.Network {
-	case "rdma", "rdma4", "rdma6", both:
+	case "rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6":
 		return true
 	}
 	return false
 }
 
-// both is rdmanet's network "tcp", whose name the kernel's TCP has here.
-const both = "rdma+tcp"
-
-// network is the name that rdmanet knows.
-func (c Config) network() string {
-	if c.Network == both {
-		return "tcp"
-	}
-	return c.Network
-}
-
-func (c Config) plain() bool {
+// kernel is the name that package net has for a network of the kernel's sockets, "" for
+// the others.
+func (c Config) kernel() string {
 	switch c.Network {
-	case "tcp", "tcp4", "tcp6", "unix":
-		return true
+	case "kernel-tcp", "kernel-tcp4", "kernel-tcp6":
+		return strings.TrimPrefix(c.Network, "kernel-")
+	case "unix":
+		return c.Network
 	}
-	return false
+	return ""
 }
 
 // Device names what carries conn: an RDMA device, or the kernel's sockets.

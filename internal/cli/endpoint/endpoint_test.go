@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,17 +19,22 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	for _, network := range []string{"rdma", "rdma4", "rdma6", "rdma+tcp", "tcp", "tcp4", "tcp6", "unix"} {
+	for network := range strings.SplitSeq(strings.Replace(Networks, " or ", ", ", 1), ", ") {
 		assert.NoError(t, Config{Network: network}.Check())
 	}
 	assert.NoError(t, Config{Network: "rdma", Device: "soft0"}.Check())
+	assert.NoError(t, Config{Network: "tcp", Device: "soft0"}.Check())
+	for _, network := range []string{"rdma+tcp", "kernel-", "kernel-udp", "kernel-unix", "kernel-rdma"} {
+		assert.ErrorContains(t, Config{Network: network}.Check(), "unknown network")
+	}
 	assert.ErrorContains(t, Config{Network: "udp"}.Check(), `unknown network "udp"`)
 	assert.ErrorContains(t, Config{}.Check(), "unknown network")
-	assert.ErrorContains(t, Config{Network: "unix", Device: "soft0"}.Check(), "needs an rdma network")
+	assert.ErrorContains(t, Config{Network: "unix", Device: "soft0"}.Check(), "needs a network of rdma or tcp")
+	assert.ErrorContains(t, Config{Network: "kernel-tcp", Device: "soft0"}.Check(), "needs a network of rdma or tcp")
 }
 
 func TestEveryNetworkCarriesBytesAndHalfCloses(t *testing.T) {
-	for _, network := range []string{"rdma", "rdma4", "rdma+tcp", "tcp", "tcp4", "unix"} {
+	for _, network := range []string{"rdma", "rdma4", "tcp", "tcp4", "kernel-tcp", "kernel-tcp4", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			c := Config{Network: network, Timeout: 10 * time.Second}
 			address, remove, err := c.Local()
@@ -111,7 +117,7 @@ func TestLocalAddress(t *testing.T) {
 	for _, d := range devices {
 		t.Setenv("RDMANET_DEVICE", d.Name)
 		for family, loopback := range at {
-			address, _, err := Config{Network: "tcp" + family}.Local()
+			address, _, err := Config{Network: "kernel-tcp" + family}.Local()
 			require.NoError(t, err)
 			assert.Equal(t, loopback, address)
 			local := netip.MustParseAddrPort(loopback).Addr()
