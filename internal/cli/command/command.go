@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -18,27 +19,29 @@ const (
 )
 
 // usageError says that the flags make no sense.
-type usageError struct {
-	error
-	printed bool
-}
+type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
 // Parse parses the flags and has check say what is wrong with them together.
-// Arguments that are no flags are refused. The error is for Status.
+// Arguments that are no flags are refused. The error is for Status. All flags are
+// described for -help alone: below a mistake they would hide what it is.
 func Parse(fs *flag.FlagSet, args []string, check func() error) error {
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return usageError{error: err, printed: true}
-	}
-	if fs.NArg() > 0 {
-		return usageError{error: fmt.Errorf("unexpected argument %q: %s takes flags only, see -help", fs.Arg(0), fs.Name())}
+	out := fs.Output()
+	fs.SetOutput(io.Discard)
+	err := fs.Parse(args)
+	fs.SetOutput(out)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fs.Usage()
+		return err
+	case err != nil:
+		return usageError{fmt.Errorf("%w, see -help", err)}
+	case fs.NArg() > 0:
+		return usageError{fmt.Errorf("unexpected argument %q: %s takes flags only, see -help", fs.Arg(0), fs.Name())}
 	}
 	if err := check(); err != nil {
-		return usageError{error: err}
+		return usageError{err}
 	}
 	return nil
 }
@@ -58,9 +61,7 @@ func Status(ctx context.Context, name string, err error) int {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.As(err, &usage):
-		if !usage.printed {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		}
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		return ExitUsage
 	case ctx.Err() != nil:
 		fmt.Fprintf(os.Stderr, "%s: interrupted\n", name)

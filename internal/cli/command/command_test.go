@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -41,6 +42,19 @@ func TestStatus(t *testing.T) {
 	}
 	assert.ErrorIs(t, parse(wrong), wrong)
 	assert.ErrorContains(t, parse(nil, "file"), `unexpected argument "file": test takes flags only`)
+}
+
+func TestUsageIsForHelp(t *testing.T) {
+	var out bytes.Buffer
+	fs := flag.NewFlagSet("test", flag.ContinueOnError)
+	fs.SetOutput(&out)
+	fs.Int("n", 1, "`number` of things")
+	err := Parse(fs, []string{"-n", "x"}, nil)
+	assert.ErrorContains(t, err, `invalid value "x" for flag -n`)
+	assert.ErrorContains(t, err, "see -help")
+	assert.Empty(t, out.String())
+	assert.ErrorIs(t, Parse(fs, []string{"-help"}, nil), flag.ErrHelp)
+	assert.Contains(t, out.String(), "number of things")
 }
 
 func TestGiven(t *testing.T) {
