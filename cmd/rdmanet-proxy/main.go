@@ -64,6 +64,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
 // program is what messages begin with.
@@ -137,6 +138,23 @@ func parse(args []string) (options, error) {
 	return opt, err
 }
 
+// checkDevice says whether there is an RDMA device of this name, which need not be one
+// that is listed. Whatever else is wrong with it is told when it is used.
+func checkDevice(name string) error {
+	if name == "" {
+		return nil
+	}
+	lc := rdmanet.ListenConfig{Device: name}
+	l, err := lc.Listen(context.Background(), "rdma", ":0")
+	switch {
+	case err == nil:
+		_ = l.Close()
+	case errors.Is(err, rdmanet.ErrNoDevice):
+		return rdmanet.ErrNoDevice
+	}
+	return nil
+}
+
 const usage = `Usage of rdmanet-proxy:
 
 Rdmanet-proxy carries any program that speaks TCP over RDMA. One proxy stands beside the
@@ -155,12 +173,20 @@ func (o *options) check() error {
 	switch {
 	case o.from.address == "" || o.to.address == "":
 		return errors.New("say with -listen where clients come from and with -to where their connections go, see -help")
+	case o.from.String() == o.to.String():
+		return fmt.Errorf("-listen and -to are both %s: the proxy would be its own server", o.from)
 	case o.timeout <= 0:
 		return fmt.Errorf("-timeout %v is not above 0", o.timeout)
 	case o.drain < 0:
 		return fmt.Errorf("-drain %v is below 0", o.drain)
 	case o.device != "" && !o.from.RDMA() && !o.to.RDMA():
 		return fmt.Errorf("-device %s: neither %s nor %s is RDMA's", o.device, o.from, o.to)
+	}
+	if err := o.to.dialable(); err != nil {
+		return err
+	}
+	if err := checkDevice(o.device); err != nil {
+		return fmt.Errorf("-device %s: %w", o.device, err)
 	}
 	for _, p := range []*place{&o.from, &o.to} {
 		if p.RDMA() {

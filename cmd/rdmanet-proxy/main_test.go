@@ -71,6 +71,23 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 		{"-listen udp://:0 -to tcp://:1", `unknown scheme "udp"`},
 		{"-listen tcp:// -to tcp://:1", "address is missing"},
 		{"-listen tcp://:0 -to rdma://host", "missing port"},
+		{"-listen tcp://127.0.0.1:nonsense -to tcp://:1", "nonsense"},
+		{"-listen tcp://127.0.0.1:65536 -to tcp://:1", "invalid port"},
+		{"-listen tcp://127.0.0.1:-1 -to tcp://:1", "invalid port"},
+		{"-listen tcp://:0 -to tcp://127.0.0.1:5432/base", "5432/base"},
+		{"-listen tcp://:0 -to rdma://host:0", "-to rdma://host:0: the port is missing"},
+		{"-listen tcp://:0 -to rdma://host:", "-to rdma://host:: the port is missing"},
+		{"-listen tcp://::1:7000 -to tcp://:1", "too many colons"},
+		{"-listen tcp4://[::1]:0 -to tcp://:1", "::1 is no IPv4 address"},
+		{"-listen tcp://:0 -to rdma6://127.0.0.1:1", "127.0.0.1 is no IPv6 address"},
+		{"-listen tcp://:0 -to rdma://192.0.2.300:1", `"192.0.2.300" is neither`},
+		{"-listen tcp://:0 -to rdma://user@host:1", `"user@host" is neither`},
+		{"-listen unix:///" + strings.Repeat("x", 107) + " -to tcp://:1", "the path has 108 bytes"},
+		{"-listen tcp://:7000 -to tcp://:7000", "its own server"},
+		{"-listen tcp://:0 -to rdma://:1 -device nosuch0", "-device nosuch0: no such RDMA device"},
+		{"-listen rdma://:0 -to tcp://:1 -device nosuch0", "-device nosuch0: no such RDMA device"},
+		{"-listen tcp://:0 -to rdma://:1 -timeout soon", "invalid value"},
+		{"-listen tcp://:0 -to rdma://:1 -drain 5", "invalid value"},
 		{"-listen tcp://:0 -to unix:///run/x -device soft0", "neither tcp://:0 nor unix:///run/x is RDMA's"},
 		{"-listen tcp://:0 -to rdma://:1 -timeout 0s", "-timeout 0s is not above 0"},
 		{"-listen tcp://:0 -to rdma://:1 -drain -1s", "-drain -1s is below 0"},
@@ -93,14 +110,13 @@ func TestFlagsThatMakeNoSense(t *testing.T) {
 func TestFailuresToListen(t *testing.T) {
 	for _, c := range []struct {
 		listen string
-		device string
 		want   string
 	}{
-		{"tcp://127.0.0.1:nonsense", "", "nonsense"},
-		{"rdma://:0", "nosuch0", "nosuch0"},
-		{"unix:///does/not/exist", "", "no such file"},
+		{"tcp://192.0.2.1:0", "192.0.2.1"},
+		{"rdma://192.0.2.1:0", "192.0.2.1"},
+		{"unix:///does/not/exist", "no such file"},
 	} {
-		_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-listen", c.listen, "-to", "rdma://127.0.0.1:1", "-device", c.device))
+		_, errs, status := commandtest.Finish(t, commandtest.Program(t, "-listen", c.listen, "-to", "rdma://127.0.0.1:1"))
 		assert.Equal(t, command.ExitFailed, status)
 		assert.Contains(t, errs, "rdmanet-proxy: ")
 		assert.Contains(t, errs, c.want)
