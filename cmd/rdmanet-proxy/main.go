@@ -64,6 +64,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -106,17 +107,21 @@ func run(stop, interrupt context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	out := console.Stdout()
 	l, err := opt.from.Listen(stop, opt.from.address)
 	if err != nil {
 		return err
 	}
-	if err := child.Announce(os.Stdout, place{opt.from.Config, l.Addr().String()}.String()); err != nil {
+	if err := child.Announce(out, place{opt.from.Config, l.Addr().String()}.String()); err != nil {
 		_ = l.Close()
 		return err
 	}
 	p := &proxy{options: opt, log: log.New(os.Stderr, program+": ", 0)}
 	err = p.serve(stop, interrupt, l)
-	fmt.Println(p.total())
+	fmt.Fprintln(out, p.total())
+	if err == nil {
+		err = out.Err()
+	}
 	return err
 }
 

@@ -123,6 +123,10 @@ func TestFailuresToListen(t *testing.T) {
 	}
 }
 
+func TestOutputThatIsFull(t *testing.T) {
+	commandtest.RequireNoticesOutput(t, "-listen", "tcp://127.0.0.1:0", "-to", "tcp://127.0.0.1:1")
+}
+
 func TestPlaces(t *testing.T) {
 	for s, want := range map[string]place{
 		"tcp://127.0.0.1:5432":               {endpoint.Config{Network: "kernel-tcp"}, "127.0.0.1:5432"},

@@ -37,8 +37,9 @@
 //	-device name      the RDMA device to use instead of the best one for the route
 //	-stats            print the client's counters at the end
 //
-// The exit status is 0 when every byte came back, 1 when something failed, 2 for
-// flags that make no sense and 130 when it was interrupted.
+// The exit status is 0 when every byte came back, 1 when something failed, also if
+// standard output is full or nobody reads it any more, 2 for flags that make no sense
+// and 130 when it was interrupted.
 package main
 
 import (
@@ -54,6 +55,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
@@ -68,19 +70,26 @@ type options struct {
 	listen, dial string
 	size, count  int
 	stdin, stats bool
+	out          *console.Output // standard output
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(command.Status(ctx, "echo", run(ctx, os.Args[1:])))
+	out := console.Stdout()
+	err := run(ctx, os.Args[1:], out)
+	if err == nil {
+		err = out.Err()
+	}
+	os.Exit(command.Status(ctx, "echo", err))
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, out *console.Output) error {
 	opt, err := parse(args)
 	if err != nil {
 		return err
 	}
+	opt.out = out
 	switch {
 	case opt.listen != "":
 		return serve(ctx, opt)
@@ -118,8 +127,11 @@ func client(ctx context.Context, opt options, address string) error {
 
 	fmt.Fprintf(opt.messages(), "client  process %d, %s to %s, device %s\n\n",
 		os.Getpid(), conn.LocalAddr(), conn.RemoteAddr(), endpoint.Device(conn))
+	if err := opt.out.Err(); err != nil {
+		return err // before seconds go by for nobody
+	}
 	if opt.stdin {
-		err = pipe(conn, os.Stdin, os.Stdout)
+		err = pipe(conn, os.Stdin, opt.out)
 	} else {
 		err = measure(ctx, conn, opt)
 	}
@@ -138,7 +150,7 @@ func (o options) messages() io.Writer {
 	if o.stdin {
 		return os.Stderr
 	}
-	return os.Stdout
+	return o.out
 }
 
 func parse(args []string) (options, error) {

@@ -100,6 +100,12 @@ func TestStdin(t *testing.T) {
 	}
 }
 
+func TestOutputThatIsFull(t *testing.T) {
+	for _, args := range []string{"-count 1", "-stdin", "-count 1 -stats -network unix", "-listen 127.0.0.1:0 -network kernel-tcp"} {
+		t.Run(args, func(t *testing.T) { commandtest.RequireNoticesOutput(t, strings.Fields(args)...) })
+	}
+}
+
 func TestStdinIsInteractive(t *testing.T) {
 	cmd := commandtest.Program(t, "-stdin")
 	stdin, err := cmd.StdinPipe()

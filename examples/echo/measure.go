@@ -77,8 +77,8 @@ func measure(ctx context.Context, conn net.Conn, opt options) error {
 			console.Size(s.bytes), console.Rate(float64(s.bytes)/s.took.Seconds()), console.Count(float64(s.messages)/s.took.Seconds()))
 	}
 	e.progress.Clear()
-	table.Print(os.Stdout)
-	fmt.Printf("\n%s echoed, every byte compared\n", console.Size(e.pos))
+	table.Print(opt.out)
+	fmt.Fprintf(opt.out, "\n%s echoed, every byte compared\n", console.Size(e.pos))
 	return nil
 }
 

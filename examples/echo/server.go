@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
@@ -22,7 +21,7 @@ func serve(ctx context.Context, opt options) error {
 	if err != nil {
 		return err
 	}
-	if err := child.Announce(os.Stdout, l.Addr().String()); err != nil {
+	if err := child.Announce(opt.out, l.Addr().String()); err != nil {
 		_ = l.Close()
 		return err
 	}
@@ -40,18 +39,19 @@ func serve(ctx context.Context, opt options) error {
 		conns.Go(func() {
 			// A server that ends does not wait for its clients to go.
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			echo(conn)
+			echo(conn, opt.out)
 		})
 	}
 }
 
-// echo returns what it reads until the client says that nothing more will come.
-func echo(conn net.Conn) {
+// echo returns what it reads until the client says that nothing more will come, and
+// logs how it went.
+func echo(conn net.Conn, log io.Writer) {
 	defer conn.Close()
 	n, err := io.Copy(conn, conn)
 	outcome := "closed"
 	if err != nil {
 		outcome = err.Error()
 	}
-	fmt.Printf("%s: %s echoed, %s\n", conn.RemoteAddr(), console.Size(n), outcome)
+	fmt.Fprintf(log, "%s: %s echoed, %s\n", conn.RemoteAddr(), console.Size(n), outcome)
 }

@@ -46,7 +46,7 @@ func fetch(ctx context.Context, opt options, address string) error {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := opt.Dial(ctx, address)
 			if err == nil && f.dialled.Add(1) == 1 {
-				fmt.Printf("client  process %d, %s to %s, device %s\n\n",
+				fmt.Fprintf(opt.out, "client  process %d, %s to %s, device %s\n\n",
 					os.Getpid(), conn.LocalAddr(), conn.RemoteAddr(), endpoint.Device(conn))
 			}
 			return conn, err
@@ -76,8 +76,8 @@ func fetch(ctx context.Context, opt options, address string) error {
 			console.Count(rate), console.Rate(rate*float64(size)))
 	}
 	f.progress.Clear()
-	table.Print(os.Stdout)
-	fmt.Printf("\n%d pages over %d connection(s), every byte compared\n", requests, f.dialled.Load())
+	table.Print(opt.out)
+	fmt.Fprintf(opt.out, "\n%d pages over %d connection(s), every byte compared\n", requests, f.dialled.Load())
 	return nil
 }
 

@@ -35,8 +35,8 @@
 //	                  unix: the kernel's sockets
 //	-device name      the RDMA device to use instead of the best one for the route
 //
-// The exit status is 0 when every page arrived unchanged, 1 when something
-// failed, 2 for flags that make no sense and 130 when it was interrupted.
+// The exit status is 0 when every page arrived unchanged, 1 when something failed, also
+// if standard output is full or nobody reads it any more, 2 for flags that make no sense and 130 when it was interrupted.
 package main
 
 import (
@@ -51,6 +51,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
@@ -61,19 +62,26 @@ type options struct {
 	endpoint.Config
 	listen, dial, debug string
 	size, count         int
+	out                 *console.Output // standard output
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(command.Status(ctx, "http", run(ctx, os.Args[1:])))
+	out := console.Stdout()
+	err := run(ctx, os.Args[1:], out)
+	if err == nil {
+		err = out.Err()
+	}
+	os.Exit(command.Status(ctx, "http", err))
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, out *console.Output) error {
 	opt, err := parse(args)
 	if err != nil {
 		return err
 	}
+	opt.out = out
 	switch {
 	case opt.listen != "":
 		return serve(ctx, opt)
@@ -94,7 +102,7 @@ func both(ctx context.Context, opt options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("server  process %d, listening on %s %s\n", server.PID(), opt.Network, server.Address())
+	fmt.Fprintf(opt.out, "server  process %d, listening on %s %s\n", server.PID(), opt.Network, server.Address())
 	return errors.Join(fetch(ctx, opt, server.Address()), server.Stop())
 }
 

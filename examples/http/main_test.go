@@ -57,6 +57,8 @@ func TestTwoEnds(t *testing.T) {
 	assert.Zero(t, status, "Ctrl-C is how a server ends: %s", errs)
 }
 
+func TestOutputThatIsFull(t *testing.T) { commandtest.RequireNoticesOutput(t, "-count", "1") }
+
 func TestPages(t *testing.T) {
 	s := httptest.NewServer(pages())
 	defer s.Close()

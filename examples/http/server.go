@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -33,12 +32,12 @@ func serve(ctx context.Context, opt options) error {
 	if err != nil {
 		return err
 	}
-	if err := child.Announce(os.Stdout, l.Addr().String()); err != nil {
+	if err := child.Announce(opt.out, l.Addr().String()); err != nil {
 		_ = l.Close()
 		return err
 	}
 	if opt.debug != "" {
-		stop, err := serveDebug(ctx, opt.debug, func(url string) { fmt.Println("connections at", url) })
+		stop, err := serveDebug(ctx, opt.debug, func(url string) { fmt.Fprintln(opt.out, "connections at", url) })
 		if err != nil {
 			_ = l.Close()
 			return err

@@ -58,6 +58,30 @@ func Finish(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
+// RequireNoticesOutput runs the program twice: with a standard output that is full, and
+// with one that nobody reads. Both times it must fail and say so.
+func RequireNoticesOutput(t *testing.T, args ...string) {
+	t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("there is no file that is always full: %v", err)
+	}
+	defer full.Close()
+	unread, out, err := os.Pipe()
+	require.NoError(t, err)
+	defer out.Close()
+	require.NoError(t, unread.Close())
+	for want, stdout := range map[string]*os.File{"no space left on device": full, "broken pipe": out} {
+		cmd := Program(t, args...)
+		var errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = stdout, &errs
+		cmd.Stdin = strings.NewReader("hello\n")
+		_ = cmd.Run() // the status tells
+		require.Equal(t, 1, cmd.ProcessState.ExitCode(), "%s", errs.String())
+		require.Contains(t, errs.String(), want)
+	}
+}
+
 // A Server is a program that has said where it listens.
 type Server struct {
 	*exec.Cmd
