@@ -6,18 +6,19 @@
 // starts a server and a client as two processes of this host. For a message
 // size after the other the client first sends one message at a time and times
 // the round trips, then streams messages both ways at once and measures the
-// throughput. It needs no RDMA hardware: two processes of one host are connected
-// by the software device.
+// throughput. In turns with RDMA it does the same over TCP and Unix sockets of the
+// kernel, to two more processes, and prints the three side by side. It needs no RDMA
+// hardware: two processes of one host are connected by the software device.
 //
 // The two ends can be started by hand, in two terminals:
 //
 //	go run ./examples/echo -listen 127.0.0.1:7000
 //	go run ./examples/echo -dial 127.0.0.1:7000
 //
-// The same over the kernel's sockets, for comparison:
+// Where the server is elsewhere or a network is named, only that one is measured:
 //
+//	go run ./examples/echo -network rdma
 //	go run ./examples/echo -network kernel-tcp
-//	go run ./examples/echo -network unix
 //
 // Standard input can take the way through the connection and back to standard
 // output:
@@ -29,7 +30,8 @@
 //	-listen address   run the server alone; ends with Ctrl-C
 //	-dial address     run the client alone
 //	-size bytes       one message size instead of 64 B, 4 KiB, 64 KiB and 1 MiB
-//	-count n          so many messages of each kind instead of as many as fit in half a second
+//	-count n          so many messages of each kind on each network, instead of as many as fit
+//	                  in half a second on all of them
 //	-stdin            echo standard input instead of measuring
 //	-network name     rdma (the default), rdma4, rdma6; tcp, tcp4, tcp6: by RDMA where that
 //	                  gets there, otherwise by TCP; kernel-tcp, kernel-tcp4, kernel-tcp6,
@@ -53,7 +55,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/cli/child"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
 	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
@@ -70,6 +71,7 @@ type options struct {
 	listen, dial string
 	size, count  int
 	stdin, stats bool
+	compare      bool            // with the kernel's sockets
 	out          *console.Output // standard output
 }
 
@@ -101,39 +103,38 @@ func run(ctx context.Context, args []string, out *console.Output) error {
 
 // both starts the server as a process of its own and is the client.
 func both(ctx context.Context, opt options) error {
-	local, remove, err := opt.Local()
-	if err != nil {
-		return err
-	}
-	defer remove()
-	server, err := child.Start(ctx, "-network", opt.Network, "-device", opt.Device, "-listen", local)
+	server, err := startServer(ctx, opt.Config)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(opt.messages(), "server  process %d, listening on %s %s\n", server.PID(), opt.Network, server.Address())
-	return errors.Join(client(ctx, opt, server.Address()), server.Stop())
+	return errors.Join(client(ctx, opt, server.Address()), server.stop())
 }
 
 // client connects to a server and does what the flags ask for.
-func client(ctx context.Context, opt options, address string) error {
-	conn, err := opt.Dial(ctx, address)
+func client(ctx context.Context, opt options, address string) (err error) {
+	first, err := dial(ctx, opt.Config, address)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	// A signal ends whatever the connection is waiting for.
-	release := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer release()
-
-	fmt.Fprintf(opt.messages(), "client  process %d, %s to %s, device %s\n\n",
+	defer first.close()
+	conn := first.conn
+	fmt.Fprintf(opt.messages(), "client  process %d, %s to %s, device %s\n",
 		os.Getpid(), conn.LocalAddr(), conn.RemoteAddr(), endpoint.Device(conn))
+	links := []*link{first}
+	if opt.compare {
+		others, stop := dialKernel(ctx, opt)
+		defer func() { err = errors.Join(err, stop()) }()
+		links = append(links, others...)
+	}
+	fmt.Fprintln(opt.messages())
 	if err := opt.out.Err(); err != nil {
 		return err // before seconds go by for nobody
 	}
 	if opt.stdin {
 		err = pipe(conn, os.Stdin, opt.out)
 	} else {
-		err = measure(ctx, conn, opt)
+		err = measure(ctx, links, opt)
 	}
 	if err != nil {
 		return err
@@ -159,12 +160,14 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&opt.listen, "listen", "", "run the server alone, on this `address`")
 	fs.StringVar(&opt.dial, "dial", "", "run the client alone, to this `address`")
 	fs.IntVar(&opt.size, "size", 0, "message size in `bytes` (default: 64, 4096, 65536 and 1048576 in turn)")
-	fs.IntVar(&opt.count, "count", 0, "`number` of messages of each kind (default: what fits in half a second)")
+	fs.IntVar(&opt.count, "count", 0, "`number` of messages of each kind (default: what fits in half a second, on all networks)")
 	fs.BoolVar(&opt.stdin, "stdin", false, "echo standard input to standard output instead of measuring")
 	fs.StringVar(&opt.Network, "network", "rdma", "`name` of the network: "+endpoint.Networks)
 	fs.StringVar(&opt.Device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
 	fs.BoolVar(&opt.stats, "stats", false, "print the client's counters at the end")
 	err := command.Parse(fs, args, func() error { return opt.check(command.Given(fs)) })
+	// Who names a network, or has the server elsewhere, wants to see that one.
+	opt.compare = opt.listen == "" && opt.dial == "" && !opt.stdin && !command.Given(fs)["network"]
 	return opt, err
 }
 

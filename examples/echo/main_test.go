@@ -47,12 +47,37 @@ func TestAlone(t *testing.T) {
 			}
 			assert.Contains(t, errs, "1 MiB stream ...\n", "progress in plain lines where there is no terminal")
 			assert.NotContains(t, errs, "\r")
+			assert.NotContains(t, out, "×", "a network that is named is not compared")
 			if network == "rdma" {
 				assert.Contains(t, out, "device "+device())
 				assert.Contains(t, out, "doorbells")
 			}
 		})
 	}
+}
+
+func TestComparison(t *testing.T) {
+	// 7 messages do not fall evenly on 3 turns, and 1 leaves turns without any.
+	for count, echoed := range map[string]string{"7": "44.8 MiB", "1": "6.40 MiB"} {
+		out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-count", count))
+		require.Zero(t, status, errs)
+		assert.Contains(t, out, "device "+device())
+		assert.Regexp(t, `(?m)^ 1 MiB +`+count+` `, out, "as many round trips as asked for")
+		assert.Regexp(t, `size +rdma p50 +kernel-tcp p50 +unix p50 +rdma stream +kernel-tcp stream +unix stream\n`, out)
+		assert.Equal(t, 4*4, strings.Count(out, "×")-1, "four ratios for each size, and what they are")
+		assert.Contains(t, out, "\n"+echoed+" echoed, every byte compared", "on all three networks")
+	}
+}
+
+func TestComparisonLeavesOutWhatIsNotToBeHad(t *testing.T) {
+	cmd := commandtest.Program(t, "-count", "1", "-size", "100")
+	cmd.Env = append(cmd.Env, "TMPDIR="+t.TempDir()+"/none", "TMP=/none", "TEMP=/none")
+	out, errs, status := commandtest.Finish(t, cmd)
+	require.Zero(t, status, errs)
+	assert.Contains(t, out, "unix is left out: make a directory for the socket")
+	assert.Contains(t, out, "kernel-tcp p50")
+	assert.NotContains(t, out, "unix p50")
+	assert.Contains(t, out, "400 B echoed", "a round trip and a stream of one message on two networks")
 }
 
 func TestDeviceOfChoice(t *testing.T) {
@@ -81,6 +106,15 @@ func TestTwoEnds(t *testing.T) {
 			assert.Zero(t, status, "Ctrl-C is how a server ends: %s", errs)
 		})
 	}
+}
+
+func TestServerElsewhereIsNotCompared(t *testing.T) {
+	here, _, err := endpoint.Config{Network: "rdma"}.Local()
+	require.NoError(t, err)
+	server := commandtest.Start(t, "-listen", here)
+	out, errs, status := commandtest.Finish(t, commandtest.Program(t, "-dial", server.Address, "-count", "1"))
+	require.Zero(t, status, errs)
+	assert.NotContains(t, out, "×")
 }
 
 func TestStdin(t *testing.T) {

@@ -106,6 +106,9 @@ func Latency(d time.Duration) string {
 	return number(d.Seconds()) + " s"
 }
 
+// Ratio prints how many times as much something is: "0.12×", "1×", "12.3×".
+func Ratio(v float64) string { return number(v) + "×" }
+
 // number prints three significant digits and no useless zeros before the point.
 func number(v float64) string {
 	switch {

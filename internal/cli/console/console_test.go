@@ -20,6 +20,9 @@ func TestUnits(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 9999: "9999", 12_345: "12.3 k", 4.5e6: "4.50 M"} {
 		assert.Equal(t, want, Count(v))
 	}
+	for v, want := range map[float64]string{0.123: "0.12×", 1: "1×", 12.34: "12.3×", 345.6: "346×"} {
+		assert.Equal(t, want, Ratio(v))
+	}
 	for d, want := range map[time.Duration]string{0: "0 ns", 431: "431 ns", 1500: "1.50 µs", 12_345: "12.3 µs", 2 * time.Millisecond: "2 ms", 90 * time.Second: "90 s"} {
 		assert.Equal(t, want, Latency(d))
 	}
