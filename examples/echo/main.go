@@ -1,5 +1,13 @@
 // Echo sends data through an RDMA connection, takes it back and compares every
-// byte.
+// byte. Its server and its client use the connection as any net.Conn; what it takes to
+// have one are these lines, in place of net.Listen and net.Dial:
+//
+//	l, err := rdmanet.Listen("rdma", "127.0.0.1:7000")
+//	conn, err := l.Accept()
+//
+//	conn, err := rdmanet.Dial("rdma", "127.0.0.1:7000")
+//
+// examples/hello is a whole program of these, to be copied.
 //
 //	go run ./examples/echo
 //

@@ -1,5 +1,12 @@
 // Http serves pages over RDMA: the unchanged http.Server of the standard library
-// on an rdmanet listener, and the unchanged http.Transport on an rdmanet dialer.
+// on an rdmanet listener, and the unchanged http.Transport on an rdmanet dialer:
+//
+//	l, err := rdmanet.Listen("rdma", "127.0.0.1:7080")
+//	err = server.Serve(l)
+//
+//	transport.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) {
+//		return new(rdmanet.Dialer).DialContext(ctx, "rdma", address)
+//	}
 //
 //	go run ./examples/http
 //
@@ -36,7 +43,8 @@
 //	-device name      the RDMA device to use instead of the best one for the route
 //
 // The exit status is 0 when every page arrived unchanged, 1 when something failed, also
-// if standard output is full or nobody reads it any more, 2 for flags that make no sense and 130 when it was interrupted.
+// if standard output is full or nobody reads it any more, 2 for flags that make no sense
+// and 130 when it was interrupted.
 package main
 
 import (
