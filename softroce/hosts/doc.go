@@ -6,5 +6,5 @@
 // processes; each process is a Worker and holds one end of connections. The tests
 // drive all of them by net/rpc over a network that no fault touches.
 //
-// What each case shows is told in docs/ARCHITECTURE.md.
+// What each case shows is told in docs/TESTING.md.
 package hosts
