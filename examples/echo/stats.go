@@ -8,7 +8,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 )
 
-// printStats prints what the connection counted. The README says how to read it.
+// printStats prints what the connection counted. docs/OPERATIONS.md says how to read it.
 func printStats(w io.Writer, conn net.Conn) {
 	s, ok := endpoint.Stats(conn)
 	if !ok {
