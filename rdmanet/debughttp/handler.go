@@ -9,6 +9,8 @@ package debughttp
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/rdmanet"
@@ -16,14 +18,29 @@ import (
 
 // A listing is what there is at one moment.
 type listing struct {
-	Time      time.Time
+	Time    time.Time
+	Host    string
+	Program string // the name of its file
+	PID     int
+
+	// MemoryInUse is what all rings and send buffers take, in bytes, of MemoryLimit.
+	MemoryInUse, MemoryLimit int64
+
 	Listeners []rdmanet.ListenerInfo
 	Conns     []rdmanet.ConnInfo
 	Lanes     []rdmanet.LaneInfo
 }
 
 func now() listing {
-	return listing{Time: time.Now(), Listeners: rdmanet.Listeners(), Conns: rdmanet.Conns(), Lanes: rdmanet.Lanes()}
+	l := listing{
+		Time: time.Now(), PID: os.Getpid(), MemoryInUse: rdmanet.MemoryInUse(), MemoryLimit: rdmanet.SetMemoryLimit(-1),
+		Listeners: rdmanet.Listeners(), Conns: rdmanet.Conns(), Lanes: rdmanet.Lanes(),
+	}
+	l.Host, _ = os.Hostname() // which may have none
+	if len(os.Args) > 0 {
+		l.Program = filepath.Base(os.Args[0])
+	}
+	return l
 }
 
 // Handler returns a handler that lists the listeners and connections of this process:
@@ -32,9 +49,23 @@ func now() listing {
 // plain text, HTML or JSON, by the parameter format (text, html, json) or else by what the
 // client accepts: a browser gets HTML, curl text.
 //
-// It changes nothing and takes no parameters but format. It tells who is connected to
-// whom, so it belongs where net/http/pprof does: on an address that strangers do not
-// reach.
+// These parameters choose what is listed, in every format:
+//
+//	q        words that a line has to have, in any case of letters: an address, a state, a device
+//	lane     the number of a lane: it and its connections
+//	link     the number of a link: its lanes and their connections
+//	refresh  HTML only: the seconds after which the page asks again, up to 3600
+//
+// A parameter that makes no sense is status 400.
+//
+// The page begins with what an operator should look at: connections that have failed or
+// had their bytes changed, memory that is nearly used up, peers that take nothing, Writes
+// that waited for half of the connection's life or longer, programs that do not read or do not
+// accept, and dials that wait for a place. It needs no script and loads nothing.
+//
+// The handler changes nothing and may be called concurrently. It tells who is connected to
+// whom, and the name of the host, so it belongs where net/http/pprof does: on an address that
+// strangers do not reach.
 func Handler() http.Handler { return handler(now) }
 
 type handler func() listing
@@ -54,6 +85,11 @@ func (list handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "format is text, html or json", http.StatusBadRequest)
 		return
 	}
+	q, err := parseQuery(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	h.Set("Content-Type", f.contentType())
 	if r.Method == http.MethodHead {
 		return
@@ -62,12 +98,12 @@ func (list handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch f {
 	case formatHTML:
 		h.Set("Content-Security-Policy", contentSecurityPolicy)
-		_ = writeHTML(w, list())
+		_ = writeHTML(w, list(), q)
 	case formatJSON:
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "\t")
-		_ = enc.Encode(list())
+		_ = enc.Encode(q.apply(list()))
 	default:
-		_ = writeText(w, list())
+		_ = writeText(w, q.apply(list()))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -96,12 +97,18 @@ func TestHandler(t *testing.T) {
 	}
 
 	page := get(t, Handler(), "", "text/html").Body.String()
-	rows := 4
-	if some {
-		rows += 1 + len(list.Lanes)
+	rows := 3 + 2 // of connections and of listeners, with their heads
+	if links := map[uint64]bool{}; some {
+		for _, l := range rdmanet.Lanes() {
+			links[l.Link] = true
+		}
+		rows += 1 + len(list.Lanes) + 1 + len(links)
 	}
 	require.Equal(t, rows, strings.Count(page, "<tr"))
-	require.Contains(t, page, "<td>"+client.LocalAddr().String()+"</td>")
+	require.Contains(t, page, `<td data-label="Local">`+client.LocalAddr().String()+"</td>")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Contains(t, page, fmt.Sprintf("process <b>%d</b> on <b>%s</b>", os.Getpid(), host))
 }
 
 func TestFormats(t *testing.T) {
@@ -162,9 +169,13 @@ func TestEscaping(t *testing.T) {
 	})
 	w := get(t, h, "?format=html", "")
 	require.NotContains(t, w.Body.String(), "<script")
-	require.Equal(t, 5, strings.Count(w.Body.String(), "&lt;script&gt;alert(1)&lt;/script&gt;"))
+	require.Equal(t, 7, strings.Count(w.Body.String(), "&lt;script&gt;alert(1)&lt;/script&gt;"))
 	require.True(t, strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none';"))
 	require.NotContains(t, get(t, h, "?format=json", "").Body.String(), "<script")
+	for _, name := range []string{"q", "lane", "link", "refresh"} {
+		page := get(t, h, "?format=html&"+name+"="+url.QueryEscape(evil), "").Body.String()
+		require.NotContains(t, page, "<script", name)
+	}
 }
 
 func TestRows(t *testing.T) {
