@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// chart is a drawing with logarithmic axes: a panel for each number of processes, side
-// by side, with the same scale.
+// chart is a drawing with logarithmic axes: a panel for each number of processes, one below
+// the other, with the same scale. It is drawn for a phone: shown 360 pixels wide, its letters
+// are as large as those of the text around it are, nearly.
 type chart struct {
 	title, desc string
 	yTitle      string
@@ -50,14 +51,14 @@ var chartSizes = []struct {
 // legend is the order of the lines and their names; the last drawn is on top.
 var legend = []struct{ transport, name string }{
 	{ours, "rdmanet"}, {"tcp", "loopback TCP"}, {"unix", "Unix socket"},
-	{"ring", "limit: raw ring in one process"}, {"pingpong", "limit: ping-pong of a cache line"},
+	{"ring", "raw ring, in one process (reference)"}, {"pingpong", "ping-pong of a cache line (limit)"},
 }
 
 // drawAll draws every chart that the results allow, by file name.
 func drawAll(res *results) map[string][]byte {
 	throughput := chart{
-		title: "Throughput of streams by message size", yTitle: "throughput", yUnits: byteRates, better: "higher is better",
-		desc: "Bytes per second of messages written one after the other, from 64 B to 1 MiB, over rdmanet, loopback TCP and a Unix socket, within one process and between two, beside a bare ring in memory.",
+		title: "Throughput by message size", yTitle: "throughput", yUnits: byteRates, better: "higher is better",
+		desc: "Bytes per second of messages written one after the other, from 64 B to 1 MiB, over rdmanet, loopback TCP and a Unix socket, within one process and between two, beside a raw ring in memory, which copies in and out and does nothing else.",
 	}
 	roundTrip := chart{
 		title: "Round trips by message size", yTitle: "median round trip", yUnits: durations, better: "lower is better",
@@ -115,17 +116,19 @@ func (c chart) lines() (n int) {
 
 // Where things are, in pixels.
 const (
-	chartWidth, chartHeight = 960.0, 430.0
-	plotLeft, plotTop       = 94.0, 92.0
-	plotWidth, plotHeight   = 400.0, 276.0
-	plotGap                 = 40.0
+	chartWidth            = 480.0
+	chartMargin           = 16.0
+	plotLeft              = 92.0
+	plotWidth, plotHeight = 374.0, 190.0
+	legendLine            = 27.0
+	panelHead, panelFoot  = 42.0, 30.0 // above the plot and below it
 )
 
 // The colours are told apart by the colour-blind, too, and have a marker each.
-const chartStyle = `text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#1f2328}
-.title{font-size:17px;font-weight:600}.panel{font-weight:600}.tick{font-size:12px;fill:#59636e}
+const chartStyle = `text{font:17px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#1f2328}
+.title{font-size:21px;font-weight:600}.panel{font-weight:600}.tick{font-size:16px;fill:#59636e}
 .back{fill:#ffffff}.grid{stroke:#d1d9e0;stroke-width:1}.frame{fill:none;stroke:#818b98;stroke-width:1}
-.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.rdma .line{stroke-width:3.2}
+.line{fill:none;stroke-width:2.5;stroke-linejoin:round;stroke-linecap:round}.rdma .line{stroke-width:4}
 .ring .line,.pingpong .line{stroke-dasharray:6 5}.ring .dot,.pingpong .dot{display:none}
 .rdma{stroke:#0969da;fill:#0969da}.tcp{stroke:#bc4c00;fill:#bc4c00}.unix{stroke:#1a7f37;fill:#1a7f37}
 .ring,.pingpong{stroke:#6e7781;fill:#6e7781}
@@ -136,40 +139,44 @@ const chartStyle = `text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,
 // svg draws the chart. It shows nothing but what the chart holds, so equal charts are
 // equal files.
 func (c chart) svg() []byte {
-	var b bytes.Buffer
-	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" role="img" aria-labelledby="title desc">`, chartWidth, chartHeight)
-	p(`<title id="title">%s</title>`, c.title)
-	p(`<desc id="desc">%s</desc>`, c.desc)
-	p(`<style>%s</style>`, chartStyle)
-	p(`<rect class="back" width="%g" height="%g" rx="6"/>`, chartWidth, chartHeight)
-	p(`<text class="title" x="24" y="32">%s</text>`, c.title)
-	c.legend(p)
+	var body bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&body, format+"\n", args...) }
+	p(`<text class="title" x="%g" y="32">%s</text>`, chartMargin, c.title)
+	bottom := c.legend(p, 63)
 	low, high := c.yRange()
-	y := func(v float64) float64 {
-		return plotTop + plotHeight*(1-math.Log(v/low)/math.Log(high/low))
-	}
-	p(`<text class="tick" transform="translate(20 %.1f) rotate(-90)" text-anchor="middle">%s (%s)</text>`, plotTop+plotHeight/2, c.yTitle, c.better)
 	for i, panel := range c.panels {
-		left := plotLeft + float64(i)*(plotWidth+plotGap)
-		c.panel(p, panel, left, low, high, y, i == 0)
+		c.panel(p, panel, bottom, low, high, i == len(c.panels)-1)
+		bottom += panelHead + plotHeight + panelFoot
 	}
-	p(`</svg>`)
+	height := bottom + 26 // the title of the last axis
+
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]g" height="%[2]g" viewBox="0 0 %[1]g %[2]g" role="img" aria-labelledby="title desc">`+"\n", chartWidth, height)
+	fmt.Fprintf(&b, "<title id=\"title\">%s</title>\n<desc id=\"desc\">%s</desc>\n<style>%s</style>\n", c.title, c.desc, chartStyle)
+	fmt.Fprintf(&b, `<rect class="back" width="%g" height="%g" rx="6"/>`+"\n", chartWidth, height)
+	b.Write(body.Bytes())
+	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
 
 type printer func(format string, args ...any)
 
-func (c chart) legend(p printer) {
-	x := 24.0
+// legend draws the lines' names from y on, and returns where the last line of it ends.
+func (c chart) legend(p printer, y float64) (bottom float64) {
+	x := chartMargin
 	for _, l := range legend {
 		if !c.has(l.transport) {
 			continue
 		}
-		p(`<g class="%s"><path class="line" d="M%.1f 56h28"/>%s</g>`, l.transport, x, dot(l.transport, x+14, 56))
-		p(`<text x="%.1f" y="60.5">%s</text>`, x+36, l.name)
-		x += 36 + 7.2*float64(len(l.name)) + 22
+		width := 38 + 9.8*float64(len(l.name)) // what a wide font takes, about
+		if x > chartMargin && x+width > chartWidth {
+			x, y = chartMargin, y+legendLine
+		}
+		p(`<g class="%s"><path class="line" d="M%.1f %.1fh30"/>%s</g>`, l.transport, x, y-6, dot(l.transport, x+15, y-6))
+		p(`<text x="%.1f" y="%.1f">%s</text>`, x+38, y, l.name)
+		x += width + 8
 	}
+	return y
 }
 
 func (c chart) has(transport string) bool {
@@ -183,25 +190,28 @@ func (c chart) has(transport string) bool {
 	return false
 }
 
-func (c chart) panel(p printer, panel panel, left, low, high float64, y func(float64) float64, first bool) {
+// panel draws a panel below y.
+func (c chart) panel(p printer, panel panel, above, low, high float64, last bool) {
+	top := above + panelHead
+	y := func(v float64) float64 { return top + plotHeight*(1-math.Log(v/low)/math.Log(high/low)) }
 	smallest, largest := chartSizes[0].bytes, chartSizes[len(chartSizes)-1].bytes
 	x := func(v float64) float64 {
-		const inset = 14
-		return left + inset + (plotWidth-2*inset)*math.Log(v/smallest)/math.Log(largest/smallest)
+		const inset = 22
+		return plotLeft + inset + (plotWidth-2*inset)*math.Log(v/smallest)/math.Log(largest/smallest)
 	}
-	p(`<text class="panel" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, left+plotWidth/2, plotTop-9, panel.title)
+	p(`<text x="%g" y="%.1f"><tspan class="panel">%s</tspan>, %s (%s)</text>`, chartMargin, top-12, panel.title, c.yTitle, c.better)
 	for _, tick := range yTicks(low, high) {
-		p(`<path class="grid" d="M%.1f %.1fh%.1f"/>`, left, y(tick), plotWidth)
-		if first {
-			p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="end">%s</text>`, left-8, y(tick)+4, label(tick, c.yUnits))
-		}
+		p(`<path class="grid" d="M%.1f %.1fh%.1f"/>`, plotLeft, y(tick), plotWidth)
+		p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, y(tick)+5.5, label(tick, c.yUnits))
 	}
 	for _, size := range chartSizes {
-		p(`<path class="grid" d="M%.1f %.1fv%.1f"/>`, x(size.bytes), plotTop, plotHeight)
-		p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(size.bytes), plotTop+plotHeight+19, spaced(size.name))
+		p(`<path class="grid" d="M%.1f %.1fv%.1f"/>`, x(size.bytes), top, plotHeight)
+		p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, x(size.bytes), top+plotHeight+21, spaced(size.name))
 	}
-	p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">message size</text>`, left+plotWidth/2, plotTop+plotHeight+42)
-	p(`<rect class="frame" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, left, plotTop, plotWidth, plotHeight)
+	if last {
+		p(`<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">message size</text>`, plotLeft+plotWidth/2, top+plotHeight+44)
+	}
+	p(`<rect class="frame" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, plotLeft, top, plotWidth, plotHeight)
 	for i := len(panel.series) - 1; i >= 0; i-- {
 		s := panel.series[i]
 		var path, dots strings.Builder
@@ -211,7 +221,7 @@ func (c chart) panel(p printer, panel panel, left, low, high float64, y func(flo
 		}
 		if s.level {
 			path.Reset()
-			fmt.Fprintf(&path, "M%.1f %.1fh%.1f", left, y(s.points[0].y), plotWidth)
+			fmt.Fprintf(&path, "M%.1f %.1fh%.1f", plotLeft, y(s.points[0].y), plotWidth)
 		}
 		p(`<g class="%s"><path class="line" d="%s"/>%s</g>`, s.transport, path.String(), dots.String())
 	}
@@ -221,11 +231,11 @@ func (c chart) panel(p printer, panel panel, left, low, high float64, y func(flo
 func dot(transport string, x, y float64) string {
 	switch transport {
 	case "tcp":
-		return fmt.Sprintf(`<rect class="dot" x="%.1f" y="%.1f" width="7" height="7"/>`, x-3.5, y-3.5)
+		return fmt.Sprintf(`<rect class="dot" x="%.1f" y="%.1f" width="9" height="9"/>`, x-4.5, y-4.5)
 	case "unix":
-		return fmt.Sprintf(`<path class="dot" d="M%.1f %.1fl4.5 8h-9z"/>`, x, y-5)
+		return fmt.Sprintf(`<path class="dot" d="M%.1f %.1fl5.5 10h-11z"/>`, x, y-6)
 	}
-	return fmt.Sprintf(`<circle class="dot" cx="%.1f" cy="%.1f" r="4"/>`, x, y)
+	return fmt.Sprintf(`<circle class="dot" cx="%.1f" cy="%.1f" r="5"/>`, x, y)
 }
 
 // yRange is what all panels hold, rounded outwards to ticks.

@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,6 +39,18 @@ func requireWellFormed(t *testing.T, name string, svg []byte) {
 				require.False(t, strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf"), "%s: %s=%q", name, a.Name.Local, a.Value)
 			}
 		}
+	}
+}
+
+// TestReadableOnAPhone looks at the letters of a chart that is shown 344 pixels wide, as a page
+// with margins on a screen of 360 does.
+func TestReadableOnAPhone(t *testing.T) {
+	sizes := regexp.MustCompile(`([0-9]+)px`).FindAllStringSubmatch(chartStyle, -1)
+	require.NotEmpty(t, sizes)
+	for _, size := range sizes {
+		pixels, err := strconv.Atoi(size[1])
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, float64(pixels)*344/chartWidth, 11.0, size[0])
 	}
 }
 
