@@ -6,7 +6,7 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/hashicorp/yamux v0.1.2
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/rdmanet/go-rdmanet v0.0.0
+	github.com/rdmanet/go-rdmanet v0.0.0-20261124170743-eae1882e38c8
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/crypto v0.55.0

@@ -2,7 +2,7 @@ module github.com/rdmanet/go-rdmanet/metrics/rdmaexpvar
 
 go 1.25.0
 
-require github.com/rdmanet/go-rdmanet v0.0.0
+require github.com/rdmanet/go-rdmanet v0.0.0-20261124170743-eae1882e38c8
 
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1 // indirect

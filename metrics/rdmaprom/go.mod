@@ -4,7 +4,7 @@ go 1.25.0
 
 require (
 	github.com/prometheus/client_golang v1.23.2
-	github.com/rdmanet/go-rdmanet v0.0.0
+	github.com/rdmanet/go-rdmanet v0.0.0-20261124170743-eae1882e38c8
 )
 
 require (
