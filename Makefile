@@ -118,12 +118,12 @@ documented := docs/bench/software.txt
 OUT ?= $(if $(filter .,$(BENCH)),$(documented),bench.out)
 bench:
 	go test -c -o bench.test .
-	go run ./internal/benchreport -header >$(OUT)
+	go run -C internal/benchreport . -header >$(OUT)
 	for i in $$(seq $(COUNT)); do \
 		./bench.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime $(BENCH_TIME) >>$(OUT) || exit 1; \
 		echo "round $$i of $(COUNT) measured"; \
 	done
-	go run ./internal/benchreport $(if $(filter $(documented),$(OUT)),-docs docs/BENCHMARKS.md -charts docs/bench) $(OUT)
+	go run -C internal/benchreport . $(if $(filter $(documented),$(OUT)),-docs $(CURDIR)/docs/BENCHMARKS.md -charts $(CURDIR)/docs/bench) $(abspath $(OUT))
 
 # This library beside perftest, rsockets, SMC-R and kernel TCP, in such a machine: one table of
 # ratios. OUT=DIR keeps what the programs printed.

@@ -7,6 +7,9 @@
 //
 // It prints the table. With -docs it also puts it between the two markers of FILE, and
 // with -charts it draws the charts in DIR. All comes from raw.txt alone.
+//
+// It is a module of its own, so that nothing of golang.org/x/perf, which reads the lines for it
+// and for benchstat, gets into the module that users import.
 package main
 
 import (

@@ -2,13 +2,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
-	"unicode"
+
+	"golang.org/x/perf/benchfmt"
 )
 
 // results is what was measured: by the name of the case, without "Benchmark" and the
@@ -29,35 +30,42 @@ type round struct{ pass, nth int }
 // parse reads what a benchmark binary printed, run once for each round. A case that
 // fails in any of them makes the whole useless.
 func parse(r io.Reader) (*results, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	passOf, err := passes(text)
+	if err != nil {
+		return nil, err
+	}
 	res := &results{config: map[string]string{}, cases: map[string]map[string]sample{}}
-	pass, seen, total := 0, map[string]int{}, map[string]int{}
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := lines.Text()
-		switch {
-		case strings.HasPrefix(line, "Benchmark"):
-			name, metrics, err := benchmarkLine(line)
+	type inPass struct {
+		pass int
+		name string
+	}
+	seen, total := map[inPass]int{}, map[string]int{}
+	reader := benchfmt.NewReader(bytes.NewReader(text), "")
+	for reader.Scan() {
+		switch record := reader.Result().(type) {
+		case *benchfmt.SyntaxError:
+			return nil, fmt.Errorf("line %d: %s", record.Line, record.Msg)
+		case *benchfmt.Result:
+			_, line := record.Pos()
+			name, pass := caseName(record.Name), passOf[line-1]
+			metrics, err := metricsOf(record)
 			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", n, err)
+				return nil, fmt.Errorf("line %d: %w", line, err)
 			}
-			if metrics != nil {
-				res.add(name, round{pass, seen[name]}, metrics)
-				seen[name]++
-				total[name]++
-				res.rounds = max(res.rounds, total[name])
-			}
-		case line == "FAIL" || strings.HasPrefix(line, "--- FAIL"):
-			return nil, fmt.Errorf("line %d: a benchmark failed", n)
-		case line == "PASS":
-			pass++
-			clear(seen)
-		default:
-			if key, value, ok := configLine(line); ok {
-				res.config[key] = value
+			res.add(name, round{pass, seen[inPass{pass, name}]}, metrics)
+			seen[inPass{pass, name}]++
+			total[name]++
+			res.rounds = max(res.rounds, total[name])
+			for _, c := range record.Config {
+				res.config[c.Key] = string(c.Value)
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := reader.Err(); err != nil {
 		return nil, err
 	}
 	if len(res.cases) == 0 {
@@ -66,33 +74,37 @@ func parse(r io.Reader) (*results, error) {
 	return res, nil
 }
 
-// benchmarkLine reads a name, a number of iterations, and pairs of a value and a unit. A
-// name alone, which is printed before a log, has no metrics.
-func benchmarkLine(line string) (name string, metrics map[string]float64, err error) {
-	fields := strings.Fields(line)
-	name = caseName(fields[0])
-	switch {
-	case len(fields) == 1:
-		return name, nil, nil
-	case len(fields)%2 != 0:
-		return "", nil, errors.New("a value without a unit")
-	}
-	if _, err := strconv.ParseUint(fields[1], 10, 64); err != nil {
-		return "", nil, fmt.Errorf("iterations: %w", err)
-	}
-	metrics = map[string]float64{}
-	for i := 2; i < len(fields); i += 2 {
-		value, err := strconv.ParseFloat(fields[i], 64)
-		if err != nil {
-			return "", nil, err
+// passes returns, for each line, how many times the binary had ended before it. That and
+// failures are what benchfmt passes over.
+func passes(text []byte) (passOf []int, err error) {
+	pass := 0
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		passOf = append(passOf, pass)
+		switch line := lines.Text(); {
+		case line == "FAIL" || strings.HasPrefix(line, "--- FAIL"):
+			return nil, fmt.Errorf("line %d: a benchmark failed", len(passOf))
+		case line == "PASS":
+			pass++
 		}
-		unit := fields[i+1]
+	}
+	return passOf, lines.Err()
+}
+
+// metricsOf returns the values in the units in which they were printed.
+func metricsOf(record *benchfmt.Result) (map[string]float64, error) {
+	metrics := map[string]float64{}
+	for _, v := range record.Values {
+		value, unit := v.Value, v.Unit
+		if v.OrigUnit != "" {
+			value, unit = v.OrigValue, v.OrigUnit
+		}
 		if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
-			return "", nil, fmt.Errorf("%s is %v", unit, value)
+			return nil, fmt.Errorf("%s is %v", unit, value)
 		}
 		metrics[unit] = value
 	}
-	return name, metrics, nil
+	return metrics, nil
 }
 
 func (res *results) add(name string, r round, metrics map[string]float64) {
@@ -107,24 +119,16 @@ func (res *results) add(name string, r round, metrics map[string]float64) {
 	}
 }
 
-// caseName cuts off "Benchmark" and the number of processors.
-func caseName(s string) string {
-	s = strings.TrimPrefix(s, "Benchmark")
-	if i := strings.LastIndexByte(s, '-'); i >= 0 {
-		if _, err := strconv.ParseUint(s[i+1:], 10, 32); err == nil {
-			s = s[:i]
+// caseName leaves the number of processors out.
+func caseName(name benchfmt.Name) string {
+	base, parts := name.Parts()
+	s := string(base)
+	for _, part := range parts {
+		if part[0] != '-' {
+			s += string(part)
 		}
 	}
 	return s
-}
-
-// configLine splits "key: value"; a key begins in lower case and has no blanks.
-func configLine(line string) (key, value string, ok bool) {
-	key, value, ok = strings.Cut(line, ":")
-	if !ok || key == "" || !unicode.IsLower(rune(key[0])) || strings.ContainsFunc(key, unicode.IsSpace) {
-		return "", "", false
-	}
-	return key, strings.TrimSpace(value), true
 }
 
 // sample returns the metric of a case, nil if it was not measured.

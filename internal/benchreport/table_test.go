@@ -136,10 +136,11 @@ func TestInsert(t *testing.T) {
 func TestHeader(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, run([]string{"-header"}, &b))
-	for line := range strings.Lines(b.String()) {
-		_, _, ok := configLine(line)
-		assert.True(t, ok, line)
-	}
+	lines := strings.Count(b.String(), "\n")
+	b.WriteString("BenchmarkA-2 1 1 ns/op\n")
+	res, err := parse(strings.NewReader(b.String()))
+	require.NoError(t, err)
+	assert.Len(t, res.config, lines, "each line is one of configuration")
 	assert.Regexp(t, regexp.MustCompile(`(?m)^goversion: go`), b.String())
 	assert.Equal(t, "6.18", kernelVersion("6.18.44-some-host\n"))
 	assert.Equal(t, "unknown", kernelVersion("x"))
@@ -154,8 +155,8 @@ func TestRunRefuses(t *testing.T) {
 
 // TestDocumentation has the table and the charts in docs be those of the raw output that
 // lies beside them. make bench writes them all; after a change of this program
-// go run ./internal/benchreport -docs docs/BENCHMARKS.md -charts docs/bench docs/bench/software.txt
-// does.
+// go run . -docs ../../docs/BENCHMARKS.md -charts ../../docs/bench ../../docs/bench/software.txt
+// does, in this directory.
 func TestDocumentation(t *testing.T) {
 	const docs = "../../docs"
 	page, err := os.ReadFile(docs + "/BENCHMARKS.md")
