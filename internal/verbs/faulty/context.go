@@ -212,7 +212,7 @@ func (c *Context) remove() {
 	}
 	for _, ch := range channels {
 		ch.gone.Store(true)
-		ch.rouse()
+		ch.wake()
 	}
 }
 

@@ -214,7 +214,7 @@ func (c *CQ) fire() {
 	}
 	c.mu.Unlock()
 	if armed && c.ch != nil {
-		c.ch.rouse()
+		c.ch.wake()
 	}
 }
 
@@ -287,7 +287,7 @@ func (c *CQ) Overrun() {
 	c.mu.Unlock()
 	c.ctx.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
 	if c.ch != nil {
-		c.ch.rouse()
+		c.ch.wake()
 	}
 	for _, q := range qps {
 		q.toError()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,7 @@ func pollable(fd int, name string) (*os.File, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	file := os.NewFile(uintptr(own), name)
-	if err := verbs.PollerError(file.SetDeadline(noDeadline)); err != nil {
+	if err := verbs.PollerError(file.SetDeadline(time.Time{})); err != nil {
 		file.Close()
 		return nil, err
 	}

@@ -17,15 +17,13 @@ import (
 // readable with an event and never writable. So each direction waits for reads, on
 // a duplicate of its own.
 //
-// An event is consumed by one of the two waiters, and the poller may have found no
-// reason yet to wake the other. Whoever consumes therefore kicks the other: it
-// ends its wait by a deadline in the past, in the process and without a system
-// call; the other puts its own deadline back and looks again.
+// An event is consumed by one of the two directions, and the poller may have found no
+// reason yet to wake the other. Whoever consumes therefore wakes the other, which tries again.
 type compChannel struct {
 	ctx    *devContext
 	handle uintptr // struct ibv_comp_channel
 	vector uint32  // which of the device's interrupts tells of completions
-	rd, wr waiter
+	rd, wr channelWait
 
 	mu     sync.Mutex
 	cqs    map[uintptr]*cq // by their C structs
@@ -81,8 +79,8 @@ func (ch *compChannel) destroy() error {
 func (ch *compChannel) WaitRead(try func() bool) error  { return ch.rd.wait(try) }
 func (ch *compChannel) WaitWrite(try func() bool) error { return ch.wr.wait(try) }
 
-func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.setDeadline(t) }
-func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.setDeadline(t) }
+func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.SetDeadline(t) }
+func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.SetDeadline(t) }
 
 func (ch *compChannel) GetEvent() (verbs.CQ, error) {
 	var got *cq
@@ -132,7 +130,7 @@ func (ch *compChannel) nextEventLocked() (*cq, error) {
 	return nil, nil
 }
 
-// consume takes all events there are and says whether there were any.
+// consume takes all events there are and reports whether there were any.
 func (ch *compChannel) consume() (bool, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

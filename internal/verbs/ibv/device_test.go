@@ -190,7 +190,7 @@ func TestEventsAreConsumed(t *testing.T) {
 	require.Zero(t, pending(t, ch))
 }
 
-// pending says whether events are left on the channel.
+// pending returns how many events, at most one, are left on the channel.
 func pending(t *testing.T, ch verbs.CompChannel) int {
 	t.Helper()
 	fds := []unix.PollFd{{Fd: at[cCompChannel](ch.(*compChannel).handle).fd, Events: unix.POLLIN}}
@@ -199,20 +199,20 @@ func pending(t *testing.T, ch verbs.CompChannel) int {
 	return n
 }
 
-// A direction that has consumed an event makes the other look again, which the
+// A direction that has consumed an event has the other try again, which the
 // poller may not.
-func TestConsumerKicksTheOther(t *testing.T) {
+func TestConsumerWakesTheOther(t *testing.T) {
 	ctx := openDevice(t)
 	made, err := ctx.CreateCompChannel()
 	require.NoError(t, err)
 	closeLater(t, made)
 	ch := made.(*compChannel)
 	// The writer's descriptor shall never become readable by itself.
-	deaf, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	unready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	require.NoError(t, err)
-	defer unix.Close(deaf)
+	defer unix.Close(unready)
 	require.NoError(t, ch.wr.close())
-	require.NoError(t, ch.wr.init(ch, &ch.rd, deaf))
+	require.NoError(t, ch.wr.init(ch, &ch.rd, unready))
 
 	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
 	p.B.PostRecv(verbs.RecvWR{})

@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -26,8 +25,8 @@ import (
 type compChannel struct {
 	ctx *devContext
 	*eventFile
-	rd waiter
-	wr waiter
+	rd channelWait
+	wr channelWait
 
 	mu     sync.Mutex
 	cqs    []*cq
@@ -71,17 +70,8 @@ func (ch *compChannel) WaitRead(try func() bool) error { return ch.rd.wait(try) 
 
 func (ch *compChannel) WaitWrite(try func() bool) error { return ch.wr.wait(try) }
 
-// waitError is err of a RawConn as the os package would give it: its poller's own
-// word for a closed file is not exported.
-func waitError(err error) error {
-	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	return os.ErrClosed
-}
-
-func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.setDeadline(t) }
-func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.setDeadline(t) }
+func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.SetDeadline(t) }
+func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.SetDeadline(t) }
 
 func (ch *compChannel) GetEvent() (verbs.CQ, error) {
 	var got *cq
@@ -109,8 +99,8 @@ var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
 // signal wakes the waiters, from within the process.
 func (ch *compChannel) signal() {
-	ch.rd.rouse()
-	ch.wr.rouse()
+	ch.rd.Wake()
+	ch.wr.Wake()
 }
 
 // writeEvent adds one to an eventfd; false if it is full.

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
-// TestRouseKeepsDeadline has a waiter woken for nothing again and again: its deadline
+// TestWakeKeepsDeadline has a waiter woken for nothing again and again: its deadline
 // comes all the same, and no sooner. TestTimingDeadlines measures how much later.
-func TestRouseKeepsDeadline(t *testing.T) {
+func TestWakeKeepsDeadline(t *testing.T) {
 	ctx, ch := newChannelOf(t)
 	tries := 0
 	for limit := 100 * time.Millisecond; tries < 2; limit *= 2 { // a busy machine may wake it once in that time
@@ -33,12 +34,12 @@ func TestRouseKeepsDeadline(t *testing.T) {
 	require.NoError(t, ctx.Close())
 }
 
-// TestDeadlineWhileRoused sets deadlines when the waiter has been woken and has not
+// TestDeadlineWhileWoken sets deadlines when the waiter has been woken and has not
 // noticed yet.
-func TestDeadlineWhileRoused(t *testing.T) {
+func TestDeadlineWhileWoken(t *testing.T) {
 	for name, at := range map[string]func() time.Time{
 		"to come": func() time.Time { return time.Now().Add(time.Millisecond) },
-		"past":    func() time.Time { return longPast },
+		"past":    func() time.Time { return wakeup.Past },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, ch := newChannelOf(t)
@@ -68,8 +69,8 @@ func TestDeadlineWhileRoused(t *testing.T) {
 	}
 }
 
-// TestCloseWhileRoused: a channel that is closed says so, however often it is roused.
-func TestCloseWhileRoused(t *testing.T) {
+// TestCloseWhileWoken: a channel that is closed says so, however often it is woken.
+func TestCloseWhileWoken(t *testing.T) {
 	ctx, ch := newChannelOf(t)
 	closed := make(chan error, 1)
 	tries := 0
@@ -132,7 +133,7 @@ func TestLocalDoorbell(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, <-got)
 		select {
-		case <-armed: // it was roused before it slept
+		case <-armed: // it was woken before it slept
 		default:
 		}
 	}

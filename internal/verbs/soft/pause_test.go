@@ -71,7 +71,7 @@ func TestOneProcessorPauses(t *testing.T) {
 	e, err := newEventFile()
 	require.NoError(t, err)
 	defer e.close()
-	var w waiter
+	var w channelWait
 	w.init(e, false)
 	waits := make(chan struct{})
 	over := make(chan error, 1)
@@ -92,7 +92,7 @@ func TestOneProcessorPauses(t *testing.T) {
 	}()
 	for range wakesPerPause {
 		<-waits
-		w.rouse()
+		w.Wake()
 	}
 	require.NoError(t, <-over)
 	require.GreaterOrEqual(t, ended()-before, uint64(pausedWakes))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 	"golang.org/x/sys/unix"
 )
 
@@ -139,7 +140,7 @@ func (s *socket) send(msg []byte, fds []int) error {
 		_ = s.f.SetWriteDeadline(time.Time{})
 		if waitErr != nil {
 			s.shutdown()
-			return fmt.Errorf("the peer does not read its control socket: %w", pollError(waitErr))
+			return fmt.Errorf("the peer does not read its control socket: %w", wakeup.Error(waitErr))
 		}
 	}
 	switch err {
@@ -169,7 +170,7 @@ func (s *socket) try(msg []byte) error {
 // sendOnce makes the call. sendMu is held.
 func (s *socket) sendOnce(msg []byte, fds []int) (err error) {
 	if closed := s.rc.Write(func(fd uintptr) bool { err = sendTo(fd, msg, fds); return true }); closed != nil {
-		return pollError(closed)
+		return wakeup.Error(closed)
 	}
 	return err
 }
@@ -194,7 +195,7 @@ func sendTo(fd uintptr, msg []byte, fds []int) error {
 func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
 	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*maxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
 	if err := s.rc.Read(in.try); err != nil {
-		return 0, nil, pollError(err)
+		return 0, nil, wakeup.Error(err)
 	}
 	return in.n, in.fds, in.err
 }
@@ -204,7 +205,7 @@ func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
 func (s *socket) peek(buf []byte) (n int, err error) {
 	in := incoming{buf: buf, flags: unix.MSG_PEEK}
 	if err := s.rc.Read(in.try); err != nil {
-		return 0, pollError(err)
+		return 0, wakeup.Error(err)
 	}
 	return in.n, in.err
 }
@@ -227,7 +228,7 @@ func (s *socket) onHangup(f func()) (stop func()) {
 		}
 	}()
 	return func() {
-		_ = s.setReadDeadline(longPast)
+		_ = s.setReadDeadline(wakeup.Past)
 		<-ended
 		_ = s.setReadDeadline(time.Time{})
 	}
@@ -319,15 +320,6 @@ func polled(fd uintptr, event int16) bool {
 	}
 }
 
-// pollError is err of a RawConn as the os package would give it: its poller's
-// own word for a closed file is not exported.
-func pollError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	return os.ErrClosed
-}
-
 // accept waits for a connection to a listening socket and returns it with the
 // name that its other end has bound.
 func (s *socket) accept() (fd int, name string, err error) {
@@ -342,7 +334,7 @@ func (s *socket) accept() (fd int, name string, err error) {
 		}
 	})
 	if err != nil {
-		return -1, "", pollError(err)
+		return -1, "", wakeup.Error(err)
 	}
 	if acceptErr != nil {
 		return -1, "", os.NewSyscallError("accept4", acceptErr)
@@ -366,7 +358,7 @@ func (s *socket) connect(name string) error {
 		}
 	})
 	if err != nil {
-		return pollError(err)
+		return wakeup.Error(err)
 	}
 	return os.NewSyscallError("connect", connErr)
 }
@@ -416,7 +408,7 @@ func (s *socket) peerCred() (pid int32, uid uint32, err error) {
 		cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err != nil {
-		return 0, 0, pollError(err)
+		return 0, 0, wakeup.Error(err)
 	}
 	if optErr != nil {
 		return 0, 0, os.NewSyscallError("getsockopt", optErr)
