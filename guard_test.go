@@ -112,7 +112,7 @@ func countStream(t *testing.T, from, to *rdmanet.Conn, size int) (exceeded []str
 	pieces := n * max(1, size/min(writer.WriteBuffer/4, largestMessage))
 	bound(1.5, writer.MessagesSent, pieces, "messages for pieces of a quarter of the ring, or of the largest message")
 	bound(1.1, writer.DoorbellsSent, int(writer.MessagesSent), "doorbells for messages")
-	// One for a tenth of the ring is allowed (lane.Receiver.CreditDue), which with messages of 64 KiB
+	// One for a tenth of the ring is allowed (creditDue of lane.Receiver), which with messages of 64 KiB
 	// are more than one for twenty.
 	credits := max(1./20, 5*float64(size)/float64(writer.WriteBuffer))
 	if size >= writer.WriteBuffer/4 { // each is a large part of the ring

@@ -1,22 +1,21 @@
-// Package ring has what the bytes of a stream are checked by: the errors about a peer that
-// broke the protocol, and the frames of connections with checksums. Package lane below it is
-// the flow control of streams over RDMA.
+// Package ring has the errors of rdmanet's protocol, and the frames of connections with
+// checksums. They take no part in moving bytes: package rdmanet does that. Use it to ask what an
+// error is, by errors.Is and errors.As.
 //
-// Each end of a stream owns a receive ring in registered memory, which its peer fills with
-// RDMA WRITE; the doorbell travels in the 32-bit immediate of WRITE_WITH_IMM, and credits
-// flow back as the owner reads. Many streams share a lane, which is one QP: package lane has
-// its immediates and records, the windows of bytes and of receives, and rings that move to
-// larger and smaller ones. Everything a peer says is checked before it is believed; a lie is
-// an error that matches ErrProtocol and changes nothing.
+// Each end of a connection owns a ring of registered memory, which its peer fills with RDMA
+// WRITE. The 32-bit immediate of WRITE_WITH_IMM says how much came, and credits go back as the
+// owner reads. Package lane, in the folder below, has that flow control, and how connections
+// share a queue pair. Everything that a peer sends is checked before it is used. What breaks the
+// protocol is an error that matches ErrProtocol, and changes nothing.
 //
 // # Checksums
 //
-// A connection may have checksums. Then every data message is a frame: a header with the
-// CRC-32C of the stream so far, the bytes, and padding. FrameHeader and FrameReader are the
-// two ends of it. To rings, credits and moves it is data like any other.
+// On a connection with checksums every data message is a frame: a header with the CRC-32C of
+// the stream so far, the bytes, and padding. FrameHeader writes one and FrameReader reads them.
+// Flow control counts the bytes of a frame like any others.
 //
-// These are pure state machines: no goroutine, no I/O, no lock, no allocation outside of
-// errors.
+// Nothing here starts a goroutine, does I/O or takes a lock. Only errors are allocated. A
+// FrameReader may be used by one goroutine at a time.
 package ring
 
 // maxPayload bounds the bytes of a frame: no ring is larger.

@@ -6,41 +6,39 @@ import (
 	"hash/crc32"
 )
 
-// On a connection with checksums the ring holds frames, and a data message is one of
-// them. A frame begins at a multiple of FrameAlign and is as long as one; since a ring
-// is as well, a header is never torn by the ring's end, and what is left before that end
-// always has room for a frame.
+// A frame on the wire, little-endian. Its position and its length are multiples of FrameAlign, as
+// the size of a ring is. So the end of a ring never splits a header, and what is left before that
+// end always has room for a frame.
 //
 //	 0        4        8
 //	+--------+--------+----------------+---------+
 //	| Len    | Sum    | Len bytes      | padding |
 //	+--------+--------+----------------+---------+
 //
-// The padding is not written. To windows and credits the bytes of a frame are bytes like
-// any other.
+// The padding is not written.
 const (
-	// FrameAlign is what positions and lengths of frames are multiples of.
+	// FrameAlign divides the position and the length of every frame, in bytes.
 	FrameAlign = 16
-	// FrameHeaderLen is the length of a FrameHeader on the wire.
+	// FrameHeaderLen is the length of a FrameHeader on the wire in bytes.
 	FrameHeaderLen = 8
 )
 
-// FrameLen returns how many bytes of the ring a frame with n bytes of the stream takes.
+// FrameLen returns the length in bytes of a frame with n bytes of the stream, padding included.
 func FrameLen(n int) int { return (n + FrameHeaderLen + FrameAlign - 1) &^ (FrameAlign - 1) }
 
-// A FrameHeader stands before the bytes of a frame.
+// A FrameHeader is the header of a frame.
 type FrameHeader struct {
-	Len uint32 // bytes of the stream
-	Sum uint32 // CRC-32C of all bytes of the stream up to and with these
+	Len uint32 // bytes of the stream in the frame
+	Sum uint32 // CRC-32C of all bytes of the stream, to the end of this frame
 }
 
-// Put writes h to the first FrameHeaderLen bytes of b, which must have them.
+// Put writes h to the first FrameHeaderLen bytes of b. It panics if b is shorter.
 func (h FrameHeader) Put(b []byte) {
 	binary.LittleEndian.PutUint64(b[:FrameHeaderLen], uint64(h.Sum)<<32|uint64(h.Len))
 }
 
-// frameHeader reads the header in b once, so that a peer which writes to it meanwhile
-// cannot make two values of it.
+// frameHeader reads the header in b once: a peer that writes to it meanwhile cannot have it
+// read with two values.
 func frameHeader(b []byte) FrameHeader {
 	w := binary.LittleEndian.Uint64(b)
 	return FrameHeader{Len: uint32(w), Sum: uint32(w >> 32)}
@@ -48,32 +46,32 @@ func frameHeader(b []byte) FrameHeader {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the CRC-32C of a stream that goes on with b after one of the CRC-32C
-// sum. That of nothing is 0.
+// Checksum returns the CRC-32C of a stream to the end of b, where sum is that of all bytes before
+// b. That of an empty stream is 0.
 func Checksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli, b) }
 
-// A FrameReader takes the bytes of the stream out of the frames of a ring. What it gives
-// out has been compared with its checksum.
+// A FrameReader takes the bytes of a stream out of the frames in a ring, and compares each frame
+// with its checksum first. The zero value is a reader at the beginning of a stream. One goroutine
+// may use it at a time.
 //
-// It is given the unread bytes of the ring, as Receiver.Readable has them: a, then b
-// after the wrap. The peer may write to them at any time, so nothing is relied on that is
-// read twice, with one exception: bytes of a frame that is not taken as a whole are
-// compared in the ring and copied later.
+// Its methods are given the unread bytes of the ring: a, and b where they go on at the ring's
+// beginning. The peer may write to them at any time, so they are read once, with one exception: a
+// frame that is not taken as a whole is compared in the ring and copied later.
 type FrameReader struct {
 	sum  uint32 // of all bytes that were compared
 	left int    // bytes of the open frame that were compared and not taken
 	pad  int    // that follows them
 }
 
-// Sum returns the checksum of all bytes that were compared so far.
+// Sum returns the CRC-32C of all bytes of the stream that were compared so far.
 func (f *FrameReader) Sum() uint32 { return f.sum }
 
-// Left returns how many bytes of the open frame are there to be taken.
+// Left returns how many bytes of the open frame were not taken yet, 0 if none is open.
 func (f *FrameReader) Left() int { return f.left }
 
-// Open compares the frame that a and b begin with, unless one is open. used is how many
-// bytes of the ring that consumed. The bytes to be taken are the Left ones behind them.
-// The error is a *ChecksumError; nothing is consumed then.
+// Open compares the frame at the beginning of a and b, and opens it: the next Left bytes after
+// its header are those of the stream, for Take. It does nothing if a frame is open. It returns how
+// many bytes of the ring that used. The error is a *ChecksumError, and nothing is used then.
 func (f *FrameReader) Open(a, b []byte) (used int, err error) {
 	if f.left > 0 {
 		return 0, nil
@@ -94,7 +92,7 @@ func (f *FrameReader) open(h FrameHeader) {
 	f.pad = FrameLen(f.left) - FrameHeaderLen - f.left
 }
 
-// next is the header that a and b begin with, and the bytes behind it.
+// next returns the header at the beginning of a and b, and the bytes behind it.
 func (f *FrameReader) next(a, b []byte) (h FrameHeader, body, rest []byte, err error) {
 	if len(a) == 0 {
 		a, b = b, nil
@@ -111,7 +109,7 @@ func (f *FrameReader) next(a, b []byte) (h FrameHeader, body, rest []byte, err e
 	return h, body, b[:int(h.Len)-len(body)], nil
 }
 
-// Takes returns what Take would for n bytes.
+// Takes returns what Take would return for n bytes, and changes nothing.
 func (f *FrameReader) Takes(n int) (used int) {
 	if n == f.left && n > 0 {
 		n += f.pad
@@ -119,8 +117,8 @@ func (f *FrameReader) Takes(n int) (used int) {
 	return n
 }
 
-// Take accounts for n bytes of the open frame that were taken, n being at most Left, and
-// returns how many bytes of the ring that consumed.
+// Take records that n bytes of the open frame were taken, at most Left of them. It returns how
+// many bytes of the ring that used: with the last bytes of the frame also its padding.
 func (f *FrameReader) Take(n int) (used int) {
 	f.left -= n
 	if f.left == 0 && n > 0 {
@@ -129,10 +127,10 @@ func (f *FrameReader) Take(n int) (used int) {
 	return n
 }
 
-// Read fills p from the frames in a and b. n is how many bytes of the stream it got, used
-// how many bytes of the ring that consumed. A frame that fits is compared after it was
-// copied, in p. The error is a *ChecksumError, and n is 0 then: bytes before the frame
-// that is wrong are returned first.
+// Read copies bytes of the stream from the frames in a and b to p. It returns how many that were,
+// and how many bytes of the ring it used. The error is a *ChecksumError, and n is 0 then: the
+// bytes before a wrong frame are returned first, without an error. A frame that fits p is
+// copied before it is compared, so behind the n bytes p may hold others.
 func (f *FrameReader) Read(p, a, b []byte) (n, used int, err error) {
 	for n < len(p) && len(a)+len(b) > 0 {
 		var took, k int
@@ -155,7 +153,7 @@ func (f *FrameReader) Read(p, a, b []byte) (n, used int, err error) {
 	return n, used, nil
 }
 
-// readFrame copies the frame that a and b begin with, or opens it if it does not fit.
+// readFrame copies the frame at the beginning of a and b, or opens it if it does not fit p.
 func (f *FrameReader) readFrame(p, a, b []byte) (used, n int, err error) {
 	h, body, rest, err := f.next(a, b)
 	if err != nil {
@@ -198,13 +196,13 @@ func skip(a, b []byte, n int) (_, _ []byte) {
 
 // A ChecksumError says that a frame did not arrive as it was sent. It matches ErrChecksum.
 type ChecksumError struct {
-	Header bool   // no frame can have the header that arrived
-	Len    uint32 // what the header said
-	Want   uint32 // what the header said
-	Got    uint32 // CRC-32C of the stream with the bytes that arrived, unless Header
+	Header bool   // the header itself is impossible
+	Len    uint32 // bytes of the frame, by its header
+	Want   uint32 // CRC-32C of the stream, by the header
+	Got    uint32 // CRC-32C of what arrived; 0 if Header is set
 }
 
-// Error describes the mismatch.
+// Error implements error.
 func (e *ChecksumError) Error() string {
 	if e.Header {
 		return fmt.Sprintf("%v: no message begins with the words %#08x and %#08x here", ErrChecksum, e.Len, e.Want)

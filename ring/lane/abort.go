@@ -1,13 +1,13 @@
 package lane
 
-// abort is the last that an end says of a lane whose peer has lied: which rule that broke.
+// abort is the last message on a lane whose peer broke the protocol: which rule it was.
 type abort struct {
-	rule Rule // 0: the lane stands
-	said bool
+	rule Rule // 0: none
+	sent bool
 }
 
-// Abort has Next tell the peer which rule about the lane it broke, if it has a receive and a
-// place for that now, and nothing more. The lane is to be ended then.
+// Abort has Next return one last message, which tells the peer the rule about the lane that it
+// broke, if it has a receive and a place for it now. The caller ends the lane then.
 func (l *Lane) Abort(rule Rule) {
 	if l.abort.rule == 0 && rule > 0 && rule <= lastLinkRule {
 		l.abort.rule = rule
@@ -16,9 +16,9 @@ func (l *Lane) Abort(rule Rule) {
 
 // nextAbort is Next of a lane that ends.
 func (l *Lane) nextAbort() (Message, bool) {
-	if l.abort.said || l.slots.Free() == 0 || !l.slots.hasPlace() {
+	if l.abort.sent || l.slots.Free() == 0 || !l.slots.hasPlace() {
 		return Message{}, false
 	}
-	l.abort.said = true
+	l.abort.sent = true
 	return l.record(Record{Kind: KindAbort, Code: Code(l.abort.rule)}), true
 }

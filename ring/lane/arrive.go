@@ -2,10 +2,10 @@ package lane
 
 import "github.com/rdmanet/go-rdmanet/ring"
 
-// Arrive takes in a message that has completed: its immediate and, if that says so, a copy
-// of the next record in the ring of records. An error is a *ProtocolError about the lane,
-// and ends the link. What is wrong about one stream resets that stream, and is told by
-// EventBroken.
+// Arrive takes in a message that has completed: its immediate and, for a control message, a copy
+// of the next record in the ring of records. The error is a *ProtocolError about the lane, which
+// has to be ended. A violation about one stream is no error: it resets the stream, and
+// EventBroken tells it.
 func (l *Lane) Arrive(imm uint32, record []byte) error {
 	d, err := ParseDoorbell(imm)
 	if err != nil {
@@ -14,7 +14,7 @@ func (l *Lane) Arrive(imm uint32, record []byte) error {
 	return l.ArriveDoorbell(d, record)
 }
 
-// ArriveDoorbell is Arrive for who has decoded the immediate.
+// ArriveDoorbell is Arrive for a caller who has decoded the immediate.
 func (l *Lane) ArriveDoorbell(d Doorbell, record []byte) error {
 	if err := l.slots.Arrived(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (l *Lane) dataArrived(s *Stream, n uint32) error {
 	if s.sums != nil && n%ring.FrameAlign != 0 {
 		err = violation(RuleFrame, s.id, uint64(n), ring.FrameAlign)
 	} else {
-		err = s.rx.Data(n)
+		err = s.rx.data(n)
 	}
 	if err != nil {
 		l.broke(s, err)
@@ -87,7 +87,7 @@ func (l *Lane) creditArrived(s *Stream, granules uint32) error {
 	if s.endSent || s.ignored {
 		return nil
 	}
-	if err := s.tx.Credit(granules); err != nil {
+	if err := s.tx.credit(granules); err != nil {
 		l.broke(s, err)
 		return nil
 	}
@@ -149,7 +149,7 @@ func (l *Lane) recordArrived(b []byte) error {
 	return l.streamRecord(&r)
 }
 
-// senders tells who sends the kinds that only one role does.
+// senders has the role that sends a kind, where only one does.
 var senders = [numKinds]Role{
 	KindOpen: RoleDialer, KindRelease: RoleDialer, KindWant: RoleDialer,
 	KindAccepted: RoleListener, KindRefused: RoleListener, KindPlaces: RoleListener, KindRecall: RoleListener,
@@ -178,7 +178,7 @@ func (l *Lane) streamRecord(r *Record) error {
 		if s.endSent || s.ignored {
 			return nil
 		}
-		if err := s.tx.Offer(r.Ring); err != nil {
+		if err := s.tx.offer(r.Ring); err != nil {
 			l.broke(s, err)
 		} else if !s.finished() {
 			l.queue(s, todoMoved)
@@ -216,7 +216,7 @@ func (l *Lane) moved(s *Stream) {
 	}
 	err := violation(RuleMove, s.id, 0, 0)
 	if s.todo&todoRing == 0 { // else the offer was not sent
-		err = s.rx.Moved()
+		err = s.rx.moved()
 	}
 	if err != nil {
 		if !s.drops {
@@ -242,7 +242,7 @@ func (l *Lane) finArrived(s *Stream, r *Record) {
 	}
 }
 
-// endArrived takes in the last that the peer says of a stream, and answers it.
+// endArrived takes in the CLOSE or RESET of a stream, and answers it.
 func (l *Lane) endArrived(s *Stream, r *Record) {
 	s.endGot = true
 	s.todo &^= todoRing | todoMoved | todoFIN

@@ -1,43 +1,44 @@
 package lane
 
-// A Waiter names a call that waits for something of a lane. 0 is none. Numbers are small, and those
-// that are free are to be used again: a Baton has memory for each up to the greatest.
+// A Waiter is the number of a call that waits for something on a lane. 0 is no call. A Baton takes
+// memory for each number up to the highest, so use small ones, and use them again.
 type Waiter uint32
 
-// Baton says who polls the completion queue of a lane. One polls at a time: a call that
-// waits and finds nobody polling, or else the lane's goroutine, which sleeps until the queue
-// that was armed has something.
+// A Baton decides which goroutine polls the completion queue of a lane. One polls at a time: a call
+// that waits, if nobody polls yet, or else the lane's own goroutine, which sleeps until the armed
+// queue has an event. The zero value is a Baton that nobody holds.
 //
-// A call that found nothing for itself goes by
+// A call that found nothing for itself goes through these steps:
 //
-//  1. Wait. It polls if that says so, for all, wakes whom it finds something for, and
-//     tells Found. It stops when it has what it waited for, or gives up.
-//  2. If another polls: look once more, since that one may have found it before Wait, and
-//     then sleep until woken or until the time is up.
-//  3. Leave, in every case and however it ends. The baton may have been handed to it
-//     meanwhile; then whoever Leave names is to be woken to poll, or nobody waits and the
-//     queue is armed and polled once more before Rest leaves it to the lane's goroutine.
+//  1. Wait. If it reports true, the call holds the baton: it polls for all calls, wakes the one
+//     for which it finds something, and tells Found. It stops when it has what it waited for, or
+//     gives up.
+//  2. If another call polls, this one checks once more, since the other may have found it before
+//     Wait, and sleeps until it is woken or its deadline passes.
+//  3. Leave, in every case: the baton may have been handed to it in its sleep. If Leave returns a
+//     call, wake that one to poll. If nobody waits, arm the queue, poll once more, and call Rest,
+//     which leaves the lane to its goroutine.
 //
-// A call that has polled long enough and sleeps on arms the queue, polls once more, and calls
-// Rest as well. Whoever finds something for it wakes it; then it goes by 1 again.
+// A call that has polled long enough arms the queue, polls once more, calls Rest and sleeps.
+// Whoever finds something for it wakes it; then it begins with step 1 again.
 //
-// The lane's goroutine asks Event when the queue has woken it, or for no reason, and polls if
-// that says so. Then it goes by 3 with the name Goroutine.
+// The lane's goroutine calls Event when the queue has woken it, also if it was for nothing. If that
+// reports true it polls, and then goes through step 3 as the Waiter Goroutine.
 //
-// Nobody holds the baton only while the queue is armed or its event is under way, so a
-// completion is always somebody's. Baton has no lock: whoever guards it holds its lock over
-// one call of a method, never over a poll.
+// The queue is armed, or its event is under way, whenever nobody holds the baton: so no completion
+// is missed. A Baton has no lock of its own. Guard each call of a method with one; do not hold
+// it while polling.
 type Baton struct {
 	holder  Waiter
-	waiting waiters // would poll
-	rung    bool    // the queue was armed and has rung while somebody held the baton
+	waiting waiters // that may be handed the baton
+	rung    bool    // an event came while somebody held the baton
 }
 
 // Goroutine is the lane's own goroutine as a Waiter.
 const Goroutine Waiter = 1<<32 - 1
 
-// Wait begins a wait, and reports whether w is to poll. Otherwise another does, and w may
-// sleep after it has looked once more.
+// Wait begins a wait, and reports whether w has to poll. Otherwise another call polls, and w may
+// sleep after it has checked once more.
 func (b *Baton) Wait(w Waiter) (poll bool) {
 	if b.holder == 0 {
 		b.holder = w
@@ -47,22 +48,23 @@ func (b *Baton) Wait(w Waiter) (poll bool) {
 	return false
 }
 
-// Holds reports whether w is to poll: the baton may have been handed to it in its sleep.
+// Holds reports whether w holds the baton and has to poll. It may have been handed to w in its
+// sleep.
 func (b *Baton) Holds(w Waiter) bool { return b.holder == w }
 
-// Holder returns who has the baton. 0 says that the lane is its goroutine's, which sleeps.
+// Holder returns which call holds the baton, 0 if none does and the lane's goroutine sleeps.
 func (b *Baton) Holder() Waiter { return b.holder }
 
-// Alone reports whether nobody waits who would poll.
+// Alone reports whether no call waits to be handed the baton.
 func (b *Baton) Alone() bool { return b.waiting.empty() }
 
-// Found says that w was found something for, so that the baton is not handed to it, which is
-// about to leave. Whoever found it wakes it.
+// Found records that something was found for w. The caller wakes w, which is about to leave, so the
+// baton is not handed to it.
 func (b *Baton) Found(w Waiter) { b.waiting.remove(w) }
 
-// Leave ends the wait of w. If next is not 0 the baton is handed to it, and it has to be
-// woken. If arm is true, nobody waits: arm the queue, poll it once more, and call Rest if
-// there was nothing; if there was something, see to it and call Leave again.
+// Leave ends the wait of w. If next is not 0, that call holds the baton now, and has to be woken. If
+// arm is true, nobody waits: arm the queue and poll it once more. If there was nothing, call Rest;
+// if there was something, handle it and call Leave again.
 func (b *Baton) Leave(w Waiter) (next Waiter, arm bool) {
 	if b.holder != w {
 		b.waiting.remove(w)
@@ -71,7 +73,7 @@ func (b *Baton) Leave(w Waiter) (next Waiter, arm bool) {
 	if b.pass() {
 		return b.holder, false
 	}
-	b.rung = false // what has rung is found by the poll that follows
+	b.rung = false // the poll that follows finds what the event was about
 	return 0, true
 }
 
@@ -85,9 +87,9 @@ func (b *Baton) pass() bool {
 	return true
 }
 
-// Rest leaves the lane to its goroutine, after w has armed the queue and found nothing in
-// it. If next is not 0, somebody has begun to wait meanwhile and has to be woken to poll. If
-// again is true, the queue has rung meanwhile: arm and poll once more.
+// Rest leaves the lane to its goroutine, after w has armed the queue and found nothing in it. If
+// next is not 0, that call has begun to wait meanwhile, and has to be woken to poll. If again is
+// true, an event has come meanwhile: arm and poll once more.
 func (b *Baton) Rest(w Waiter) (next Waiter, again bool) {
 	if b.holder != w {
 		return 0, false
@@ -103,9 +105,9 @@ func (b *Baton) Rest(w Waiter) (next Waiter, again bool) {
 	return 0, false
 }
 
-// Event says that the queue has woken the lane's goroutine, and reports whether it is to
-// poll. If not, somebody else does, who may have polled for the last time before: Rest tells
-// it to look once more.
+// Event records that the queue has woken the lane's goroutine, and reports whether that has to poll.
+// If not, a call does, which may have polled for the last time before the event: Rest tells it to
+// poll once more.
 func (b *Baton) Event() (poll bool) {
 	if b.holder != 0 {
 		b.rung = true

@@ -1,21 +1,21 @@
-// Package lane holds the protocol of lanes: how many streams share one queue pair (QP).
+// Package lane is the protocol by which many streams share one queue pair (QP). Package rdmanet
+// speaks it; docs/PROTOCOL.md has it on the wire.
 //
-// A lane is one QP of the reliable connected service between the process that dials and
-// the one that listens. Each stream on it keeps a ring at either end, into which the peer
-// writes directly; the QP, its receives and its completions are shared.
+// A lane is one QP of the reliable connected service, between the process that dials and the one
+// that listens. A stream is one connection on it. Each end of a stream owns a ring, into which the
+// peer writes; the QP, its receives and its completions are shared.
 //
+//   - Lane is one end of a lane with its streams: what arrives goes in, what has to be posted
+//     comes out.
 //   - Doorbell is the 32-bit immediate of a message.
-//   - Record is a control message of 64 bytes, which lies in a small ring of the lane.
-//   - Slots counts receives at both ends.
-//   - Sender and Receiver are the two sides of a ring that may move to other memory.
-//   - Lane is one end of a lane with its table of streams: what arrives goes in, and what
-//     is to be posted comes out.
-//   - Baton says who polls the lane.
+//   - Record is a control message of 64 bytes, written into a small ring of the lane.
+//   - Slots counts the receives at both ends.
+//   - Sender and Receiver are the two sides of a stream's ring.
+//   - Baton decides which goroutine polls the lane.
 //
-// Everything a peer says is checked before it is believed. A lie is a *ProtocolError. One
-// about a stream ends that stream, one about the lane ends the link: see Rule.Scope.
+// Everything a peer sends is checked before it is used. A violation is a *ProtocolError. One about
+// a stream resets that stream, one about the lane ends the lane: see Rule.Scope.
 //
-// These are pure state machines: no goroutine, no I/O, no lock, no clock. None may be used
-// by two goroutines at once. Nothing carries bytes by them yet; docs/ARCHITECTURE.md says
-// what they are for.
+// These are state machines: no goroutine, no I/O, no lock, no clock. None may be used by two
+// goroutines at once.
 package lane

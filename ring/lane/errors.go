@@ -10,8 +10,7 @@ import (
 // errors.Is(err, lane.RuleOverflow) asks for one.
 type Rule uint8
 
-// The rules, whose numbers are on the wire. Those about immediates and records come from their codecs, the others from
-// the machine that believed the peer otherwise.
+// The rules. Their numbers are on the wire.
 const (
 	// RuleType: the immediate is of no known type.
 	RuleType Rule = iota + 1
@@ -19,7 +18,7 @@ const (
 	RuleReserved
 	// RuleStream: the id of a stream is 0 or above the highest.
 	RuleStream
-	// RuleNothing: a credit or a return of slots that is of nothing.
+	// RuleNothing: a credit or a return of slots is of nothing.
 	RuleNothing
 	// RuleRecordLength: a record is not of 64 bytes, or came without a control immediate.
 	RuleRecordLength
@@ -37,7 +36,7 @@ const (
 	RulePort
 	// RuleStage: a GOAWAY is of no known stage.
 	RuleStage
-	// RuleEpoch: a record is of a life of the lane that has not begun.
+	// RuleEpoch: a record has an epoch that is still to come.
 	RuleEpoch
 	// RuleNumber: a record is not the one that follows the last.
 	RuleNumber
@@ -45,40 +44,40 @@ const (
 	RuleDepth
 	// RuleReturn: more receives came back than were used up.
 	RuleReturn
-	// RuleRole: a record that only the other role sends.
+	// RuleRole: a record came that only the other role may send.
 	RuleRole
-	// RulePlace: a place was granted that is one already, or a stream opened without one.
+	// RulePlace: a place was granted twice, or a stream opened without one.
 	RulePlace
-	// RuleOpenNumber: an OPEN, or a GOAWAY, counts the opens wrongly.
+	// RuleOpenNumber: an OPEN, or a GOAWAY, counts the opened streams wrongly.
 	RuleOpenNumber
-	// RuleNotOpen: a message for a stream that is not open.
+	// RuleNotOpen: a message came for a stream that is not open.
 	RuleNotOpen
-	// RuleAfterEnd: a message for a stream whose sender has ended it.
+	// RuleAfterEnd: a message came for a stream that its sender has ended.
 	RuleAfterEnd
 	// RuleRelease: an id was released whose stream has not ended.
 	RuleRelease
-	// RuleGoAway: GOAWAY came out of its turn, or what it rules out came after it.
+	// RuleGoAway: GOAWAY came out of order, or something that it rules out came after it.
 	RuleGoAway
-	// RulePing: an answer that nobody asked for, or a second question before the answer.
+	// RulePing: a PONG came without a PING, or a second PING before the PONG.
 	RulePing
 	// RuleRecall: places that were asked back were neither given back nor taken in time.
 	RuleRecall
 
-	// RuleOverflow: data beyond the free room of the stream's ring.
+	// RuleOverflow: data came for which the stream's ring has no room.
 	RuleOverflow
-	// RuleStraddle: data across the end of the stream's ring.
+	// RuleStraddle: data went past the end of the stream's ring.
 	RuleStraddle
-	// RuleCredit: a credit for bytes that were not sent.
+	// RuleCredit: a credit came for bytes that were not sent.
 	RuleCredit
 	// RuleOffer: a second ring was offered before the peer moved to the first.
 	RuleOffer
-	// RuleMove: a move to a ring that was not offered.
+	// RuleMove: the peer moved to a ring that was not offered.
 	RuleMove
-	// RuleAfterFIN: data, or a second FIN, after FIN.
+	// RuleAfterFIN: data, or a second FIN, came after FIN.
 	RuleAfterFIN
 	// RuleTotal: a stream ended with another number of bytes than arrived.
 	RuleTotal
-	// RuleFrame: data that is no frame, on a lane with checksums.
+	// RuleFrame: data that is not a frame came on a lane with checksums.
 	RuleFrame
 
 	numRules
@@ -120,7 +119,7 @@ var ruleTexts = [numRules]string{
 	RuleFrame:        "data that is no frame",
 }
 
-// Error describes the rule.
+// Error returns what the peer did against the rule.
 func (r Rule) Error() string {
 	if r == 0 || r >= numRules {
 		return fmt.Sprintf("rule %d", uint8(r))
@@ -128,22 +127,21 @@ func (r Rule) Error() string {
 	return ruleTexts[r]
 }
 
-// A Scope is what a broken rule ends.
+// A Scope is what ends when a rule is broken.
 type Scope uint8
 
 // The scopes.
 const (
-	// ScopeLink is that of a lie about the lane. What the two ends believe of it no longer
-	// agrees, so the link ends.
+	// ScopeLink: the lane ends, and the link with it, since its two ends no longer agree.
 	ScopeLink Scope = iota
-	// ScopeStream is that of a lie about one stream, which is reset.
+	// ScopeStream: the stream is reset.
 	ScopeStream
 )
 
 // lastLinkRule is the highest rule about the lane.
 const lastLinkRule = RuleOverflow - 1
 
-// Scope returns what a peer that breaks r loses.
+// Scope returns what ends when a peer breaks r.
 func (r Rule) Scope() Scope {
 	if r > lastLinkRule {
 		return ScopeStream
@@ -156,10 +154,10 @@ type ProtocolError struct {
 	Rule   Rule
 	Stream ID     // 0 where the rule is not about one stream
 	Got    uint64 // what the peer said
-	Limit  uint64 // what it might have said at most, or had to say
+	Limit  uint64 // the most that was allowed, or the only value
 }
 
-// Error describes the violation.
+// Error implements error.
 func (e *ProtocolError) Error() string {
 	what, end := "", "close the link"
 	if e.Stream != 0 {
@@ -171,7 +169,7 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("lane: peer broke the protocol: %s%v (got %d, limit %d); %s", what, e.Rule, e.Got, e.Limit, end)
 }
 
-// Is reports whether target is ring.ErrProtocol or the rule that was broken.
+// Is reports whether target is ring.ErrProtocol or e.Rule.
 func (e *ProtocolError) Is(target error) bool {
 	return target == ring.ErrProtocol || target == e.Rule
 }
@@ -183,8 +181,7 @@ func violation(rule Rule, id ID, got, limit uint64) error {
 	return &ProtocolError{Rule: rule, Stream: id, Got: got, Limit: limit}
 }
 
-// misuse is about an argument that this end's own program got wrong. It matches
-// ring.ErrConfig.
+// misuse returns an error about a wrong argument. It matches ring.ErrConfig.
 //
 //go:noinline
 func misuse(format string, args ...any) error {

@@ -1,47 +1,47 @@
 package lane
 
-// An EventKind says what has happened.
+// An EventKind is the kind of an Event.
 type EventKind uint8
 
-// The kinds of event. Each wait for one of a lane's streams ends by one of them.
+// The kinds of event. Whatever a caller waits for, one of them tells it.
 const (
 	// EventReadable: there are bytes to read, or the end of file.
 	EventReadable EventKind = iota + 1
-	// EventWritable: Data may be asked for again.
+	// EventWritable: Lane.Data may have room again.
 	EventWritable
-	// EventOpened: a client opened the stream. Accept or Refuse has to answer.
+	// EventOpened: the dialer opened the stream. Call Lane.Accept or Lane.Refuse.
 	EventOpened
-	// EventAccepted: the stream stands. What was kept of it need not be any more.
+	// EventAccepted: the listener accepted the stream. It need not be dialed again.
 	EventAccepted
-	// EventRefused: the stream was refused, for Code.
+	// EventRefused: the listener refused the stream, for the reason Code.
 	EventRefused
-	// EventClosed: the peer has closed the stream. Writes fail, what arrived can be read.
+	// EventClosed: the peer closed the stream. Writes fail; what arrived can be read.
 	EventClosed
-	// EventReset: the peer has broken the stream off, for Code.
+	// EventReset: the peer reset the stream, for the reason Code.
 	EventReset
-	// EventBroken: the peer broke a rule of the stream, Err, and this end has reset it.
+	// EventBroken: the peer broke the rule Err of the stream, and this end has reset it.
 	EventBroken
-	// EventMoved: the peer writes to the ring offered. See Receiver.Reclaim.
+	// EventMoved: the peer writes to the ring that was offered. See Receiver.Reclaim.
 	EventMoved
-	// EventReleased: the id, Stream.ID, may be granted again.
+	// EventReleased: the id of the stream may be granted again.
 	EventReleased
-	// EventRedial: the listener has not seen the stream. It is safe to dial again.
+	// EventRedial: the listener took nothing of the stream. It is safe to dial again.
 	EventRedial
 	// EventPlaces: there are places to open streams with.
 	EventPlaces
-	// EventWant: Count dials more of the peer wait for a place.
+	// EventWant: Count more dials of the peer wait for a place.
 	EventWant
-	// EventGoAway: GOAWAY came, of Stage.
+	// EventGoAway: a GOAWAY of Stage came.
 	EventGoAway
-	// EventPong: the peer has answered Ping.
+	// EventPong: the peer answered Lane.Ping.
 	EventPong
-	// EventAborted: the peer ends the lane, since this end broke a rule, which is Err.
+	// EventAborted: the peer ends the lane, since this end broke the rule Err.
 	EventAborted
 )
 
-// An Event tells whoever drives a Lane what has become of it.
+// An Event is news about a lane. Its kind says which fields are set.
 type Event struct {
-	Stream *Stream // nil where it is about the lane
+	Stream *Stream // nil for an event about the lane itself
 	Err    error
 	Count  uint16
 	Code   Code
@@ -52,8 +52,8 @@ type Event struct {
 // tell appends an event.
 func (l *Lane) tell(e Event) { l.events.push(e) }
 
-// Event returns the next event. It is to be asked after each call of another method until
-// there is none; a call adds at most a few, or one for each stream.
+// Event returns the next event, and reports whether there is one. Call it until there is none after
+// each call of another method. One call adds a few events at most, or one for each stream.
 func (l *Lane) Event() (Event, bool) {
 	if s := l.Readable(); s != nil {
 		return Event{Kind: EventReadable, Stream: s}, true
@@ -67,8 +67,8 @@ func (l *Lane) Event() (Event, bool) {
 // Happened reports whether there is an event.
 func (l *Lane) Happened() bool { return l.arrivals.some() || l.events.some() }
 
-// Readable takes the next event if that is EventReadable, and returns its stream, else nil. It
-// is the event of most messages, and comes before all others.
+// Readable returns the stream of the next event and takes the event, if it is an EventReadable;
+// else it returns nil. Those events come before all others.
 func (l *Lane) Readable() *Stream {
 	if !l.arrivals.some() {
 		return nil
@@ -78,8 +78,7 @@ func (l *Lane) Readable() *Stream {
 	return s
 }
 
-// readable tells that there is something to read. It is told once for all that arrives before
-// the event is taken.
+// readable adds an EventReadable, one for all that arrives before the event is taken.
 func (l *Lane) readable(s *Stream) {
 	if !s.told {
 		s.told = true
@@ -87,7 +86,7 @@ func (l *Lane) readable(s *Stream) {
 	}
 }
 
-// writable wakes a writer that waits.
+// writable tells a writer that waits.
 func (l *Lane) writable(s *Stream) {
 	if s.waits {
 		s.waits = false
@@ -95,7 +94,7 @@ func (l *Lane) writable(s *Stream) {
 	}
 }
 
-// slotsOpened wakes all that wait for slots, in the order in which they came.
+// slotsOpened tells all writers that wait for slots, in the order in which they came.
 func (l *Lane) slotsOpened() {
 	for l.waiting.len() > 0 {
 		s := l.waiting.pop()

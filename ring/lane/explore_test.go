@@ -207,7 +207,7 @@ func (m *model) check() error {
 			if !other.partial && !a.partial && a.read != other.wrote {
 				return failf("bytes are lost at the end")
 			}
-			if st := a.s.State(); st != StateClosed {
+			if st := a.s.state(); st != stateClosed {
 				return failf("a stream is left %v", st)
 			}
 		}
@@ -365,8 +365,8 @@ func (m *model) hash() uint64 {
 				h.add(uint64(r.Kind), uint64(r.Stream), uint64(r.Stage), uint64(r.Opens))
 			}
 		}
-		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.stored), uint64(l.goAway.last))
-		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, l.abort.said, m.sleep[i])
+		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.granted), uint64(l.goAway.last))
+		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, l.abort.sent, m.sleep[i])
 		h.add(uint64(len(m.wire[i])))
 		for _, p := range m.wire[i] {
 			h.add(uint64(p.Imm), uint64(p.Record.Kind), uint64(p.Record.Stream), uint64(p.Record.Opens), uint64(p.span.Off), uint64(p.span.Ring.RKey), uint64(p.life))

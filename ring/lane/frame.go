@@ -26,8 +26,9 @@ func (l *Lane) newSums() *sums {
 	return new(sums)
 }
 
-// Frames takes the bytes of the stream out of what Receiver.Readable returns. It is nil without
-// checksums. It is the reader's alone, also while others use the Lane.
+// Frames returns the reader of the frames in what Receiver.Readable returns, nil without checksums.
+// Unlike the rest of a Stream it may be used while another goroutine uses the Lane, by one
+// goroutine at a time.
 func (s *Stream) Frames() *ring.FrameReader {
 	if s.sums == nil {
 		return nil
@@ -35,8 +36,7 @@ func (s *Stream) Frames() *ring.FrameReader {
 	return &s.sums.reader
 }
 
-// Payload returns how many of at most n bytes of the stream are in the message that Data has
-// put at p.
+// Payload returns how many bytes of the stream go into p, which Lane.Data returned for n.
 func (s *Stream) Payload(p Span, n int) int {
 	if s.sums == nil || p.Len == 0 {
 		return min(n, int(p.Len))
@@ -44,7 +44,7 @@ func (s *Stream) Payload(p Span, n int) int {
 	return min(n, int(p.Len)-ring.FrameHeaderLen)
 }
 
-// Sum returns the checksum of all frames that were sent, 0 without checksums.
+// Sum returns the CRC-32C of all bytes that were sent, 0 without checksums.
 func (s *Stream) Sum() uint32 {
 	if s.sums == nil {
 		return 0
@@ -52,19 +52,20 @@ func (s *Stream) Sum() uint32 {
 	return s.sums.sent
 }
 
-// Summed records the checksum of the stream with the frame that Data has just given a place to,
-// as its header has it. To be called before any other method of the Lane.
+// Summed records sum, the CRC-32C in the header of the frame for which Lane.Data has just returned
+// a place. Call it before any other method of the Lane.
 func (s *Stream) Summed(sum uint32) { s.sums.sent = sum }
 
-// endSum takes in what the peer says that it has sent.
+// endSum records the checksum of all that the peer has sent, as it says.
 func (s *Stream) endSum(sum uint32) {
 	if s.sums != nil {
 		s.sums.end, s.sums.ended = sum, true
 	}
 }
 
-// CheckEnd compares what the peer has sent, by its own words, with what was read, when all was
-// and the peer has ended. The error matches ring.ErrChecksum. It is the reader's, as Frames is.
+// CheckEnd compares the checksum of what was read with that of what the peer says it has sent, once
+// the peer has ended and all was read. The error matches ring.ErrChecksum. The goroutine that
+// uses Frames may call it.
 func (s *Stream) CheckEnd() error {
 	if s.sums == nil || !s.sums.ended || s.rx.Buffered() > 0 || s.sums.reader.Sum() == s.sums.end {
 		return nil

@@ -1,15 +1,15 @@
 package lane
 
-// goAway is how far a listener's going away is, in two steps as HTTP/2 has them (RFC 9113,
-// section 6.8), with the dialer's word between them:
+// goAway is how far a listener has gone away, in two steps as HTTP/2 has them (RFC 9113,
+// section 6.8), with the dialer's answer between them:
 //
 //	listener                       dialer
 //	GOAWAY announce  ------->      opens no more; places are void
 //	                 <-------      GOAWAY stopped: so many opens were sent
 //	GOAWAY final     ------->      opens above were not seen, and are dialled again
 //
-// A listener that cannot wait for the dialer's word sends the last step without it. What is
-// opened then is ignored at the listener, and the dialer learns of it by the count.
+// A listener that cannot wait for the answer sends the last step without it. It ignores streams
+// that are opened then, and the dialer learns of them by the count.
 type goAway struct {
 	announced bool
 	stopped   bool
@@ -17,7 +17,8 @@ type goAway struct {
 	last      uint32 // opens that are served, once final
 }
 
-// GoAway begins: no place is granted any more, and the dialer is asked to open no more.
+// GoAway grants no more places, and asks the dialer to open no more streams. Only the listener
+// may call it.
 func (l *Lane) GoAway() {
 	if l.cfg.Role == RoleListener && !l.goAway.announced {
 		l.goAway.announced = true
@@ -27,7 +28,8 @@ func (l *Lane) GoAway() {
 	}
 }
 
-// GoAwayFinal says which opens are served: those that have arrived. Later ones are ignored.
+// GoAwayFinal tells the dialer that streams which were opened until now are served and later ones
+// ignored. Only the listener may call it.
 func (l *Lane) GoAwayFinal() {
 	if l.cfg.Role == RoleListener && !l.goAway.final {
 		l.GoAway()
@@ -68,7 +70,7 @@ func (l *Lane) goAwayArrived(r *Record) error {
 	return nil
 }
 
-// dropPlaces forgets the places, and has those who took one and said nothing dial again.
+// dropPlaces forgets the places. Streams in them whose OPEN was not sent have to be dialed again.
 func (l *Lane) dropPlaces() {
 	for id, s := range l.table {
 		if s != nil && !s.opened && s.todo&todoRelease == 0 {
@@ -79,7 +81,7 @@ func (l *Lane) dropPlaces() {
 	l.places.clear()
 }
 
-// redial has those streams dialled again that the listener has not seen.
+// redial drops the streams that the listener ignores: they have to be dialed again.
 func (l *Lane) redial() error {
 	for _, s := range l.table {
 		if s != nil && s.opened && s.number > l.goAway.last && s.decided {

@@ -36,13 +36,13 @@ const (
 	MaxStream ID = 1<<14 - 1
 	// MaxMessage is the most bytes that one data message carries.
 	MaxMessage = 1 << 16
-	// Granule is the unit of credits in bytes.
+	// Granule is the unit of credits, in bytes.
 	Granule = 64
-	// MaxGranules is the most that one credit gives.
+	// MaxGranules is the most granules that one credit gives.
 	MaxGranules = 1<<16 - 1
 )
 
-// A Type says what a doorbell announces.
+// A Type is the type of a Doorbell.
 type Type uint8
 
 // The types of doorbell.
@@ -72,7 +72,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// A Doorbell is what the immediate of one message says.
+// A Doorbell is the immediate of a message, decoded.
 type Doorbell struct {
 	Type   Type
 	Stream ID // Data and Credit
@@ -118,7 +118,7 @@ func ParseDoorbell(imm uint32) (Doorbell, error) {
 	return Doorbell{}, violation(RuleType, 0, uint64(imm), 0)
 }
 
-// named refuses what names no stream, or gives nothing.
+// named returns an error if d has no stream, or gives nothing.
 func (d Doorbell) named() (Doorbell, error) {
 	if d.Stream == 0 {
 		return Doorbell{}, violation(RuleStream, 0, 0, uint64(MaxStream))

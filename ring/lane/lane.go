@@ -6,61 +6,62 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// A Role is which end of a lane this is.
+// A Role says which end of a lane this is.
 type Role uint8
 
 // The roles.
 const (
 	// RoleDialer opens streams.
 	RoleDialer Role = iota + 1
-	// RoleListener grants places and accepts.
+	// RoleListener grants places, and accepts streams.
 	RoleListener
 )
 
-// Config says what two ends of a lane have agreed on.
+// Config is what the two ends of a lane have agreed on, as one of them sees it.
 type Config struct {
 	Role         Role
-	Epoch        uint32 // counts the lives of the lane
+	Epoch        uint32 // how often the lane was set up before
 	Streams      ID     // the highest id, 1 to MaxStream
-	Receives     int    // that this end has posted, MinDepth to MaxDepth
-	PeerReceives int    // that the peer has posted
-	Places       int    // records that either ring of records holds
-	Checksums    bool   // data messages are frames
+	Receives     int    // posted by this end, MinDepth to MaxDepth
+	PeerReceives int    // posted by the peer, MinDepth to MaxDepth
+	Places       int    // records that each ring of records holds, MinPlaces to MaxPlaces
+	Checksums    bool   // data messages are frames of package ring
 }
 
 var (
-	// ErrNoPlace is returned by Lane.Open without a place. Want asks for one, EventPlaces
-	// tells of one.
+	// ErrNoPlace is returned by Lane.Open if the listener has granted no place that is free.
+	// Lane.Want asks for places, and EventPlaces tells that there are some.
 	ErrNoPlace = errors.New("lane: no place to open a stream with")
-	// ErrGoingAway is returned by Lane.Open and Lane.Grant when the listener takes no more
-	// opens.
+	// ErrGoingAway is returned by Lane.Open and Lane.Grant once the listener takes no more
+	// streams.
 	ErrGoingAway = errors.New("lane: the listener takes no more opens")
-	// ErrStream is returned for a stream that is not in a state for what was asked.
+	// ErrStream is returned for a stream that is in the wrong state for the call, as a rule
+	// since it has ended.
 	ErrStream = errors.New("lane: the stream is past that")
 )
 
 // A Lane is one end of a lane: its slots, records and streams.
 //
-// What arrives goes to Arrive, in order. What is to be posted comes from Next, to be asked
-// until there is none, and from Data; both are posted in the order in which they came. Event
-// tells the rest.
+// Each message that completes is given to Arrive or ArriveDoorbell, in order. Messages to be
+// posted are returned by Next, which is called until it has none, and by Data. They have to be
+// posted in the order in which they were returned. Event returns what the application has to know.
 //
 // # Ids
 //
-// The listener grants ids, each with a ring, as places. The dialer takes a place by OPEN.
-// Each end ends a stream once, by CLOSE or RESET, the listener also by REFUSED, and answers
-// the peer's end by its own at once, as nothing it might still send would be looked at.
-// After its end it sends nothing of the stream. When both have ended, the dialer sends
-// RELEASE; then nothing of the stream is under way in either direction, since a lane is in
-// order, and the id may be granted again.
+// The listener grants places: each is an id and a ring. The dialer takes a place by OPEN. Each end
+// ends a stream once, by CLOSE or RESET, the listener also by REFUSED, and sends nothing of the
+// stream after that. An end answers the peer's end with its own at once, since the peer would
+// ignore what it might still send. When both have ended, the dialer sends RELEASE. Since a lane
+// keeps messages in order, nothing of the stream is under way then, and the id may be granted
+// again.
 //
-// What peers may spend is bounded by what is granted: opens by places, and so resets, as
-// each needs a place again; events by messages; messages by slots.
+// What is granted bounds what a peer can cost: streams are bounded by places, messages by slots,
+// and events by messages.
 type Lane struct {
 	cfg    Config
 	slots  *Slots
 	table  []*Stream      // by id
-	places queue[*Stream] // dialer: not taken, in order
+	places queue[*Stream] // dialer: granted and not taken, in order
 	events queue[Event]
 	// arrivals are the streams of EventReadable.
 	arrivals queue[*Stream]
@@ -78,14 +79,14 @@ type Lane struct {
 	want    int           // dialer
 	recall  uint16        // listener: places to be asked back
 	asked   int           // listener: places asked back of which nothing has come
-	stored  int           // listener: places that were granted, and neither taken nor given back
+	granted int           // listener: places that were neither taken nor given back
 	goAway  goAway
 	ping    ping
 	abort   abort
 	control queue[Record] // of the lane itself, a few
 }
 
-// New returns one end of a lane on which nothing was sent. The error matches ring.ErrConfig.
+// New returns one end of a lane on which nothing was sent yet. The error matches ring.ErrConfig.
 func New(c Config) (*Lane, error) {
 	if c.Role != RoleDialer && c.Role != RoleListener {
 		return nil, misuse("role %d", c.Role)
@@ -100,18 +101,18 @@ func New(c Config) (*Lane, error) {
 // A Bell is the doorbell of a message.
 type Bell struct {
 	Imm       uint32
-	Solicited bool // wakes a peer that sleeps
+	Solicited bool // the message is to be marked as solicited, which wakes a peer that sleeps
 }
 
-// A Message is what has to be posted: a doorbell, and the record that goes with it.
+// A Message is a message to be posted: a doorbell, and for a control message its record.
 type Message struct {
 	Bell
-	Record Record // of a control message; its Kind is 0 for others
+	Record Record // its Kind is 0 if there is none
 	Place  uint32 // of the record in the peer's ring of records
 }
 
-// Next returns the next message that is no data, if one is due and may be sent now. It is
-// to be posted, since this end counts it as sent.
+// Next returns the next message that is not data, and reports whether one is due and may be sent
+// now. It counts as sent, and has to be posted.
 func (l *Lane) Next() (Message, bool) {
 	if l.abort.rule != 0 {
 		return l.nextAbort()
@@ -142,7 +143,7 @@ func (l *Lane) Next() (Message, bool) {
 	return Message{}, false
 }
 
-// Due reports whether Next may have something. It costs less than to ask that.
+// Due reports whether Next may have a message. It is cheaper than Next.
 func (l *Lane) Due() bool {
 	return l.abort.rule != 0 || l.credits.some() || l.records.some() || l.slots.Due() ||
 		l.control.some() || l.grants.some() || l.recall > 0 || l.want > 0 || l.ping.owes || l.ping.send
@@ -167,7 +168,7 @@ func (l *Lane) nextCredit() (Message, bool) {
 		if !s.owes() {
 			continue
 		}
-		n := s.rx.CreditSent()
+		n := s.rx.creditSent()
 		l.owe(s)
 		l.slots.Credit()
 		return Message{Bell: Bell{Doorbell{Type: TypeCredit, Stream: s.id, N: n}.Imm(), true}}, true
@@ -177,7 +178,7 @@ func (l *Lane) nextCredit() (Message, bool) {
 
 // owes reports whether a credit is due that the peer can use.
 func (s *Stream) owes() bool {
-	return s.opened && s.rx.CreditDue() && s.todo&(todoOpen|todoAccepted) == 0 &&
+	return s.opened && s.rx.creditDue() && s.todo&(todoOpen|todoAccepted) == 0 &&
 		!s.finGot && !s.endGot && !s.endSent && !s.drops && !s.ignored
 }
 
@@ -235,7 +236,7 @@ func (l *Lane) take(s *Stream) Record {
 	case todoRing:
 		r.Kind, r.Ring = KindRing, s.rx.offered
 	case todoMoved:
-		s.tx.Move()
+		s.tx.move()
 		r.Kind = KindMoved
 	case todoFIN:
 		s.finSent = true
@@ -258,11 +259,13 @@ func (l *Lane) take(s *Stream) Record {
 	return r
 }
 
-// Data returns where the next at most n bytes of a stream go, with the doorbell that
-// announces them, and counts them as sent: they are to be posted. Last says that no more
-// follow soon. ok is false if none may be sent now; EventWritable tells when to ask again,
-// unless the stream has ended, which is ErrStream. On a lane with checksums p is the place of a
-// frame with Payload of the bytes, whose padding need not be written, and Summed follows.
+// Data returns where in the peer's ring the next bytes of s go, at most n, and the doorbell that
+// announces them. They count as sent, and have to be posted. last means that no more bytes of s
+// follow soon. ok is false if none may be sent now; EventWritable tells when to try again. The
+// error is ErrStream if s has ended.
+//
+// On a lane with checksums p has room for a frame with Payload bytes of the stream. Its padding
+// need not be written. Call Summed next.
 func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err error) {
 	if s.finished() || s.ignored {
 		return p, b, false, ErrStream
@@ -282,37 +285,39 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err e
 		}
 		return Span{}, b, false, nil
 	}
-	s.tx.Sent(p)
+	s.tx.wrote(p)
 	last = last && int(p.Len) == n || s.tx.Free() == 0
 	b.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
 	b.Solicited = l.slots.Data(s.id, last)
 	return p, b, true, nil
 }
 
-// Consume gives the first n unread bytes of a stream back to its sender. The error matches
-// ring.ErrConfig if there are fewer.
+// Consume records that the first n unread bytes in the ring of s were read, so that the peer may
+// write there again. The error matches ring.ErrConfig if there are fewer.
 func (l *Lane) Consume(s *Stream, n int) error {
-	if err := s.rx.Consume(n); err != nil {
+	if err := s.rx.consume(n); err != nil {
 		return err
 	}
 	l.owe(s)
 	return nil
 }
 
-// Offer offers the peer another ring for a stream. The error is ring.ErrGrowing while an
-// earlier one is under way, and ErrStream if the peer sends no more.
+// Offer offers the peer another ring for s, larger or smaller. From now on the peer may write to
+// it; EventMoved tells that it does. The error is ring.ErrGrowing while an earlier offer is under
+// way or MaxRings hold unread bytes, ErrStream if the peer sends no more, or matches
+// ring.ErrConfig for an impossible ring.
 func (l *Lane) Offer(s *Stream, to Ring) error {
 	if s.todo&todoOpen != 0 || !s.opened || s.finGot || s.endGot || s.endSent || s.drops || s.ignored {
 		return ErrStream
 	}
-	if err := s.rx.Offer(to); err != nil {
+	if err := s.rx.offer(to); err != nil {
 		return err
 	}
 	l.queue(s, todoRing)
 	return nil
 }
 
-// CloseWrite ends what this end sends.
+// CloseWrite ends what this end sends on s. The error is ErrStream if that has ended already.
 func (l *Lane) CloseWrite(s *Stream) error {
 	if s.finished() || s.ignored {
 		return ErrStream
@@ -321,13 +326,13 @@ func (l *Lane) CloseWrite(s *Stream) error {
 	return nil
 }
 
-// Close ends both directions in good order. What arrives later is lost.
+// Close ends both directions of s in good order. Bytes that arrive later are discarded.
 func (l *Lane) Close(s *Stream) {
 	s.drops = true
 	l.end(s, todoClose)
 }
 
-// Reset breaks a stream off.
+// Reset breaks s off in both directions, and tells the peer code.
 func (l *Lane) Reset(s *Stream, code Code) {
 	s.drops, s.broken = true, true
 	if s.code == 0 {
@@ -352,13 +357,14 @@ func (l *Lane) release(s *Stream) {
 	}
 }
 
-// Reposted records that n receives were posted again, whose messages were given to Arrive.
+// Reposted records that n receives were posted again whose messages were given to Arrive. The
+// error matches ring.ErrConfig if there were fewer such messages.
 func (l *Lane) Reposted(n int) error { return l.slots.Reposted(n) }
 
-// Slots returns how many of the peer's receives are not used up, and how many it has.
+// Slots returns how many of the peer's receives are unused, and how many it has.
 func (l *Lane) Slots() (free, all int) { return l.slots.Free(), l.slots.depth }
 
-// Streams returns how many ids are in use, those granted included.
+// Streams returns how many ids are in use, granted places included.
 func (l *Lane) Streams() (n int) {
 	for _, s := range l.table {
 		if s != nil {

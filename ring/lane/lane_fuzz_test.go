@@ -280,7 +280,7 @@ func (h *hostile) beyond() string {
 		switch {
 		case s.rx.consumed > s.rx.received || s.rx.Buffered() > MaxRings*MinRing<<2 || p.Off+p.Len > p.Ring.Size:
 			return "ring"
-		case s.tx.credited > s.tx.sent || s.tx.Free() < 0 || s.State() > StateClosed:
+		case s.tx.credited > s.tx.sent || s.tx.Free() < 0 || s.state() > stateClosed:
 			return "stream"
 		}
 	}
@@ -304,7 +304,7 @@ func (h *hostile) run() (rules map[Rule]bool) {
 		rules[r] = true
 	}
 	if n := h.l.Recalled(); n > 0 { // it keeps places
-		require.LessOrEqual(h.t, n, h.l.stored)
+		require.LessOrEqual(h.t, n, h.l.granted)
 		require.ErrorIs(h.t, h.l.KeptPlaces(), RuleRecall)
 		rules[RuleRecall] = true
 	}

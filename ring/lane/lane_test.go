@@ -100,10 +100,10 @@ func TestLaneMisuse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ID(5), s.ID())
 	assert.EqualValues(t, 40000, s.Port(), "that of the place")
-	assert.Equal(t, StateOpening, s.State())
+	assert.Equal(t, stateOpening, s.state())
 	require.ErrorIs(t, d.Offer(s, good), ErrStream, "OPEN was not sent")
 	carry(t, pair)
-	assert.Equal(t, StateOpen, s.State())
+	assert.Equal(t, stateOpen, s.state())
 	require.ErrorIs(t, d.Accept(s), ErrStream)
 	require.ErrorIs(t, l.Refuse(l.table[5], CodeReset), ring.ErrConfig)
 	require.ErrorIs(t, l.Refuse(l.table[5], CodePort), ErrStream, "it was accepted")
@@ -139,7 +139,7 @@ func TestLaneLife(t *testing.T) {
 	assert.EqualValues(t, 5, peer.Receiver().Buffered())
 	d.Close(s)
 	assert.ElementsMatch(t, []EventKind{EventReadable, EventClosed, EventClosed, EventReleased}, kindsOf(carry(t, pair)))
-	assert.Equal(t, StateClosed, s.State())
+	assert.Equal(t, stateClosed, s.state())
 	assert.True(t, s.Quiet() && peer.Quiet() && peer.Ended() && !peer.Reset())
 	assert.Zero(t, l.Streams())
 	require.NoError(t, l.Consume(peer, 5), "what arrived can be read when the id is gone")
@@ -287,12 +287,6 @@ func TestLaneNoAllocation(t *testing.T) {
 		step()
 	}
 	assert.Zero(t, testing.AllocsPerRun(200, step))
-}
-
-func TestStateString(t *testing.T) {
-	assert.Equal(t, "place", StatePlace.String())
-	assert.Equal(t, "closed", StateClosed.String())
-	assert.Equal(t, "State(6)", State(6).String())
 }
 
 func BenchmarkLaneData(b *testing.B) {

@@ -109,8 +109,8 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) {
 			if at == atArrive {
 				m.streams(e, func(s *Stream) {
-					if s.tx.Offered() && s.tx.sent > 0 {
-						s.tx.Move()
+					if s.tx.offered.Size != 0 && s.tx.sent > 0 {
+						s.tx.move()
 						s.todo &^= todoMoved
 					}
 				})
@@ -211,7 +211,7 @@ var breaches = []breach{
 	{name: "the dialer takes a place before it is granted again", plan: "reuse", want: RulePlace.Error(),
 		after: func(m *model, e int, at spot) {
 			if l := m.lanes[0]; e == 0 && at == atNext && l.table[1] == nil && l.places.len() == 0 {
-				s := &Stream{id: 1, placed: true, tx: NewSender(Ring{Size: 256})}
+				s := &Stream{id: 1, placed: true, tx: newSender(Ring{Size: 256})}
 				l.table[1] = s
 				l.places.push(s)
 			}
@@ -277,7 +277,7 @@ var breaches = []breach{
 	{name: "the dialer opens after GOAWAY", plan: "GOAWAY, one", want: RuleGoAway.Error(),
 		after: func(m *model, e int, at spot) {
 			if g := &m.lanes[0].goAway; g.announced && m.lanes[0].control.len() == 0 && m.lanes[0].table[2] == nil {
-				s := &Stream{id: 2, port: 9, placed: true, tx: NewSender(Ring{Size: 256}), rx: NewReceiver(Ring{Size: 256})}
+				s := &Stream{id: 2, port: 9, placed: true, tx: newSender(Ring{Size: 256}), rx: newReceiver(Ring{Size: 256})}
 				m.lanes[0].table[2] = s
 				m.lanes[0].queue(s, todoOpen)
 			}

@@ -1,16 +1,16 @@
 package lane
 
-// ping is a question of either end whether the other is there. One of each is under way.
+// ping has the PING of this end and that of the peer. At most one of each is under way.
 type ping struct {
-	asked bool
+	asked bool // PING is not answered yet
 	token uint64
-	owes  bool // an answer
+	owes  bool // an answer to the peer's
 	reply uint64
-	send  bool // the question was not sent yet
+	send  bool // PING was not sent yet
 }
 
-// Ping asks the peer for a sign of life, and reports whether it could: not while an earlier
-// question is unanswered. EventPong is the answer.
+// Ping sends the peer a PING with token, and reports whether it could: not while an earlier one is
+// unanswered. EventPong tells the answer.
 func (l *Lane) Ping(token uint64) bool {
 	if l.ping.asked {
 		return false

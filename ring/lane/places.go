@@ -2,9 +2,9 @@ package lane
 
 import "math"
 
-// Grant makes count ids from first on places, with rings that lie one behind the other from
-// r on, and ports from port on. It is for the listener. The error matches ring.ErrConfig if an id is out of range or
-// in use, or is ErrGoingAway.
+// Grant grants the dialer count places: the ids from first on, with rings of the size of r, one
+// behind the other from r on, and the ports from port on. Only the listener may call it. The error
+// matches ring.ErrConfig if an id is out of range or in use, or is ErrGoingAway.
 func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 	if l.goAway.announced {
 		return ErrGoingAway
@@ -22,14 +22,14 @@ func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 		id := first + ID(i)
 		own := r
 		own.Addr += uint64(i) * uint64(r.Size)
-		l.table[id] = &Stream{id: id, rx: NewReceiver(own), sums: l.newSums()}
+		l.table[id] = &Stream{id: id, rx: newReceiver(own), sums: l.newSums()}
 	}
-	l.stored += count
+	l.granted += count
 	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r, Port: port})
 	return nil
 }
 
-// placesArrived makes places of what the listener grants.
+// placesArrived takes in the places that the listener grants.
 func (l *Lane) placesArrived(r *Record) error {
 	if l.goAway.announced {
 		return violation(RuleGoAway, r.Stream, uint64(r.Count), 0)
@@ -45,7 +45,7 @@ func (l *Lane) placesArrived(r *Record) error {
 	for i := range ID(r.Count) {
 		to := r.Ring
 		to.Addr += uint64(i) * uint64(to.Size)
-		s := &Stream{id: r.Stream + i, tx: NewSender(to), placed: true, own: r.Port + uint16(i), sums: l.newSums()}
+		s := &Stream{id: r.Stream + i, tx: newSender(to), placed: true, own: r.Port + uint16(i), sums: l.newSums()}
 		l.table[s.id] = s
 		l.places.push(s)
 	}
@@ -53,8 +53,9 @@ func (l *Lane) placesArrived(r *Record) error {
 	return nil
 }
 
-// Open takes a place for a new stream, whose ring at this end is r. Its port is that of the
-// place if port is 0, else port, which the listener may refuse. It is for the dialer. The error is ErrNoPlace, ErrGoingAway, or matches ring.ErrConfig.
+// Open opens a stream in the oldest place that is free. r is its ring at this end. Its port is
+// that of the place if port is 0, else port, which the listener may refuse. Only the dialer may
+// call it. The error is ErrNoPlace, ErrGoingAway, or matches ring.ErrConfig.
 func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 	switch {
 	case l.cfg.Role != RoleDialer || !r.valid(1):
@@ -65,7 +66,7 @@ func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 		return nil, ErrNoPlace
 	}
 	s := l.places.pop()
-	s.rx, s.port = NewReceiver(r), port
+	s.rx, s.port = newReceiver(r), port
 	if port == 0 {
 		s.port = s.own
 	}
@@ -73,7 +74,7 @@ func (l *Lane) Open(r Ring, port uint16) (*Stream, error) {
 	return s, nil
 }
 
-// Want tells the listener that n dials more wait for a place.
+// Want tells the listener that n more dials wait for a place.
 func (l *Lane) Want(n int) {
 	if l.cfg.Role == RoleDialer && !l.goAway.announced {
 		l.want += max(n, 0)
@@ -85,7 +86,7 @@ func (l *Lane) Places() int {
 	if l.cfg.Role == RoleDialer {
 		return l.places.len()
 	}
-	return l.stored
+	return l.granted
 }
 
 // Recall asks the dialer for n places more back, or for all that it has. Those come by
@@ -94,27 +95,27 @@ func (l *Lane) Recall(n int) {
 	if l.cfg.Role != RoleListener || l.goAway.announced {
 		return
 	}
-	n = min(n, l.stored-l.asked, int(MaxStream)-int(l.recall))
+	n = min(n, l.granted-l.asked, int(MaxStream)-int(l.recall))
 	l.recall += uint16(n)
 	l.asked += n
 }
 
-// Recalled returns how many places were asked back of which nothing was heard. It comes to 0,
-// unless GOAWAY does first: a dialer gives back so many of those that it has, and what it has
-// not any more it has taken, or given back before.
+// Recalled returns how many places were asked back and neither given back nor taken yet. A dialer
+// that keeps to the protocol brings it to 0: it gives back the places it has, and has opened
+// streams in the others or given them back before. GOAWAY sets it to 0 as well.
 func (l *Lane) Recalled() int { return l.asked }
 
-// KeptPlaces is the violation of a dialer that does not answer RECALL. What is too late is for
-// the caller to say, who has a clock.
+// KeptPlaces returns the *ProtocolError about a dialer that does not answer RECALL in time. The
+// caller decides when that is: a Lane has no clock.
 func (l *Lane) KeptPlaces() error { return violation(RuleRecall, 0, uint64(l.asked), 0) }
 
-// unstored counts a place that the dialer has taken or given back.
-func (l *Lane) unstored() {
-	l.stored--
+// placeUsed counts a place that the dialer has taken or given back.
+func (l *Lane) placeUsed() {
+	l.granted--
 	l.asked = max(l.asked-1, 0)
 }
 
-// recalled gives places back, the last first.
+// recalled gives up to n places back, the last granted first.
 func (l *Lane) recalled(n int) {
 	for range min(n, l.places.len()) {
 		l.queue(l.places.popLast(), todoRelease)
@@ -132,8 +133,8 @@ func (l *Lane) openArrived(s *Stream, r *Record) error {
 		return violation(RuleOpenNumber, r.Stream, uint64(r.Opens), uint64(l.opens)+1)
 	}
 	l.opens++
-	l.unstored()
-	s.opened, s.number, s.port, s.tx = true, r.Opens, r.Port, NewSender(r.Ring)
+	l.placeUsed()
+	s.opened, s.number, s.port, s.tx = true, r.Opens, r.Port, newSender(r.Ring)
 	if l.goAway.final {
 		s.ignored, s.drops = true, true
 		return nil
@@ -142,7 +143,7 @@ func (l *Lane) openArrived(s *Stream, r *Record) error {
 	return nil
 }
 
-// Accept answers an OPEN: the stream stands.
+// Accept accepts s, as the answer to EventOpened. The error is ErrStream if it needs no answer.
 func (l *Lane) Accept(s *Stream) error {
 	if err := l.mayAnswer(s); err != nil {
 		return err
@@ -154,8 +155,8 @@ func (l *Lane) Accept(s *Stream) error {
 	return nil
 }
 
-// Refuse answers an OPEN: there is no stream. The error matches ring.ErrConfig for a code
-// that is not a refusal's.
+// Refuse refuses s, as the answer to EventOpened. The error is ErrStream if it needs no answer,
+// and matches ring.ErrConfig if code is not one of a refusal.
 func (l *Lane) Refuse(s *Stream, code Code) error {
 	if code == 0 || code > lastRefusal {
 		return misuse("cannot refuse for code %d", code)
@@ -181,7 +182,7 @@ func (l *Lane) releaseArrived(s *Stream, id ID) error {
 		return violation(RuleRelease, id, uint64(id), 0)
 	}
 	if !s.opened {
-		l.unstored()
+		l.placeUsed()
 	}
 	s.endGot = true
 	l.table[id] = nil

@@ -1,7 +1,7 @@
 package lane
 
-// queue is a first-in, first-out list. It allocates only to become longer than it ever was,
-// and keeps nothing of what was taken.
+// queue is a first-in, first-out list. It allocates only when it becomes longer than ever before,
+// and keeps no reference to what was taken.
 type queue[T any] struct {
 	items []T
 	head  int

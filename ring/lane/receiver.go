@@ -2,19 +2,20 @@ package lane
 
 import "github.com/rdmanet/go-rdmanet/ring"
 
-// MaxRings is the most rings with unread bytes that a stream has at one end.
+// MaxRings is the most rings that a stream has at one end: the one that is written to, and those
+// that hold unread bytes.
 const MaxRings = 8
 
-// Receiver is the owner's view of the rings of a stream: the one that the peer writes to,
-// and those it wrote to before and that hold unread bytes.
+// A Receiver is the owner's view of the rings of a stream: the one that the peer writes to, and those
+// it wrote to before that hold unread bytes.
 //
 // # Why no sender waits for ever
 //
-// Let everything under way arrive, and the application read it. A sender that finds no room
-// has filled the ring beyond what it knows to be consumed: received less what was reported,
-// counted from the ring's begin, is its size. That is more than half, and all but 63 bytes
-// of it can be reported, which is more than a tenth of the smallest ring. So CreditDue
-// holds. It holds as well for a sender that waits for up to half of the ring.
+// Let everything under way arrive, and the application read it. A sender that finds no room has
+// filled the ring, as far as it knows: the bytes received in this ring, less those whose
+// consumption was reported, are the ring's size. That is more than half of it, and all but 63 of
+// these bytes can be reported, which is more than a tenth of the smallest ring. So a credit is due.
+// The same holds for a sender that waits for up to half of the ring.
 type Receiver struct {
 	rings   [MaxRings]ownRing
 	n       int  // of rings; the last is written to
@@ -27,20 +28,20 @@ type Receiver struct {
 
 type ownRing struct {
 	Ring
-	start uint64 // of the stream, the byte at the ring's begin
+	start uint64 // position in the stream of the ring's first byte
 }
 
-// NewReceiver returns the Receiver for a ring that the peer knows.
-func NewReceiver(r Ring) Receiver {
+// newReceiver returns the Receiver for a ring that the peer knows.
+func newReceiver(r Ring) Receiver {
 	return Receiver{rings: [MaxRings]ownRing{{Ring: r}}, n: 1}
 }
 
 func (r *Receiver) last() *ownRing { return &r.rings[r.n-1] }
 
-// Data takes in n bytes that have arrived. Room is judged by what was consumed, not by what
+// data takes in n bytes that have arrived. Room is judged by what was consumed, not by what
 // was reported: a peer that guesses it right overwrites nothing unread. An error has
 // RuleOverflow or RuleStraddle, and nothing has changed then.
-func (r *Receiver) Data(n uint32) error {
+func (r *Receiver) data(n uint32) error {
 	l := r.last()
 	if room := uint64(l.Size) - (r.received - max(r.consumed, l.start)); uint64(n) > room {
 		return violation(RuleOverflow, 0, uint64(n), room)
@@ -55,7 +56,7 @@ func (r *Receiver) Data(n uint32) error {
 // Buffered returns how many bytes can be read.
 func (r *Receiver) Buffered() uint64 { return r.received - r.consumed }
 
-// Readable returns the first of them that lie together.
+// Readable returns where the first bytes lie that can be read, as many as lie together.
 func (r *Receiver) Readable() Span {
 	i, end := 0, r.received
 	for i+1 < r.n && r.rings[i+1].start <= r.consumed {
@@ -69,9 +70,9 @@ func (r *Receiver) Readable() Span {
 	return Span{Ring: l.Ring, Off: off, Len: uint32(min(end-r.consumed, uint64(l.Size-off)))}
 }
 
-// Consume gives the first n unread bytes back to the sender. The error matches
+// consume gives the first n unread bytes back to the sender. The error matches
 // ring.ErrConfig, and nothing changes, if there are fewer.
-func (r *Receiver) Consume(n int) error {
+func (r *Receiver) consume(n int) error {
 	if uint64(n) > r.Buffered() { // a negative n is huge
 		return misuse("cannot consume %d bytes of %d buffered", n, r.Buffered())
 	}
@@ -79,12 +80,12 @@ func (r *Receiver) Consume(n int) error {
 	return nil
 }
 
-// pending returns how many granules no credit has told.
+// pending returns how many consumed granules were not reported by a credit.
 func (r *Receiver) pending() uint64 { return (r.consumed - r.reported) / Granule }
 
-// CreditDue reports whether a credit has to be sent: half of the ring is used up as far as
+// creditDue reports whether a credit has to be sent: half of the ring is used up as far as
 // the sender knows, and there is a tenth to tell.
-func (r *Receiver) CreditDue() bool {
+func (r *Receiver) creditDue() bool {
 	l := r.last()
 	known := max(r.reported, l.start)
 	if r.received-known < uint64(l.Size/2) { // as a rule
@@ -94,18 +95,17 @@ func (r *Receiver) CreditDue() bool {
 	return told > known && told-known >= uint64(l.Size/10)
 }
 
-// CreditSent returns how many granules the credit gives that is being sent now. What is
+// creditSent returns how many granules the credit gives that is being sent now. What is
 // more than MaxGranules is for the next.
-func (r *Receiver) CreditSent() uint32 {
+func (r *Receiver) creditSent() uint32 {
 	n := min(r.pending(), MaxGranules)
 	r.reported += n * Granule
 	return uint32(n)
 }
 
-// WantsRing reports whether a larger ring should be offered ahead of need, and none is under
-// way: half of the ring holds unread bytes, or the sender has got through three quarters of
-// it before a credit told it of more. The first is a reader that does not come, the second a
-// ring that takes too little at a time.
+// WantsRing reports whether a larger ring should be offered, and no offer is under way: half of the
+// ring holds unread bytes, since the reader is slow, or the sender used three quarters of it before
+// a credit came, since the ring is small for its rate.
 func (r *Receiver) WantsRing() bool {
 	l := r.last()
 	unread, ahead := r.received-max(r.consumed, l.start), r.received-max(r.reported, l.start)
@@ -114,10 +114,10 @@ func (r *Receiver) WantsRing() bool {
 
 func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && r.n < MaxRings }
 
-// Offer records that a ring is offered to the peer, of any size, which may be smaller. It is
+// offer records that a ring is offered to the peer, of any size, which may be smaller. It is
 // the peer's to write to from then on. The error is ring.ErrGrowing while the peer has not
 // moved to an earlier one, or MaxRings hold unread bytes.
-func (r *Receiver) Offer(to Ring) error {
+func (r *Receiver) offer(to Ring) error {
 	switch {
 	case !to.valid(1):
 		return misuse("no ring: %+v", to)
@@ -131,9 +131,9 @@ func (r *Receiver) Offer(to Ring) error {
 // Offering reports whether a ring was offered that the peer has not moved to.
 func (r *Receiver) Offering() bool { return r.offered.Size != 0 }
 
-// Moved takes in that the peer's next byte goes to the begin of the ring offered. An error
+// moved takes in that the peer's next byte goes to the beginning of the ring offered. An error
 // has RuleMove.
-func (r *Receiver) Moved() error {
+func (r *Receiver) moved() error {
 	if r.offered.Size == 0 {
 		return violation(RuleMove, 0, 0, 0)
 	}
@@ -143,8 +143,8 @@ func (r *Receiver) Moved() error {
 	return nil
 }
 
-// Reclaim returns the oldest ring if nobody needs it any more: the peer has moved on, and
-// its bytes are consumed. To be called until it says no.
+// Reclaim returns the oldest ring, and reports whether it is needed no more: the peer writes to
+// another, and its bytes were consumed. Call it until it reports false.
 func (r *Receiver) Reclaim() (Ring, bool) {
 	if r.n == 1 || r.rings[1].start > r.consumed {
 		return Ring{}, false

@@ -26,7 +26,7 @@ const (
 	// RecordVersion is the version of records that this package speaks.
 	RecordVersion = 1
 
-	// MinRing and MaxRing bound the bytes of a stream's ring, which are a power of two.
+	// MinRing and MaxRing bound the size of a stream's ring in bytes, which is a power of two.
 	MinRing = 4 * Granule
 	MaxRing = 64 << 20
 )
@@ -36,41 +36,41 @@ type Kind uint8
 
 // The kinds of record. Those without a stream are about the lane.
 const (
-	// KindOpen takes a place: the dialer's ring, its port, which is that of the place or one that
-	// the dialer has bound, and which of its opens this is.
+	// KindOpen opens a stream in a place. It has the dialer's ring, its port, which is that of
+	// the place or one that the dialer has bound, and how many streams the dialer has opened.
 	KindOpen Kind = iota + 1
-	// KindAccepted says that the stream stands.
+	// KindAccepted accepts a stream.
 	KindAccepted
 	// KindRefused ends a stream that was not accepted. Nothing of it was delivered.
 	KindRefused
 	// KindRing offers the peer another ring to write to.
 	KindRing
-	// KindMoved answers it: the sender's next byte goes to the begin of that ring.
+	// KindMoved answers KindRing: the sender's next byte goes to the beginning of that ring.
 	KindMoved
-	// KindFIN says that no data of the stream follows, after total bytes.
+	// KindFIN ends the data of the stream, which had Total bytes.
 	KindFIN
-	// KindClose is FIN from an end that does not read any more either. Nothing of the
+	// KindClose is KindFIN from an end that does not read any more either. Nothing of the
 	// stream follows but RELEASE.
 	KindClose
 	// KindReset breaks the stream off. Nothing of it follows but RELEASE.
 	KindReset
 	// KindRelease gives an id back to the listener, which may grant it again.
 	KindRelease
-	// KindPlaces grants count ids from stream on. The ring of the i-th is i*size behind addr, and
-	// its port port+i.
+	// KindPlaces grants Count places, with the ids from Stream on. Place i has the ring at
+	// Ring.Addr+i*Ring.Size and the port Port+i.
 	KindPlaces
-	// KindWant says that count dials more wait for a place.
+	// KindWant tells that Count more dials wait for a place.
 	KindWant
-	// KindRecall asks for count places back that were not taken.
+	// KindRecall asks for Count places back that were not taken.
 	KindRecall
-	// KindGoAway says in stages that the listener takes no more opens.
+	// KindGoAway tells, in stages, that the listener takes no more streams.
 	KindGoAway
 	// KindPing asks for a KindPong with the same token.
 	KindPing
-	// KindPong answers.
+	// KindPong answers a KindPing.
 	KindPong
-	// KindAbort says that the lane ends, since the peer broke the rule whose number is the
-	// code. Nothing follows.
+	// KindAbort ends the lane, since the peer broke the rule whose number is Code. Nothing
+	// follows.
 	KindAbort
 
 	numKinds
@@ -119,20 +119,20 @@ func (k Kind) String() string {
 	return kinds[k].name
 }
 
-// A Code says why a stream was refused or reset.
+// A Code is the reason why a stream was refused or reset.
 type Code uint16
 
-// The codes. A refusal has one of the first four, a reset any.
+// The codes. A refusal has one of the first four, a reset has any.
 const (
-	// CodePort: a live stream of the listener has the port that the dialer has bound.
+	// CodePort: another stream has the port that the dialer has bound.
 	CodePort Code = iota + 1
-	// CodeGoingAway: the listener takes no more opens. Dial again elsewhere.
+	// CodeGoingAway: the listener takes no more streams. Dial another.
 	CodeGoingAway
 	// CodeNoMemory: there is no memory for the stream.
 	CodeNoMemory
 	// CodeClosed: the listener was closed.
 	CodeClosed
-	// CodeReset: the application broke the stream off.
+	// CodeReset: the application reset the stream.
 	CodeReset
 	// CodeProtocol: the peer broke a rule of the stream.
 	CodeProtocol
@@ -150,11 +150,12 @@ type Stage uint8
 
 // The stages, in their order.
 const (
-	// StageAnnounce, from the listener: open no more. No place is granted after it.
+	// StageAnnounce, from the listener: the dialer is to open no more streams. No place is
+	// granted after it.
 	StageAnnounce Stage = iota + 1
-	// StageStopped, from the dialer: opens of mine have been sent, and no more follow.
+	// StageStopped, from the dialer: it has opened Opens streams, and opens no more.
 	StageStopped
-	// StageFinal, from the listener: of your opens those above opens were not processed.
+	// StageFinal, from the listener: it serves the first Opens streams and ignores later ones.
 	StageFinal
 
 	numStages
@@ -162,7 +163,7 @@ const (
 
 // A Ring is memory that the peer may write to.
 type Ring struct {
-	Addr uint64 // as the peer has to give it in its requests
+	Addr uint64 // the remote address, and the key, of a WRITE to it
 	RKey uint32
 	Size uint32 // a power of two from MinRing to MaxRing
 }
@@ -172,25 +173,26 @@ func (r Ring) valid(count uint64) bool {
 	return r.Size >= MinRing && r.Size <= MaxRing && r.Size&(r.Size-1) == 0 && r.Addr <= math.MaxUint64-uint64(r.Size)*count
 }
 
-// A Record is a control message of a lane.
+// A Record is a control message of a lane. Its kind says which fields after Number it has; the
+// others are zero.
 type Record struct {
 	Kind   Kind
 	Stream ID
-	Epoch  uint32 // of the lane
-	Number uint32 // records sent before on this lane, modulo 2^32
+	Epoch  uint32 // Config.Epoch
+	Number uint32 // how many records were sent before on this lane, modulo 2^32
 
-	Code  Code // of ABORT a Rule
+	Code  Code // the number of a Rule, if Kind is KindAbort
 	Count uint16
 	Ring  Ring
 	Total uint64 // bytes of the stream; the token of PING and PONG
-	Opens uint32 // opens sent on this lane, this one included; of GOAWAY those it is about
+	Opens uint32 // how many streams were opened on this lane, this one included: see Stage for GOAWAY
 	Sum   uint32 // CRC-32C of the bytes of the stream on a lane with checksums, else 0
 	Port  uint16
 	Stage Stage
 }
 
-// Put writes r to the first RecordLen bytes of b, which must have them. The error is that
-// of ParseRecord for a record that the wire does not allow; b is unchanged then.
+// Put writes r to the first RecordLen bytes of b. It panics if b is shorter. If the protocol does
+// not allow r, the error is that of ParseRecord, and b is unchanged.
 func (r Record) Put(b []byte) error {
 	_ = b[RecordLen-1]
 	if err := r.check(); err != nil {
@@ -215,8 +217,8 @@ func (r Record) Put(b []byte) error {
 	return nil
 }
 
-// ParseRecord decodes a record. The caller copies it out of the peer's reach first. The
-// error is a *ProtocolError whose rule names the field.
+// ParseRecord decodes a record. b must be a copy that the peer cannot write to. The error is a
+// *ProtocolError, whose Rule tells which field is wrong.
 func ParseRecord(b []byte) (Record, error) {
 	if len(b) != RecordLen {
 		return Record{}, violation(RuleRecordLength, 0, uint64(len(b)), RecordLen)
@@ -243,7 +245,7 @@ func ParseRecord(b []byte) (Record, error) {
 	return r, nil
 }
 
-// check judges a record by itself.
+// check checks a record by itself.
 func (r *Record) check() error {
 	if r.Kind == 0 || r.Kind >= numKinds {
 		return violation(RuleKind, 0, uint64(r.Kind), uint64(numKinds-1))
@@ -274,7 +276,7 @@ func (r *Record) fields() (has uint16) {
 	return has
 }
 
-// checkFields judges the values of the fields that r has.
+// checkFields checks the values of the fields that r has.
 func (r *Record) checkFields(has uint16) error {
 	count := uint64(1)
 	if r.Kind == KindPlaces {

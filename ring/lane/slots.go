@@ -4,49 +4,47 @@ const (
 	// MinDepth and MaxDepth bound the receives that an end keeps posted for its lane.
 	MinDepth = 16
 	MaxDepth = 32768
-	// SlotsReserve is the number of the peer's receives that only a return of slots takes.
+	// SlotsReserve is how many of the peer's receives are kept for returns of slots.
 	SlotsReserve = 4
-	// ControlReserve is the number beyond it that data may not take either, so that records
-	// and credits get through a flood of data.
+	// ControlReserve is how many more of them are kept from data, for records and credits.
 	ControlReserve = 4
-	// MinPlaces and MaxPlaces bound the records that the ring of records holds, which are a
-	// power of two, and at least a quarter of the receives of either end: see Slots.
+	// MinPlaces and MaxPlaces bound how many records the ring of records holds. It is a power
+	// of two, and at least a quarter of the receives of either end: see Slots.
 	MinPlaces = 4
 	MaxPlaces = 4096
 )
 
-// Slots counts the receives of a lane, for one end: those at the peer, which its messages
-// use up, and its own, which it returns to the peer as it posts them again.
+// Slots counts the receives of a lane at one of its ends. A slot is a receive that is posted at
+// the peer: each message uses one up, and the peer returns it after it has posted the receive
+// again. The same goes for the receives of this end and the messages of the peer.
 //
-// Receives are posted again when a message is reaped, whether or not its bytes are read,
-// at once or up to a quarter of them together. A return of slots is due when a quarter of
-// the own receives, T of N, is owed, and goes before everything else.
+// Receives are posted again when their message was taken from the completion queue, whether or
+// not its bytes were read, up to a quarter of them together. A return of slots is due when a
+// quarter of the own receives, T of N, was not returned yet, and goes before everything else.
 //
 // # Why a return finds a slot
 //
-// Returns use up receives as well, and of two ends without slots neither could free the
-// other. So the last SlotsReserve slots are for returns alone, and these suffice. Let A
-// send its first return out of the reserve; it is then up to date, and at most N-4
-// messages of B are under way that are no returns. To reap that return, B reaps all that
-// A sent before it, which is N-4 messages at least and more than T: so B owes A a return,
-// which goes before all else that B sends later. Until it arrives, A reaps at most N-4
-// messages and owes for them at most 3 returns more, as N-4 is less than 4T. That is four
-// in all. And two ends that return slots for nothing but returns fall silent, since one
-// return answers T messages.
+// Returns use up receives as well, and two ends without slots could wait for each other for ever.
+// So the last SlotsReserve slots are for returns alone, and that is enough. Let A send its first
+// return out of the reserve. It has returned everything then, and at most N-4 messages of B are
+// under way that are not returns. To receive that return, B receives all that A sent before it:
+// at least N-4 messages, which is more than T. So B owes A a return, which goes before everything
+// else that B sends later. Until it arrives, A receives at most N-4 messages and owes at most 3
+// returns more for them, as N-4 is less than 4T. That is four in all. And two ends that have
+// nothing to return but returns fall silent, since one return answers T messages.
 //
 // # Why a record finds a place
 //
-// A place is free again when its message is returned, and a peer that owes less than T
-// returns nothing. So there are T places at least: of two ends that have nothing under way
-// and owe nothing that is due, either may send a record.
+// A place in the ring of records is free again when the slot of its message is returned, and a peer
+// that owes less than T returns nothing. So there are at least T places: of two ends that have
+// nothing under way, and nothing due to return, either may send a record.
 //
 // # Shares
 //
-// A stream has a share, an eighth of the slots. While more than half of all slots are free
-// it may go beyond it, so that a stream alone has half of them; else a flood that the peer
-// does not reap cannot stop its neighbours. As the peer owes less than T when it owes
-// nothing that is due, more than half of the slots are free then, and no stream waits for
-// ever behind its own share.
+// A stream has a share, an eighth of the slots. It may use more while more than half of all slots
+// are free, so that a stream alone has half of them. One that sends faster than the peer receives
+// cannot stop the others. As a peer with nothing due owes less than T, more than half of the slots
+// are free then, and no stream waits for ever because of its share.
 type Slots struct {
 	depth int     // receives at the peer
 	free  int     // of them, not used up
@@ -57,7 +55,7 @@ type Slots struct {
 	arrived  int // messages that came, less those returned
 	posted   int // of arrived, how many receives are posted again
 	places   uint32
-	pending  uint32 // records sent whose messages are not returned
+	pending  uint32 // records whose slots the peer has not returned
 	unmarked int    // messages since the last solicited one
 	streams  []uint16
 }
@@ -88,11 +86,8 @@ func NewSlots(own, depth, places int, streams ID) (*Slots, error) {
 	}, nil
 }
 
-// Free returns how many of the peer's receives are not used up.
+// Free returns how many of the peer's receives are unused.
 func (s *Slots) Free() int { return s.free }
-
-// Owed returns how many receives were posted again and not returned.
-func (s *Slots) Owed() int { return s.posted }
 
 // Due reports whether a return has to be sent, before anything else.
 func (s *Slots) Due() bool { return s.posted >= s.own/4 }
@@ -118,10 +113,10 @@ func (s *Slots) CanData(id ID) bool {
 // share is what a stream may have under way when slots are few.
 func (s *Slots) share() int { return max(s.depth/8, 2) }
 
-// send uses up a slot, and reports whether the message is to be marked as solicited, which
-// wakes a peer that sleeps: records, returns and credits, what is last of a burst, a
-// message after which its sender has to wait for the peer, every message while fewer than
-// half of the slots are free, and one in an eighth of them.
+// send uses up a slot, and reports whether the message is to be marked as solicited, which wakes a
+// peer that sleeps. Those are records, returns and credits, the last message of a burst, one after
+// which its sender has to wait for the peer, all while at most half of the slots are free, and
+// otherwise one for each eighth of the slots.
 func (s *Slots) send(u usage, solicited bool) bool {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
@@ -143,8 +138,8 @@ func (s *Slots) send(u usage, solicited bool) bool {
 	return false
 }
 
-// Data uses up a slot for a data message of stream id, which CanData has allowed, and
-// reports whether it is solicited. Last says that no data of the stream follows soon.
+// Data uses up a slot for a data message of stream id, which CanData has allowed, and reports
+// whether it is to be marked as solicited. last means that no data of the stream follows soon.
 func (s *Slots) Data(id ID, last bool) bool {
 	s.send(usage{stream: id}, last)
 	if last || !s.CanData(id) {
@@ -160,7 +155,7 @@ func (s *Slots) Credit() { s.send(usage{}, true) }
 // Record uses up a slot and a place for a record.
 func (s *Slots) Record() { s.send(usage{record: true}, true) }
 
-// Return uses up a slot for a return, and returns how many receives it gives back.
+// Return uses up a slot for a return, and returns how many receives that gives back.
 func (s *Slots) Return() int {
 	n := min(s.posted, immLowMask)
 	s.arrived -= n
@@ -198,8 +193,8 @@ func (s *Slots) Arrived() error {
 	return nil
 }
 
-// Reposted records that n receives were posted again, whose messages were reaped and, if
-// they were records, copied. The error matches ring.ErrConfig.
+// Reposted records that n receives were posted again. Their messages must have been given to
+// Arrived, and copied if they were records. The error matches ring.ErrConfig.
 func (s *Slots) Reposted(n int) error {
 	if n < 0 || n > s.arrived-s.posted {
 		return misuse("%d receives posted again of %d", n, s.arrived-s.posted)

@@ -112,21 +112,21 @@ func TestSlotsExplore(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		broken func(s *Slots) // before what an end does
-		mended func(s *Slots) // after it
+		fixed  func(s *Slots) // after it
 		held   int
 		want   string
 	}{
 		{name: "as it is"},
 		{name: "receives held back", held: 2},
-		{name: "no reserve", broken: func(s *Slots) { s.free += SlotsReserve + ControlReserve }, mended: func(s *Slots) { s.free -= SlotsReserve + ControlReserve }, want: "a return that is due finds no slot"},
-		{name: "a reserve of one", broken: func(s *Slots) { s.free += 3 }, mended: func(s *Slots) { s.free -= 3 }, want: "a return that is due finds no slot"},
-		{name: "returns are never due", broken: func(s *Slots) { s.own *= 1000 }, mended: func(s *Slots) { s.own /= 1000 }, want: "stuck"},
+		{name: "no reserve", broken: func(s *Slots) { s.free += SlotsReserve + ControlReserve }, fixed: func(s *Slots) { s.free -= SlotsReserve + ControlReserve }, want: "a return that is due finds no slot"},
+		{name: "a reserve of one", broken: func(s *Slots) { s.free += 3 }, fixed: func(s *Slots) { s.free -= 3 }, want: "a return that is due finds no slot"},
+		{name: "returns are never due", broken: func(s *Slots) { s.own *= 1000 }, fixed: func(s *Slots) { s.own /= 1000 }, want: "stuck"},
 		{name: "too much held back", held: MinDepth, want: "stuck"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, depth := range depths {
 				held := min(tt.held, depth)
-				assert.Equal(t, tt.want, exploreSlots(t, depth, tt.broken, tt.mended, max(held, 1)))
+				assert.Equal(t, tt.want, exploreSlots(t, depth, tt.broken, tt.fixed, max(held, 1)))
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func TestSlotsExplore(t *testing.T) {
 
 // exploreSlots takes two ends that have ever more to say through every state they can come
 // to, and returns what is wrong with one. Credits stand for all that is no return.
-func exploreSlots(t *testing.T, depth int, broken, mended func(*Slots), held int) string {
+func exploreSlots(t *testing.T, depth int, broken, fixed func(*Slots), held int) string {
 	hook := func(f func(*Slots), s *Slots) {
 		if f != nil {
 			f(s)
@@ -168,7 +168,7 @@ func exploreSlots(t *testing.T, depth int, broken, mended func(*Slots), held int
 			load(&st, i)
 			hook(broken, s)
 			due, returns, credits := s.Due(), s.CanReturn(), s.CanCredit()
-			hook(mended, s)
+			hook(fixed, s)
 			if due && s.free <= 0 {
 				return "a return that is due finds no slot"
 			}

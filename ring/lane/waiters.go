@@ -1,13 +1,13 @@
 package lane
 
-// waiters is Waiters in the order in which they came. One that leaves from amid thousands takes no
-// longer than one of two. It allocates only for a Waiter that is greater than all before.
+// waiters is a list of Waiters in the order in which they came. Removing one takes the same time
+// wherever it is. It allocates only for a Waiter that is higher than all before.
 type waiters struct {
 	first, last Waiter
 	of          []neighbours // by the Waiter less 1
 }
 
-// neighbours are who stands around a Waiter, 0 being none.
+// neighbours are the Waiters before and after one, 0 being none.
 type neighbours struct {
 	before, after Waiter
 	waits         bool
