@@ -180,8 +180,8 @@ func (a *Agent) Run(line string, out *string) error {
 
 // A Flap is a fault that is mended after a while, both by tc(8).
 type Flap struct {
-	Break, Mend string
-	For         time.Duration
+	Break, Repair string
+	For           time.Duration
 }
 
 // Flap plays one and returns for how long the fault was there at most. One tc does both:
@@ -213,7 +213,7 @@ func (a *Agent) Flap(f Flap, took *time.Duration) error {
 	began := time.Now()
 	tell(f.Break)
 	time.Sleep(f.For)
-	tell(f.Mend)
+	tell(f.Repair)
 	err = errors.Join(err, done())
 	*took = time.Since(began)
 	_ = stdin.Close()

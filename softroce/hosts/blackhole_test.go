@@ -50,7 +50,7 @@ func testBlackHole(t *testing.T, w *world) {
 			a.cannotDial(b.listen(Settings{}), 500*time.Millisecond, slack, "deadline")
 
 			for _, h := range c.mute {
-				h.mend(t)
+				h.clearNetem(t)
 			}
 			works(a, b)
 		})

@@ -13,27 +13,27 @@ import (
 // testDeviceDeleted takes the RDMA device of one host away under its connections, and
 // makes it anew.
 func testDeviceDeleted(t *testing.T, w *world) {
-	for victim, name := range []string{"Dialer", "Listener"} {
+	for side, name := range []string{"Dialer", "Listener"} {
 		t.Run(name, func(t *testing.T) {
-			h := w[victim]
+			h := w[side]
 			h.restoresDevice(t)
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withQuick)
 			since := w.stopwatch(t)
 			deleted := h.deleteDevice()
-			sc.cut(victim, since, byQuick, "no device")
-			sc.cut(1-victim, since, byQuick, "ECONNRESET", "ETIMEDOUT")
-			sc.close(victim)
-			sc.close(1 - victim)
-			if victim == 1 {
-				made := p[victim].accept(prompt)
+			sc.cut(side, since, byQuick, "no device")
+			sc.cut(1-side, since, byQuick, "ECONNRESET", "ETIMEDOUT")
+			sc.close(side)
+			sc.close(1 - side)
+			if side == 1 {
+				made := p[side].accept(prompt)
 				require.True(t, made.Failure.is("no device"), "Accept without a device: %+v", made.Failure)
 			}
-			p[victim].end()
+			p[side].end()
 			require.NoError(t, <-deleted)
 
 			h.addDevice(t, "rxe0")
-			p[victim] = h.start(t)
+			p[side] = h.start(t)
 			works(p[0], p[1])
 		})
 	}

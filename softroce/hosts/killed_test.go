@@ -12,18 +12,18 @@ import (
 
 // testProcessKilled kills the process at one end. Its kernel tells the other end.
 func testProcessKilled(t *testing.T, w *world) {
-	for victim, name := range []string{"Dialer", "Listener"} {
+	for side, name := range []string{"Dialer", "Listener"} {
 		t.Run(name, func(t *testing.T) {
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withoutKeepAlive)
 			since := w.stopwatch(t)
-			p[victim].signal(syscall.SIGKILL)
-			sc.cut(1-victim, since, atOnce, "ECONNRESET")
-			sc.close(1 - victim)
-			if victim == 1 {
+			p[side].signal(syscall.SIGKILL)
+			sc.cut(1-side, since, atOnce, "ECONNRESET")
+			sc.close(1 - side)
+			if side == 1 {
 				p[0].cannotDial(sc.at, 0, atOnce.slack, "ECONNREFUSED")
 			}
-			works(w[victim].start(t), p[1-victim])
+			works(w[side].start(t), p[1-side])
 		})
 	}
 }

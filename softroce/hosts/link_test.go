@@ -47,24 +47,24 @@ func testInterrupted(t *testing.T, w *world) {
 // host cannot send, and soft-RoCE fails a QP that wants to, so it knows at once; the
 // other one has its timeouts.
 func testLinkDown(t *testing.T, w *world) {
-	for victim, name := range []string{"Dialer", "Listener"} {
+	for side, name := range []string{"Dialer", "Listener"} {
 		t.Run(name, func(t *testing.T) {
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withQuick)
-			h := w[victim]
+			h := w[side]
 			up := func() { h.run(t, "ip link set $LINK up") }
 			t.Cleanup(up)
 			h.run(t, "ip link set $LINK down")
 			since := w.stopwatch(t)
-			sc.cut(victim, since, byQuick, "ECONNRESET", "ETIMEDOUT")
-			sc.cut(1-victim, since, byQuick, "ETIMEDOUT")
-			sc.close(1 - victim)
+			sc.cut(side, since, byQuick, "ECONNRESET", "ETIMEDOUT")
+			sc.cut(1-side, since, byQuick, "ETIMEDOUT")
+			sc.close(1 - side)
 			// What is torn down behind a Close and has to wait holds nobody up.
-			works(p[1-victim], p[1-victim])
+			works(p[1-side], p[1-side])
 			up()
 			// Not before: soft-RoCE also fails the QP that the connection manager of the
 			// host sends by (GSI), and that one is never mended.
-			sc.close(victim)
+			sc.close(side)
 			works(p[0], p[1])
 		})
 	}

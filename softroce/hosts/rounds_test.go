@@ -47,26 +47,26 @@ func testKillRounds(t *testing.T, w *world) {
 		rounds = minRounds // rdmanet's own tests have more
 	}
 	t.Logf("%s=%d replays it", seedVar, seed)
-	survivors := [2]*process{w[0].start(t), w[1].start(t)}
-	var victims [2]<-chan launched // started while the round before is played
+	peers := [2]*process{w[0].start(t), w[1].start(t)}
+	var toKill [2]<-chan launched // started while the round before is played
 	for rank, h := range w {
-		victims[rank] = h.launch(os.Getenv(deviceVar))
+		toKill[rank] = h.launch(os.Getenv(deviceVar))
 	}
 	var met tally
 	began, n := time.Now(), 0
 	for ; n < rounds || rounds == 0 && (n < minRounds || time.Since(began) < killTime); n++ {
 		rng := rand.New(rand.NewPCG(seed, uint64(n)))
 		rank := rng.IntN(2)
-		victim := (<-victims[rank]).join(t)
-		victims[rank] = w[rank].launch(os.Getenv(deviceVar))
-		r := round{t: t, rng: rng, victim: victim, survivor: survivors[1-rank], met: &met}
+		killed := (<-toKill[rank]).join(t)
+		toKill[rank] = w[rank].launch(os.Getenv(deviceVar))
+		r := round{t: t, rng: rng, killed: killed, peer: peers[1-rank], met: &met}
 		r.play()
 		if t.Failed() {
 			t.Fatalf("round %d of %s=%d", n, seedVar, seed)
 		}
 	}
 	t.Logf("%d rounds in %.1f s: %v", n, time.Since(began).Seconds(), &met)
-	for _, v := range victims {
+	for _, v := range toKill {
 		(<-v).join(t)
 	}
 }
@@ -82,18 +82,18 @@ func (m *tally) String() string {
 }
 
 type round struct {
-	t                *testing.T
-	rng              *rand.Rand
-	victim, survivor *process
-	met              *tally
+	t            *testing.T
+	rng          *rand.Rand
+	killed, peer *process
+	met          *tally
 }
 
 // play connects the two, has all kinds of calls under way, and kills one.
 func (r *round) play() {
-	dialing := r.rng.IntN(2) == 0 // the victim dials
-	listener, dialer := r.survivor, r.victim
+	dialing := r.rng.IntN(2) == 0 // the one that is killed dials
+	listener, dialer := r.peer, r.killed
 	if !dialing {
-		listener, dialer = r.victim, r.survivor
+		listener, dialer = r.killed, r.peer
 	}
 	at := listener.listen(withoutKeepAlive)
 	if r.rng.IntN(4) == 0 {
@@ -134,20 +134,20 @@ func (r *round) play() {
 	for _, e := range ends {
 		e.close()
 	}
-	r.victim.end()
+	r.killed.end()
 }
 
-// connecting kills the victim while the two connect. The survivor's dial ends, and if
+// connecting kills one process while the two connect. The peer's dial ends, and if
 // there is a connection, that does.
 func (r *round) connecting(dialer, listener *process, at string) {
 	made := make(chan Made, 1)
 	go func() {
-		// The victim does not answer any more.
+		// The killed process does not answer any more.
 		m, _ := tryCall[Made](dialer.client, "Worker.Dial", Dial{Addr: at, Timeout: prompt, Settings: withoutKeepAlive}, 2*prompt)
 		made <- m
 	}()
 	since := r.kill(60 * time.Millisecond)
-	if dialer == r.survivor {
+	if dialer == r.peer {
 		m := <-made
 		took := time.Since(since.began)
 		if late := since.late(took, atOnce); late > 0 {
@@ -170,7 +170,7 @@ func (r *round) connecting(dialer, listener *process, at string) {
 			require.True(r.t, m.Failure.is("deadline"), "host %d: Accept: %+v", listener.h.rank, m.Failure)
 		}
 	}
-	r.victim.end()
+	r.killed.end()
 }
 
 // cutAtOnce sees a connection end whose other end was killed as soon as it stood.
@@ -183,10 +183,10 @@ func (r *round) cutAtOnce(e *end, since *stopwatch) {
 	e.close()
 }
 
-// kill kills the victim at a random moment.
+// kill kills a process at a random moment.
 func (r *round) kill(within time.Duration) *stopwatch {
 	time.Sleep(time.Duration(r.rng.Int64N(int64(within))))
-	since := r.survivor.h.w.stopwatch(r.t)
-	r.victim.signal(syscall.SIGKILL)
+	since := r.peer.h.w.stopwatch(r.t)
+	r.killed.signal(syscall.SIGKILL)
 	return since
 }

@@ -149,12 +149,12 @@ const noFault = "delay 0ms loss 0% duplicate 0% corrupt 0% rate 0bit"
 // of another refuses packets meanwhile, and soft-RoCE fails a QP that cannot send.
 func (h *host) netem(t *testing.T, how string) {
 	t.Helper()
-	t.Cleanup(func() { h.mend(t) })
+	t.Cleanup(func() { h.clearNetem(t) })
 	h.shape(t, "change", how)
 }
 
 // mend takes what netem does away.
-func (h *host) mend(t *testing.T) {
+func (h *host) clearNetem(t *testing.T) {
 	t.Helper()
 	if !h.dead {
 		h.shape(t, "change", noFault)

@@ -21,7 +21,7 @@ type row struct {
 	time    bool    // what is compared is time, so the limit is an upper one
 }
 
-// met says whether a ratio keeps the limit.
+// met reports whether a ratio keeps the limit.
 func (r row) met(ratio float64) bool {
 	if r.time {
 		return ratio <= r.limit

@@ -32,7 +32,7 @@ type program struct {
 	// profile runs it once more, with a profile of its processor time. Only what is of
 	// this module can.
 	profile func(ctx context.Context, file string) (output string, err error)
-	// rdma says that the bytes are to go by the soft-RoCE devices, and not past them.
+	// rdma means that the bytes are to go by the soft-RoCE devices, and not past them.
 	rdma bool
 	// packets is how many packets the work that was printed takes at the least.
 	packets func(output string) (int, error)
@@ -125,7 +125,7 @@ func meet(ctx context.Context, server, client []string) (string, error) {
 	}
 }
 
-// refused says that a client came before its server listened. cmtime takes that for a result, and
+// refused reports whether a client came before its server listened. cmtime takes that for a result, and
 // names the reason that InfiniBand has for it: no such service.
 func refused(output []byte) bool {
 	for _, said := range []string{"Couldn't connect to", "Connection refused", "RDMA_CM_EVENT_REJECTED, error: 8\n"} {

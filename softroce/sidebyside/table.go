@@ -32,7 +32,7 @@ func (r result) median() float64 {
 	return (r.ratios[(n-1)/2] + r.ratios[n/2]) / 2
 }
 
-// missed says that there is a limit and it is not kept.
+// missed reports whether there is a limit that is not kept.
 func (r result) missed() bool {
 	return r.row.limit > 0 && (len(r.ratios) == 0 || !r.row.met(r.median()))
 }
