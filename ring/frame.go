@@ -194,7 +194,7 @@ func skip(a, b []byte, n int) (_, _ []byte) {
 	return b[n-len(a):], nil
 }
 
-// A ChecksumError says that a frame did not arrive as it was sent. It matches ErrChecksum.
+// A ChecksumError is the error about a frame that did not arrive as it was sent. It matches ErrChecksum.
 type ChecksumError struct {
 	Header bool   // the header itself is impossible
 	Len    uint32 // bytes of the frame, by its header

@@ -98,7 +98,7 @@ type Request struct {
 // Only has the dial make no second request. It is to be called before Sent.
 func (r *Request) Only() { r.again = nil }
 
-// Answered says that the listener has answered, and reports whether this request is the one to be
+// Answered records that the listener has answered, and reports whether this request is the one to be
 // confirmed. If so the dial confirms no other any more.
 func (r *Request) Answered() bool {
 	r.to.note()

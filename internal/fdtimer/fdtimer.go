@@ -35,7 +35,7 @@ var (
 
 // An alarm is what the goroutine sleeps with.
 type alarm interface {
-	set()  // says that until has changed; mu is held
+	set()  // is called when until has changed; mu is held
 	wait() // waits for until, or returns early
 }
 

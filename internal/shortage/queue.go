@@ -210,7 +210,7 @@ func (q *Queue) failed(c *client, descriptors bool) {
 	q.shed()
 }
 
-// leave ends the wait of a client; served says that there were resources for it.
+// leave ends the wait of a client; served means that there were resources for it.
 func (q *Queue) leave(c *client, served bool) {
 	q.mu.Lock()
 	if c.elem == nil { // it was sent away

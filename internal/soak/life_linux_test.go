@@ -225,7 +225,7 @@ func (p *population) closed(c conn) {
 	}
 }
 
-// brokenOff says that an error is what the end of a connection is told whose peer broke
+// brokenOff reports whether an error is what the end of a connection is told whose peer broke
 // it off, or died: CloseWrite is told ENOTCONN, as over TCP, which tells an end of file
 // if nothing was on its way.
 func brokenOff(c net.Conn, err error) bool {
@@ -238,7 +238,7 @@ func brokenOff(c net.Conn, err error) bool {
 		(errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN))
 }
 
-// refused says that an error is what a dial is told where nobody listens any more.
+// refused reports whether an error is what a dial is told where nobody listens any more.
 func refused(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && !op.Timeout() &&

@@ -55,7 +55,7 @@ func AHFromWC(ctx Context, port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return AHAttr{}, fmt.Errorf("%w: datagram to %s, which is not a GID of port %d", ErrInvalid, local, port)
 }
 
-// isIPv4Header says whether b is an IPv4 header. If it may be the end of an IPv6 header as
+// isIPv4Header reports whether b is an IPv4 header. If it may be the end of an IPv6 header as
 // well, its checksum has to be right. Only then, since soft-RoCE makes none for itself.
 func isIPv4Header(b []byte, unsure bool) bool {
 	if b[0]>>4 != 4 {

@@ -112,14 +112,14 @@ type CMOptions struct {
 	// AnyUser makes the software device accept, or connect to, processes of other
 	// users; by default only the own user and root. Others ignore it.
 	AnyUser bool
-	// HandshakeTimeout bounds how long a listener waits for a stranger's request;
+	// HandshakeTimeout bounds how long a listener waits for a dialer's request;
 	// 0 is the default of five seconds. Time in which the process did not run does not
 	// count, and what was sent but not read yet is not late.
 	HandshakeTimeout time.Duration
-	// MaxHalfOpen bounds the strangers that have connected but sent no request; 0
+	// MaxHalfOpen bounds the dialers that have connected but sent no request; 0
 	// is the default. Past it the oldest that is silent is dropped, never the newest.
 	MaxHalfOpen int
-	// OnEvict, if it is not nil, is called for each stranger that is dropped so. It must
+	// OnEvict, if it is not nil, is called for each dialer that is dropped so. It must
 	// not block.
 	OnEvict func()
 }
@@ -127,12 +127,12 @@ type CMOptions struct {
 // CMListenStats count what happened at a listening CMID.
 type CMListenStats struct {
 	Requests  uint64 // CONNECT_REQUESTs delivered
-	HalfOpen  int    // strangers connected that have sent no request yet
-	Evicted   uint64 // half-open strangers dropped because there were too many
-	TimedOut  uint64 // strangers that sent no request in time
-	Malformed uint64 // strangers that sent something else than a request
+	HalfOpen  int    // dialers connected that have sent no request yet
+	Evicted   uint64 // half-open dialers dropped because there were too many
+	TimedOut  uint64 // dialers that sent no request in time
+	Malformed uint64 // dialers that sent something else than a request
 	Denied    uint64 // processes of another user
-	Hangup    uint64 // strangers that left before their request
+	Hangup    uint64 // dialers that left before their request
 }
 
 // A CMSink receives the events of the CMIDs made with it, in order for each id,
@@ -154,7 +154,7 @@ type CMID interface {
 	BindAddr(addr netip.AddrPort) error
 	// Listen starts listening (rdma_listen). CONNECT_REQUEST events follow. At
 	// most backlog requests wait unanswered; further ones wait at the dialer. A
-	// CONNECT_ERROR says that dialers could not be taken in for want of descriptors or
+	// CONNECT_ERROR tells that dialers could not be taken in for want of descriptors or
 	// memory; they wait, and are tried again.
 	Listen(backlog int) error
 	// ListenStats returns the counts of a listening id.
@@ -211,7 +211,7 @@ type Withdrawer interface {
 
 // A Notifier is a CMID of a connection manager whose messages may be lost.
 type Notifier interface {
-	// Notify says that data has arrived on the QP of a CMID that has called Accept.
+	// Notify tells the connection manager that data has arrived on the QP of a CMID that has called Accept.
 	// Where the peer's confirmation is missing that takes its place, and ESTABLISHED
 	// follows (rdma_notify). On one that is connected it does nothing.
 	Notify() error
@@ -223,7 +223,7 @@ type Notifier interface {
 type ListenHolder interface {
 	// Hold(true) has a listening id take in no further dialers, until Hold(false). Each
 	// Hold(true) also gives up something that takes descriptors and that nobody misses, if
-	// there is any: a stranger that has long been silent.
+	// there is any: a half-open dialer that has long been silent.
 	Hold(hold bool)
 	// Waits reports whether the dialer of a CONNECT_REQUEST that was not answered still waits.
 	Waits() bool

@@ -99,7 +99,7 @@ const (
 	WCRecvRDMAWithImm                 // RECV_RDMA_WITH_IMM
 )
 
-// IsRecv says that the completion belongs to a receive queue.
+// IsRecv reports whether the completion belongs to a receive queue.
 func (o WCOpcode) IsRecv() bool { return o >= WCRecv }
 
 // WCStatus is the outcome of a work request (ibv_wc_status; IBA 11.6.2).

@@ -217,7 +217,7 @@ func GIDFromAddr(a netip.Addr) GID { return a.As16() }
 // Addr is the IP address the GID stands for, an IPv4 address where it is v4-mapped.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero says that a GID table entry is empty.
+// IsZero reports whether g is that of an empty entry of the GID table.
 func (g GID) IsZero() bool { return g == GID{} }
 
 func (g GID) String() string {

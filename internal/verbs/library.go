@@ -10,7 +10,7 @@ type Library struct {
 	Err  error  // why it cannot be used, a *LibraryError; nil if it can
 }
 
-// A LibraryError says that a library of the system cannot be used, and what to
+// A LibraryError is the error about a library of the system that cannot be used. It says what to
 // install.
 type LibraryError struct {
 	Library string // "libibverbs.so.1"

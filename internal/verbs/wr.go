@@ -25,7 +25,7 @@ const (
 	WRBindMW                            // BIND_MW
 )
 
-// HasOpcode says whether QPs of a type have an operation (IBA table 34).
+// HasOpcode reports whether QPs of a type have an operation (IBA table 34).
 func HasOpcode(typ QPType, op WROpcode) bool {
 	switch typ {
 	case QPTypeRC:

@@ -48,7 +48,7 @@ func (q *Queue) Sink() verbs.CMSink {
 	return q.sink
 }
 
-// Push adds an event; false says that the queue is closed. Deliver must follow. They are apart
+// Push adds an event, and reports whether it could: the queue may be closed. Deliver must follow. They are apart
 // so that an event can be pushed under a lock that the sink may need.
 func (q *Queue) Push(ev verbs.CMEvent) bool { return q.PushThen(ev, nil) }
 
@@ -145,7 +145,7 @@ func callSink(sink verbs.CMSink, ev verbs.CMEvent) {
 
 var callSinkEntry = reflect.ValueOf(callSink).Pointer()
 
-// insideSink says whether the calling goroutine is in a sink. It looks at the
+// insideSink reports whether the calling goroutine is in a sink. It looks at the
 // stack, which is slow, but only a Close during a delivery asks.
 func insideSink() bool {
 	pcs := make([]uintptr, 64)

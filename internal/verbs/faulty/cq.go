@@ -137,7 +137,7 @@ func (c *CQ) hold(wc *verbs.WC, now time.Time, late bool) {
 	c.held++
 }
 
-// isSend says whether a completion of q here is of its send queue. Its opcode counts
+// isSend reports whether a completion of q here is of its send queue. Its opcode counts
 // only where nothing else tells.
 func (c *CQ) isSend(q *QP, wc *verbs.WC) bool {
 	return q.sendCQ == c && (q.recvCQ != c || !wc.Opcode.IsRecv())

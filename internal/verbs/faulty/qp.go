@@ -18,9 +18,9 @@ type QP struct {
 	srq            *srq
 	num            uint32
 
-	posting sync.Mutex     // before the locks of CQs
-	doom    verbs.WCStatus // of the next request; guarded by posting
-	slots   slots
+	posting    sync.Mutex     // before the locks of CQs
+	nextStatus verbs.WCStatus // of the next request; guarded by posting
+	slots      slots
 
 	// What the next request to fail in a queue fails with; 0 leaves that to the device.
 	sendVerdict, recvVerdict atomic.Uint32
@@ -89,8 +89,8 @@ func (q *QP) PostSend(wrs []verbs.SendWR) (int, error) {
 			}
 		}
 	}
-	if q.doom != verbs.WCSuccess && n > 0 {
-		q.lose(&wrs[0])
+	if q.nextStatus != verbs.WCSuccess && n > 0 {
+		q.failNext(&wrs[0])
 		rest, err := q.QP.PostSend(wrs[1:n])
 		return rest + 1, firstOf(err, short)
 	}
@@ -158,14 +158,14 @@ func (q *QP) PostRecv(wrs []verbs.RecvWR) (int, error) {
 func (q *QP) FailNextSend(status verbs.WCStatus) {
 	q.posting.Lock()
 	defer q.posting.Unlock()
-	q.doom = status
+	q.nextStatus = status
 }
 
-// lose completes a request that is not executed with what it is doomed to, after all
-// that completed before. posting is held.
-func (q *QP) lose(wr *verbs.SendWR) {
-	status := q.doom
-	q.doom = verbs.WCSuccess
+// failNext completes a request that is not executed with nextStatus, after all that completed
+// before. posting is held.
+func (q *QP) failNext(wr *verbs.SendWR) {
+	status := q.nextStatus
+	q.nextStatus = verbs.WCSuccess
 	q.sendCQ.inject(verbs.WC{WRID: wr.WRID, Status: status, QPN: q.num})
 	q.toErrorLocked()
 }

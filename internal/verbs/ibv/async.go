@@ -104,7 +104,7 @@ func (a *asyncEvents) read(raw syscall.RawConn) (fatal bool) {
 }
 
 // handle acknowledges an event once the object that it names was found, which
-// until then cannot be destroyed. It says whether the device has broken down.
+// until then cannot be destroyed. It reports whether the device has broken down.
 func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 	ev := a.ctx.event(raw)
 	call(a.ctx.lib.ackAsyncEvent, uintptr(unsafe.Pointer(raw)))
@@ -123,7 +123,7 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 	return false
 }
 
-// isOfObject says that events of the type concern a QP, a CQ or an SRQ.
+// isOfObject reports whether events of the type concern a QP, a CQ or an SRQ.
 func isOfObject(t verbs.AsyncEventType) bool {
 	switch t {
 	case verbs.EventDeviceFatal, verbs.EventPortActive, verbs.EventPortErr, verbs.EventLIDChange,

@@ -296,7 +296,7 @@ func (id *cmID) Disconnect() error {
 	return nil
 }
 
-// Notify says that data has arrived on the QP of an answered request. Where the peer's
+// Notify tells that data has arrived on the QP of an answered request. Where the peer's
 // confirmation was lost, the kernel takes that for it, and ESTABLISHED follows.
 func (id *cmID) Notify() error {
 	id.mu.Lock()

@@ -105,8 +105,7 @@ func (id *cmID) tooLate(ev *cmEvent, q *qp, handle uintptr) {
 	}
 }
 
-// step changes the state; false says that the event concerns nobody any more. mu
-// is held.
+// step changes the state, and reports whether the event still concerns anybody. mu is held.
 func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 	switch ev.typ {
 	case verbs.CMAddrResolved:

@@ -54,22 +54,22 @@ type cmID struct {
 	events event.Queue
 	order  sequence // what events bring about
 
-	mu     sync.Mutex
-	handle uintptr // struct rdma_cm_id, 0 once the id is closed
-	users  int     // calls that use handle without mu
-	doomed uintptr // the handle that the last user destroys
-	state  cmState
-	bound  bool
-	lost   bool // DEVICE_REMOVAL was told
-	opts   verbs.CMOptions
-	port   bool // its user has chosen the port
-	ctx    *devContext
-	qp     *qp
-	making bool // CreateQP is at it
-	local  netip.AddrPort
-	remote netip.AddrPort
-	timer  *time.Timer // bounds ResolveRoute or Connect
-	query  query       // of ResolveAddr
+	mu        sync.Mutex
+	handle    uintptr // struct rdma_cm_id, 0 once the id is closed
+	users     int     // calls that use handle without mu
+	toDestroy uintptr // the handle that the last user destroys
+	state     cmState
+	bound     bool
+	lost      bool // DEVICE_REMOVAL was told
+	opts      verbs.CMOptions
+	port      bool // its user has chosen the port
+	ctx       *devContext
+	qp        *qp
+	making    bool // CreateQP is at it
+	local     netip.AddrPort
+	remote    netip.AddrPort
+	timer     *time.Timer // bounds ResolveRoute or Connect
+	query     query       // of ResolveAddr
 
 	confirming bool     // Accept of an answer is at it
 	takenBack  bool     // it failed with an answer that nobody had confirmed
@@ -141,7 +141,7 @@ func (id *cmID) unuse() error {
 	id.users--
 	var handle uintptr
 	if id.users == 0 {
-		handle, id.doomed = id.doomed, 0
+		handle, id.toDestroy = id.toDestroy, 0
 	}
 	id.mu.Unlock()
 	if handle == 0 {
@@ -207,7 +207,7 @@ func (id *cmID) setOptions(opts verbs.CMOptions) error {
 	return nil
 }
 
-// dispensable says whether a connection does without an option that the kernel does
+// dispensable reports whether a connection does without an option that the kernel does
 // not know. Before 5.1 it chose the ACK timeout alone.
 func dispensable(opt uintptr, err error) bool {
 	return opt == rdmaOptionAckTimeout && (errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL))
@@ -222,7 +222,7 @@ func (id *cmID) Verbs() verbs.Context {
 	return id.ctx
 }
 
-// on says that the id uses a device.
+// on reports whether the id uses a device.
 func (id *cmID) on(ctx *devContext) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -286,7 +286,7 @@ func (id *cmID) Close() error {
 	id.stopTimer()
 	id.abandon()
 	id.users++
-	id.doomed = handle
+	id.toDestroy = handle
 	id.mu.Unlock()
 
 	id.ch.forget(id)

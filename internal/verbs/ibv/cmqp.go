@@ -110,7 +110,7 @@ func (id *cmID) qpAttr(s slots, handle uintptr, st verbs.QPState) (*cQPAttr, ver
 	return c, verbs.QPAttrMask(mask), err
 }
 
-// errNotReady says that the device, not the peer, is why a connection was not brought up.
+// errNotReady means that the device, not the peer, is why a connection was not brought up.
 var errNotReady = errors.New("the device refuses")
 
 // kernelRoCEBits are bits of a mask that the kernel means for RoCE alone and sets for
@@ -119,7 +119,7 @@ const kernelRoCEBits = 0xe00000
 
 // bringUp takes the QP to RTS once the connection manager knows the peer's. The depths are
 // those of READs and atomics; 0xff stands for what was negotiated.
-// answered says that this is the dialer, who has the answer. The listener's end takes the
+// answered means that this is the dialer, who has the answer. The listener's end takes the
 // type of service and the retries from the request unless it has its own. iWARP's is moved by the
 // kernel, which names no attributes for RTS.
 func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uint8, answered bool) error {

@@ -14,7 +14,7 @@ import (
 // on the order.
 func Driver() verbs.Driver { return driver{} }
 
-// driver says that there are no RDMA devices for this program.
+// driver stands for the driver where there are no RDMA devices for this program.
 type driver struct{}
 
 var errPlatform = fmt.Errorf("%w: this program was built without libibverbs; build it for linux on amd64 or arm64 (this is %s/%s) and without the tag noverbs",

@@ -19,7 +19,7 @@ type hostTurns struct {
 	users int // that have a slot or wait
 }
 
-// takeUnless waits for a slot and says whether it got one before done was closed.
+// takeUnless waits for a slot and reports whether it got one before done was closed.
 func (l *hostLimit[K]) takeUnless(host K, done <-chan struct{}) bool {
 	l.mu.Lock()
 	h := l.hosts[host]

@@ -56,7 +56,7 @@ type cVerbsContextTail struct {
 	sz            uintptr
 }
 
-// abiExtended in cContext.abiCompat says that a verbs_context surrounds the
+// abiExtended in cContext.abiCompat means that a verbs_context surrounds the
 // context (__VERBS_ABI_IS_EXTENDED).
 const abiExtended = ^uintptr(0)
 

@@ -89,7 +89,7 @@ func (q *qp) postBind(wr *verbs.SendWR) error {
 	return err
 }
 
-// alone says that a request is not posted in a chain with others.
+// alone reports whether a request has to be posted by itself, not in a chain with others.
 func (q *qp) alone(wr *verbs.SendWR) bool {
 	return wr.Opcode == verbs.WRBindMW || q.writer != nil && wr.Opcode == verbs.WRAtomicWrite
 }

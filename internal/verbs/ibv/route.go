@@ -138,7 +138,7 @@ func interfaceAddrs(f func(nic string, p netip.Prefix) bool) (bool, error) {
 	return false, nil
 }
 
-// isLocal says whether dst is an address of this host.
+// isLocal reports whether dst is an address of this host.
 func isLocal(dst netip.Addr) (bool, error) {
 	dst = dst.Unmap()
 	if dst.IsLoopback() || dst.IsUnspecified() {

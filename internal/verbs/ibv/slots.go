@@ -32,7 +32,7 @@ func (s slots) take() {
 	}
 }
 
-// takeNow takes a slot if one is free, and says whether.
+// takeNow takes a slot if one is free, and reports whether it did.
 func (s slots) takeNow() bool {
 	select {
 	case s <- struct{}{}:
@@ -42,7 +42,7 @@ func (s slots) takeNow() bool {
 	}
 }
 
-// takeUnless waits for a slot and says whether it got one before done was closed.
+// takeUnless waits for a slot and reports whether it got one before done was closed.
 func (s slots) takeUnless(done <-chan struct{}) bool {
 	select {
 	case <-done: // also where both are ready

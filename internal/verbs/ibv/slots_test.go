@@ -111,13 +111,13 @@ func TestResolveRouteTimeout(t *testing.T) {
 	require.NotErrorIs(t, ev.Err, verbs.ErrTryAgain)
 	require.NoError(t, id.Close())
 	id.mu.Lock()
-	assert.NotZero(t, id.doomed, "the library still uses it")
+	assert.NotZero(t, id.toDestroy, "the library still uses it")
 	id.mu.Unlock()
 	answer()
 	require.Eventually(t, func() bool {
 		id.mu.Lock()
 		defer id.mu.Unlock()
-		return id.doomed == 0 && id.users == 0
+		return id.toDestroy == 0 && id.users == 0
 	}, 30*time.Second, time.Millisecond)
 	require.Empty(t, told)
 }

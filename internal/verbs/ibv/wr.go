@@ -88,7 +88,7 @@ func (l *sendList) init(a *arena, c *verbs.QPCap, typ verbs.QPType, caps verbs.D
 
 func (l *sendList) reset() { l.n, l.sgeUsed, l.inlUsed = 0, 0, 0 }
 
-// add appends a request: false says that the chain is full and has to go first.
+// add appends a request, and reports whether it fits: else the chain has to be posted first.
 func (l *sendList) add(wr *verbs.SendWR) (bool, error) {
 	if err := l.check(wr); err != nil {
 		return false, err
@@ -254,7 +254,7 @@ func (l *recvList) init(a *arena, maxSGE int) {
 
 func (l *recvList) reset() { l.n, l.sgeUsed = 0, 0 }
 
-// add appends a request: false says that the chain is full and has to go first.
+// add appends a request, and reports whether it fits: else the chain has to be posted first.
 func (l *recvList) add(wr *verbs.RecvWR) (bool, error) {
 	if len(wr.SGList) > l.maxSGE {
 		return false, fmt.Errorf("%w: %d SGEs where the queue takes %d", verbs.ErrInvalid, len(wr.SGList), l.maxSGE)

@@ -74,7 +74,7 @@ func localAddrs() ([]localAddr, error) {
 	return h.addrs, err
 }
 
-// isLocal says whether a, which is canonical, is an address of this host.
+// isLocal reports whether a, which is canonical, is an address of this host.
 func isLocal(a netip.Addr) (bool, error) {
 	if a.IsLoopback() {
 		return true, nil

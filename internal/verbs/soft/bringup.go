@@ -38,7 +38,7 @@ const (
 )
 
 const (
-	// maxHellos bounds the strangers that a block listens to at once.
+	// maxHellos bounds the connections of unknown peers that a block reads at once.
 	maxHellos    = 64
 	helloTimeout = 5 * time.Second
 	// firstTimeout bounds how long Modify waits for a peer that is there already.
@@ -254,7 +254,7 @@ func (a *blockAcceptor) run() {
 		}
 		go func() {
 			defer a.busy.Add(-1)
-			if !a.meet(s) {
+			if !a.answer(s) {
 				_ = s.signal(msgNotYet)
 				s.close()
 			}
@@ -262,8 +262,9 @@ func (a *blockAcceptor) run() {
 	}
 }
 
-// meet answers a stranger; false leaves the socket to the caller.
-func (a *blockAcceptor) meet(s *socket) bool {
+// answer reads the hello of an unknown peer and answers it, and reports whether it took over the
+// socket.
+func (a *blockAcceptor) answer(s *socket) bool {
 	if checkPeer(s) != nil {
 		return false
 	}
@@ -275,7 +276,7 @@ func (a *blockAcceptor) meet(s *socket) bool {
 	}
 	if n == helloHeader && buf[0] == msgDatagrams && buf[1] == helloVersion && len(fds) == 0 {
 		_ = s.setReadDeadline(time.Time{})
-		return a.blocks.hear(s)
+		return a.blocks.receiveDatagrams(s)
 	}
 	if n < helloHeader || buf[1] != helloVersion || buf[0] != msgHello && (buf[0] != msgNudge || n != helloHeader) {
 		closeFDs(fds)
@@ -338,7 +339,7 @@ func (q *qp) bringUp() *bringUp {
 	return q.dialing
 }
 
-// expects says whether the QP waits for the peer of that number.
+// expects reports whether the QP waits for the peer of that number.
 func (q *qp) expects(from uint32) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -73,8 +73,8 @@ func TestConnectedToItself(t *testing.T) {
 	require.Equal(t, "self", string(s.bytes(1000, 4)))
 }
 
-// TestStrangersAtTheBlock say all kinds of things and get nothing.
-func TestStrangersAtTheBlock(t *testing.T) {
+// TestUnknownPeersAtTheBlock say all kinds of things and get nothing.
+func TestUnknownPeersAtTheBlock(t *testing.T) {
 	a := newSide(t, defaults())
 	a.bringUpTo(a.qp.QPN() | 0xfff000 | 1) // a peer with a higher number
 	event := eventfd(t, 0)

@@ -190,7 +190,7 @@ func noLeaks(t *testing.T) {
 	})
 }
 
-// until waits for what no channel tells, and says whether it came to be.
+// until waits for what no channel tells, and reports whether it came to be.
 func until(ok func() bool) bool {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ok() {

@@ -22,7 +22,7 @@ type player struct {
 // play connects to l and sends a REQ.
 func play(t *testing.T, l *testID) *player {
 	t.Helper()
-	s, src := strangerFrom(t, l.LocalAddr())
+	s, src := silentDialerFrom(t, l.LocalAddr())
 	id := resolved(t, l.LocalAddr(), verbs.CMOptions{})
 	blob, fds, err := id.qp.(*qp).offer()
 	require.NoError(t, err)
@@ -56,14 +56,14 @@ func TestAcceptDialerDies(t *testing.T) {
 			require.NoError(t, a.Accept(nil))
 			if when == "REQ" {
 				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
-				require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+				require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 				return
 			}
 			p.rep()
 			if when == "REP" {
 				p.close()
 				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
-				require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+				require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 				require.Equal(t, verbs.QPErr, a.qp.State())
 				return
 			}

@@ -208,7 +208,7 @@ func ephemeralPorts(h hostNet) iter.Seq[uint16] {
 	}
 }
 
-// mayBindPrivileged says whether this process has CAP_NET_BIND_SERVICE.
+// mayBindPrivileged reports whether this process has CAP_NET_BIND_SERVICE.
 func mayBindPrivileged() bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -17,14 +17,14 @@ import (
 // others make and end a connection.
 func TestCloseAtEveryMoment(t *testing.T) {
 	noLeaks(t)
-	for _, victim := range []string{"dialer", "listener", "accepted"} {
+	for _, closing := range []string{"dialer", "listener", "accepted"} {
 		for delay := range 40 {
-			closeWhile(t, victim, delay)
+			closeWhile(t, closing, delay)
 		}
 	}
 }
 
-func closeWhile(t *testing.T, victim string, delay int) {
+func closeWhile(t *testing.T, closing string, delay int) {
 	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
 	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
 
@@ -53,7 +53,7 @@ func closeWhile(t *testing.T, victim string, delay int) {
 	serve := func(ev verbs.CMEvent) {
 		a := &testID{CMID: ev.ID, t: t, events: make(chan verbs.CMEvent, 64)}
 		a.createQP()
-		if victim == "accepted" {
+		if closing == "accepted" {
 			strike(a)
 		}
 		_ = a.Accept(nil)
@@ -62,7 +62,7 @@ func closeWhile(t *testing.T, victim string, delay int) {
 		a.close()
 	}
 
-	switch victim {
+	switch closing {
 	case "dialer":
 		strike(d)
 	case "listener":
@@ -78,7 +78,7 @@ func closeWhile(t *testing.T, victim string, delay int) {
 		case <-stop:
 		}
 	}()
-	if victim == "accepted" {
+	if closing == "accepted" {
 		<-served
 	}
 	closer.Wait()

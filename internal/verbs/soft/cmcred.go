@@ -4,7 +4,7 @@ package soft
 
 import "os"
 
-// mayTalk says whether a process of user uid is trusted with shared memory. SO_PEERCRED
+// mayTalk reports whether a process of user uid is trusted with shared memory. SO_PEERCRED
 // gives the effective user at the time of connect(2) or listen(2).
 func mayTalk(uid uint32, anyUser bool) bool {
 	return anyUser || uid == 0 || int(uid) == os.Geteuid()

@@ -39,7 +39,7 @@ func TestDialerOfAnotherUser(t *testing.T) {
 	for _, anyUser := range []bool{false, true} {
 		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{AnyUser: anyUser})
 		var s *socket
-		asUser(t, 65534, func() { s = stranger(t, l.LocalAddr()) })
+		asUser(t, 65534, func() { s = silentDialer(t, l.LocalAddr()) })
 		if anyUser {
 			waitStats(t, l, func(st verbs.CMListenStats) bool { return st.HalfOpen == 1 })
 			continue

@@ -167,7 +167,7 @@ func TestDialTimesOut(t *testing.T) {
 	a.createQP()
 	require.NoError(t, a.Accept(nil))
 	require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
-	require.Zero(t, l.ListenStats().Hangup, "it was no stranger")
+	require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 	a.nothing()
 }
 

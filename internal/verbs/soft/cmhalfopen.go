@@ -11,8 +11,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// A halfOpen is a stranger: it has connected and not sent a request. It costs a
-// socket, a goroutine and a buffer, and only for so long.
+// A halfOpen is a dialer that has connected and not sent a request. It costs a socket, a goroutine
+// and a buffer, and is dropped after HandshakeTimeout.
 type halfOpen struct {
 	sock  *socket
 	name  string // the name it has bound, which the kernel vouches for
@@ -21,8 +21,8 @@ type halfOpen struct {
 	late  *timeout
 }
 
-// admit takes in a stranger, in place of the oldest silent one if there are too many. It
-// fails where there is no memory for one, who is told to dial again.
+// admit takes in a dialer, in place of the oldest silent one if there are too many. It fails if
+// there is no memory for it; the dialer is told to dial again.
 func (l *listener) admit(fd int, name string) error {
 	sock, err := newSocketOr(fd, func() {
 		_ = sendTo(uintptr(fd), appendREJ(nil, rejectAgain, nil), nil)
@@ -51,20 +51,19 @@ func (l *listener) admit(fd int, name string) error {
 	h.elem = l.half.PushBack(h)
 	h.late = startTimeout(l.opts.HandshakeTimeout, func() { l.tooLate(h) })
 	l.mu.Unlock()
-	go l.hear(h)
+	go l.readRequest(h)
 	return nil
 }
 
-// evictSilent drops the oldest stranger of whom nothing waits to be read, if there is one.
-// It may be a dialer that has not come to ask yet, which is told to dial again. Called with
-// mu held.
+// evictSilent drops the oldest half-open dialer of which nothing waits to be read, and reports
+// whether there is one. It is told to dial again. mu is held.
 func (l *listener) evictSilent() bool {
 	for e := l.half.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*halfOpen)
 		if !h.sock.silent() {
 			continue
 		}
-		l.forget(h, &l.stats.Evicted)
+		l.drop(h, &l.stats.Evicted)
 		refuse(h.sock, rejectAgain, nil)
 		if l.opts.OnEvict != nil {
 			l.opts.OnEvict()
@@ -74,18 +73,18 @@ func (l *listener) evictSilent() bool {
 	return false
 }
 
-// tooLate drops a stranger that sent nothing in time. What is there is about to be read.
+// tooLate drops a dialer that sent nothing in time. If something is there it is about to be read.
 func (l *listener) tooLate(h *halfOpen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.elem != nil && !l.closed && h.sock.silent() {
-		l.forget(h, &l.stats.TimedOut)
+		l.drop(h, &l.stats.TimedOut)
 		h.sock.close()
 	}
 }
 
-// forget ends the time of a stranger. Called with mu held.
-func (l *listener) forget(h *halfOpen, count *uint64) {
+// drop removes a half-open dialer. mu is held.
+func (l *listener) drop(h *halfOpen, count *uint64) {
 	l.half.Remove(h.elem)
 	h.elem = nil
 	*count++
@@ -93,19 +92,19 @@ func (l *listener) forget(h *halfOpen, count *uint64) {
 	l.room.Broadcast()
 }
 
-// hear waits for the stranger's request, and brings it.
-func (l *listener) hear(h *halfOpen) {
-	// It has to be no stranger any more before its message is taken from the socket, which
-	// is where others look whether it is silent.
+// readRequest waits for the request of a half-open dialer, and handles it.
+func (l *listener) readRequest(h *halfOpen) {
+	// The dialer has to be claimed before its message is taken from the socket, where others
+	// check whether it is silent.
 	h.sock.await()
-	if !l.meet(h) {
+	if !l.claim(h) {
 		h.sock.close()
 		return
 	}
 	buf := make([]byte, maxMessage)
 	n, err := h.sock.peek(buf)
 	if err != nil {
-		l.left(err)
+		l.countFailed(err)
 		h.sock.close()
 		return
 	}
@@ -113,12 +112,12 @@ func (l *listener) hear(h *halfOpen) {
 		l.share(h.sock)
 		return
 	}
-	l.request(h.sock, h.name, buf[:n])
+	l.handleRequest(h.sock, h.name, buf[:n])
 }
 
-// request takes in the first message of a dialer of that name. It is still in the socket, with
+// handleRequest takes in the first message of a dialer of that name. It is still in the socket, with
 // its descriptors.
-func (l *listener) request(sock *socket, name string, msg []byte) {
+func (l *listener) handleRequest(sock *socket, name string, msg []byte) {
 	m, err := parseREQ(msg)
 	switch {
 	case err != nil:
@@ -135,15 +134,15 @@ func (l *listener) request(sock *socket, name string, msg []byte) {
 		return
 	}
 	m.offer = append([]byte(nil), m.offer...) // msg is much larger
-	if !l.enter(sock) {
+	if !l.awaitTurn(sock) {
 		l.turnAway(sock)
 		return
 	}
-	l.bring(l.requested(sock, &request{connMsg: m}))
+	l.deliver(l.requested(sock, &request{connMsg: m}))
 }
 
-// meet ends the time as a stranger, and says whether to go on.
-func (l *listener) meet(h *halfOpen) bool {
+// claim has the dialer be half-open no more, and reports whether to go on: it may have been dropped.
+func (l *listener) claim(h *halfOpen) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || h.elem == nil {
@@ -158,8 +157,8 @@ func (l *listener) meet(h *halfOpen) bool {
 	return true
 }
 
-// left counts a stranger by the error that its first message came to.
-func (l *listener) left(err error) {
+// countFailed counts a dialer that sent no message, by the error.
+func (l *listener) countFailed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -171,7 +170,7 @@ func (l *listener) left(err error) {
 	}
 }
 
-// requested is the id of a request.
+// requested returns the id of a request.
 func (l *listener) requested(sock *socket, req *request) *cmID {
 	id := newID(l.id.dev, l.id.events.Sink())
 	id.state = cmRequested
@@ -185,9 +184,9 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 	return id
 }
 
-// bring gives the id of a request to the sink. The id's events are held back until the sink
+// deliver gives the id of a request to the sink. The id's events are held back until the sink
 // has seen it.
-func (l *listener) bring(id *cmID) {
+func (l *listener) deliver(id *cmID) {
 	id.events.Hold()
 	l.count(&l.stats.Requests)
 	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.param)}

@@ -9,8 +9,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// silentFor is how long a stranger may take to ask for something while descriptors are
-// wanted. One that has asked, and was not read yet, is not silent.
+// silentFor is how long a dialer may take to send its request while descriptors are short. One
+// whose request was not read yet is not silent.
 const silentFor = 250 * time.Millisecond
 
 var _ verbs.ListenHolder = (*cmID)(nil)
@@ -25,7 +25,7 @@ func (id *cmID) Hold(hold bool) {
 		return
 	}
 	if hold {
-		l.shed()
+		l.evictOldest()
 	}
 	l.mu.Lock()
 	l.held = hold
@@ -52,17 +52,17 @@ func (id *cmID) OnLeave(f func()) (stop func()) {
 	return sock.onHangup(f)
 }
 
-// shed gives up the oldest stranger who has long said nothing, and says whether there was
-// one.
-func (l *listener) shed() bool {
+// evictOldest drops the oldest half-open dialer if it has long been silent, and reports whether it
+// did.
+func (l *listener) evictOldest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	oldest := l.half.Front()
 	return oldest != nil && time.Since(oldest.Value.(*halfOpen).since) >= silentFor && l.evictSilent()
 }
 
-// short tells the application that dialers wait for want of descriptors or memory.
-func (l *listener) short(err error) {
+// reportShortage tells the application that dialers wait for want of descriptors or memory.
+func (l *listener) reportShortage(err error) {
 	l.id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: l.id, Err: fmt.Errorf("dialers have to wait: %w", err)})
 	l.id.events.Deliver()
 }

@@ -41,7 +41,7 @@ func (s cmState) String() string { return cmStateNames[s] }
 // cmID is verbs.CMID.
 //
 // mu is never held while the sink runs, while a QP is called, or while the peer
-// is waited for. The goroutines of an id, one that dials or one per stranger of a
+// is waited for. The goroutines of an id, one that dials or one per half-open dialer of a
 // listener, and the link of its QP report through the methods that lock mu and
 // look at the state; after Close they find cmClosed and undo what they hold.
 type cmID struct {

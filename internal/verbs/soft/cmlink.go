@@ -29,7 +29,7 @@ func (id *cmID) conclude(ev *verbs.CMEvent) bool {
 }
 
 // fail moves the id from state from to failed, with an event if there is one to
-// give, and says whether it did. The event must be delivered by the caller.
+// give, and reports whether it did. The event must be delivered by the caller.
 func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
 	id.mu.Lock()
 	if id.state != from {

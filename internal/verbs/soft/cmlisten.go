@@ -19,13 +19,13 @@ const (
 	defaultMaxHalfOpen      = 1024
 	defaultBacklog          = 128
 	// kernelBacklog lets a burst of dialers wait in the kernel, which wakes them at
-	// once, and not at home, where they have to try again. The kernel bounds it by
+	// once; otherwise they would have to try again. The kernel bounds it by
 	// net.core.somaxconn.
 	kernelBacklog = 1<<16 - 1
 )
 
-// A listener accepts the strangers that connect to a listening id and hands the
-// requests of those that send one to its sink.
+// A listener accepts the dialers that connect to a listening id, and gives the requests of those
+// that send one to its sink.
 type listener struct {
 	id      *cmID
 	sock    *socket // only accepted from
@@ -37,7 +37,7 @@ type listener struct {
 	mu     sync.Mutex
 	room   sync.Cond // on mu: pending or half fell, or no more held, or closed
 	closed bool
-	held   bool // nobody is to be taken in
+	held   bool // no dialer is to be accepted
 	// pending requests have been given to the sink and not been answered;
 	// waiting ones are complete and wait for pending to fall.
 	pending int
@@ -106,8 +106,8 @@ func (l *listener) run() {
 		case errors.Is(err, os.ErrClosed):
 			return
 		default:
-			l.short(err)
-			if l.shed() {
+			l.reportShortage(err)
+			if l.evictOldest() {
 				continue
 			}
 			select {
@@ -120,7 +120,7 @@ func (l *listener) run() {
 	}
 }
 
-// waitRoom waits until another request may be brought; false means closed.
+// waitRoom waits until another dialer may be accepted, and reports whether the listener is open.
 func (l *listener) waitRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,9 +130,9 @@ func (l *listener) waitRoom() bool {
 	return !l.closed
 }
 
-// enter waits until the complete request that has come by sock may be given to the sink, and
-// reports whether it may: the listener may be closed, or the dialer leave.
-func (l *listener) enter(sock *socket) bool {
+// awaitTurn waits until the request that has come by sock may be given to the sink, and reports
+// whether it may: the listener may be closed, or the dialer leave.
+func (l *listener) awaitTurn(sock *socket) bool {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *listener) enter(sock *socket) bool {
 	return enters
 }
 
-// answered says that a pending request waits no more.
+// answered ends the wait of a pending request.
 func (l *listener) answered() {
 	l.mu.Lock()
 	l.pending--
@@ -185,7 +185,7 @@ func (l *listener) count(n *uint64) {
 	l.mu.Unlock()
 }
 
-// close stops listening and drops all strangers. Pending requests stay.
+// close stops listening and drops all half-open dialers. Pending requests stay.
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -200,7 +200,7 @@ func (l *listener) close() {
 	l.sock.close()
 }
 
-// accepts says whether a dialer of dst may have come to this listener.
+// accepts reports whether a dialer of dst may have come to this listener.
 func (l *listener) accepts(dst netip.AddrPort) bool {
 	if dst.Port() != l.addr.Port() {
 		return false

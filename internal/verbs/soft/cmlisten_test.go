@@ -15,14 +15,14 @@ import (
 
 var localhost0 = netip.MustParseAddrPort("127.0.0.1:0")
 
-// stranger connects to a listener at addr, with a dialer's name, and says nothing.
-func stranger(t *testing.T, addr netip.AddrPort) *socket {
+// silentDialer connects to a listener at addr, with a dialer's name, and says nothing.
+func silentDialer(t *testing.T, addr netip.AddrPort) *socket {
 	t.Helper()
-	s, _ := strangerFrom(t, addr)
+	s, _ := silentDialerFrom(t, addr)
 	return s
 }
 
-func strangerFrom(t *testing.T, addr netip.AddrPort) (*socket, netip.AddrPort) {
+func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*socket, netip.AddrPort) {
 	t.Helper()
 	fd, src, err := bindEphemeral(soft0.name, addr.Addr(), addr)
 	require.NoError(t, err)
@@ -57,17 +57,17 @@ func honest(t *testing.T, l *testID) {
 	a.close()
 }
 
-// TestSilentStranger is let go when its time is up, and others are served.
-func TestSilentStranger(t *testing.T) {
+// TestSilentDialer is let go when its time is up, and others are served.
+func TestSilentDialer(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: 2 * time.Second})
-	stranger(t, l.LocalAddr())
+	silentDialer(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.TimedOut == 1 && s.HalfOpen == 0 })
 	l.nothing()
 	honest(t, l)
 }
 
-func TestStrangers(t *testing.T) {
+func TestHalfOpenDialers(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Minute})
 	addr := l.LocalAddr()
@@ -79,14 +79,14 @@ func TestStrangers(t *testing.T) {
 	}
 	buf := make([]byte, maxMessage)
 
-	stranger(t, addr).close()
+	silentDialer(t, addr).close()
 	fits(func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
 
-	s := stranger(t, addr)
+	s := silentDialer(t, addr)
 	require.NoError(t, s.send([]byte("GET / HTTP/1.1\r\n\r\n"), nil))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 1 })
 
-	s = stranger(t, addr)
+	s = silentDialer(t, addr)
 	sendRaw(t, s, []byte{msgREQ}, []int{1, 1, 1, 1, 1, 1, 1, 1, 1})
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 2 })
 
@@ -103,13 +103,13 @@ func TestStrangers(t *testing.T) {
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 3 })
 
 	// Another address than the one it came to.
-	s, req.src = strangerFrom(t, addr)
+	s, req.src = silentDialerFrom(t, addr)
 	req.dst = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())
 	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 4 })
 
 	// Another version, which is told so.
-	s = stranger(t, addr)
+	s = silentDialer(t, addr)
 	require.NoError(t, s.send([]byte{msgREQ, wireVersion + 1, 1, 2, 3}, nil))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 5 })
 	n, _, err := s.recv(buf)
@@ -121,7 +121,7 @@ func TestStrangers(t *testing.T) {
 
 	// A request with an offer that means nothing reaches the application, and
 	// goes no further.
-	s, req.src = strangerFrom(t, addr)
+	s, req.src = silentDialerFrom(t, addr)
 	req.dst, req.offer = addr, []byte("nonsense")
 	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
 	a, _ := l.request()
@@ -131,11 +131,11 @@ func TestStrangers(t *testing.T) {
 	honest(t, l)
 }
 
-func TestManyHalfOpenStrangers(t *testing.T) {
+func TestManyHalfOpenDialers(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Minute})
 	for range 200 {
-		stranger(t, l.LocalAddr())
+		silentDialer(t, l.LocalAddr())
 	}
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 200 })
 	honest(t, l)
@@ -143,12 +143,12 @@ func TestManyHalfOpenStrangers(t *testing.T) {
 	require.Zero(t, l.ListenStats().Evicted)
 }
 
-func TestOldestStrangerIsEvicted(t *testing.T) {
+func TestOldestHalfOpenIsEvicted(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, HandshakeTimeout: time.Minute})
 	var all []*socket
 	for i := range 10 {
-		all = append(all, stranger(t, l.LocalAddr()))
+		all = append(all, silentDialer(t, l.LocalAddr()))
 		waitStats(t, l, func(s verbs.CMListenStats) bool { return int(s.Evicted)+s.HalfOpen == i+1 })
 	}
 	require.Equal(t, 3, l.ListenStats().HalfOpen)
@@ -195,15 +195,15 @@ func TestBacklog(t *testing.T) {
 	l.nothing()
 }
 
-// TestBacklogHoldsStrangersBack checks that nobody is let in while the application
+// TestBacklogHoldsDialersBack checks that nobody is let in while the application
 // does not answer.
-func TestBacklogHoldsStrangersBack(t *testing.T) {
+func TestBacklogHoldsDialersBack(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
 	dialTo(t, l.LocalAddr())
 	a, _ := l.request()
 	for range 5 {
-		require.NoError(t, stranger(t, l.LocalAddr()).send([]byte("garbage"), nil))
+		require.NoError(t, silentDialer(t, l.LocalAddr()).send([]byte("garbage"), nil))
 	}
 	// One may have been accepted while the request was on its way.
 	malformed := func(n uint64) func() bool {
@@ -222,7 +222,7 @@ func TestKernelBacklogFull(t *testing.T) {
 	require.NoError(t, err)
 	defer c.release()
 	require.NoError(t, unix.Listen(c.fd, 0))
-	stranger(t, c.addr)
+	silentDialer(t, c.addr)
 
 	d := resolved(t, c.addr, verbs.CMOptions{})
 	require.NoError(t, d.Connect(nil, 20*time.Millisecond))
@@ -248,7 +248,7 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 	for range 5 {
-		stranger(t, l.LocalAddr())
+		silentDialer(t, l.LocalAddr())
 	}
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 5 })
 
@@ -296,7 +296,7 @@ func TestDialersThatLeave(t *testing.T) {
 	ln.backlog++
 	ln.room.Broadcast()
 	ln.mu.Unlock()
-	third, src := strangerFrom(t, l.LocalAddr())
+	third, src := silentDialerFrom(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
 	ln.mu.Lock()
 	ln.backlog--
@@ -340,14 +340,14 @@ func TestDialersThatLeave(t *testing.T) {
 func TestForeignAddresses(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
-	other, src := strangerFrom(t, l.LocalAddr())
+	other, src := silentDialerFrom(t, l.LocalAddr())
 	for name, m := range map[string]connMsg{
 		"another's port":    {src: src, dst: l.LocalAddr()},
 		"another's address": {src: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), src.Port()), dst: l.LocalAddr()},
 		"another listener":  {src: src, dst: netip.AddrPortFrom(l.LocalAddr().Addr(), l.LocalAddr().Port()+1)},
 	} {
 		before := l.ListenStats().Malformed
-		s, own := strangerFrom(t, l.LocalAddr())
+		s, own := silentDialerFrom(t, l.LocalAddr())
 		if name == "another listener" {
 			m.src = own
 		}

@@ -79,7 +79,7 @@ func hostsFor(a netip.Addr) [3]string {
 	return [3]string{a.String(), anyV6, anyDual}
 }
 
-// isNameOf says whether name is what a dialer at src binds: a name that the
+// isNameOf reports whether name is what a dialer at src binds: a name that the
 // kernel vouches for, and that nobody else has at the same time.
 func isNameOf(name, device string, src netip.AddrPort) bool {
 	if name == dialerName(device, src) {
@@ -111,7 +111,7 @@ func holdName(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// nameTaken says whether somebody has name.
+// nameTaken reports whether somebody has name.
 func nameTaken(name string) (bool, error) {
 	fd, err := holdName(name)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -158,7 +158,7 @@ func checkListening(fd int, name string) error {
 }
 
 // share gives another listener of the same user what this one has. The caller is a
-// stranger's goroutine, and sock its socket.
+// half-open dialer's goroutine, and sock its socket.
 func (l *listener) share(sock *socket) {
 	_, uid, err := sock.peerCred()
 	l.id.mu.Lock()
@@ -192,7 +192,7 @@ func (l *listener) share(sock *socket) {
 	})
 }
 
-// turnAway ends the connection of a stranger that this listener cannot serve any more.
+// turnAway ends the connection of a dialer that this listener cannot serve any more.
 // Where others may listen at its address, it is told, and tries again.
 func (l *listener) turnAway(sock *socket) {
 	if l.opts.ReusePort {

@@ -31,7 +31,7 @@ type cq struct {
 	armed uint32
 	event bool // the channel was signalled and nobody has got the event
 	dead  bool // overrun
-	// slow says that polling needs care: the CQ is closed or dead, or receives
+	// slow means that polling needs care: the CQ is closed or dead, or receives
 	// could overrun it, and everything is taken into the ring first, where that
 	// is noticed.
 	slow   bool
@@ -97,7 +97,7 @@ func (c *cq) pollSlow(wc []verbs.WC) (int, error) {
 		return 0, verbs.ErrClosed
 	}
 	for _, q := range c.rx {
-		c.drain(q, false)
+		c.takePublished(q, false)
 	}
 	if c.dead {
 		c.mu.Unlock()
@@ -129,10 +129,10 @@ func (c *cq) take(wc []verbs.WC) int {
 	return n
 }
 
-// drain takes everything that q's peer has published into the ring, and signals
-// the channel where nobody is polling. It is bounded: a peer that goes on
-// publishing is left for the next time.
-func (c *cq) drain(q *qp, signal bool) {
+// takePublished takes everything that q's peer has published into the ring, and signals
+// the channel where nobody is polling. It is bounded: what a peer goes on to publish is
+// left for the next time.
+func (c *cq) takePublished(q *qp, signal bool) {
 	var wc [1]verbs.WC
 	for n := 0; n <= maxQueue && !c.dead && q.receive(wc[:]) == 1; n++ {
 		c.pushLocked(&wc[0], nil, 0)
@@ -237,32 +237,32 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		v = armedAny // armed both ways, any completion counts (IBA 11.4.2.2)
 	}
 	c.armed = v
-	cooled := false
+	wasUnfenced := false
 	for _, q := range c.rx {
-		cooled = cooled || q.in.hot
-		q.in.hot, q.in.calm = false, 0
+		wasUnfenced = wasUnfenced || q.in.unfenced
+		q.in.unfenced, q.in.streak = false, 0
 		atomic.StoreUint32(q.in.armed, v)
 	}
-	if cooled {
+	if wasUnfenced {
 		return fenceAll()
 	}
 	return nil
 }
 
-// calmEntries is how many entries a receiver takes without arming its CQ before it is
+// unfencedStreak is how many entries a receiver takes without arming its CQ before it is
 // taken to be one that stays awake.
-const calmEntries = 64
+const unfencedStreak = 64
 
-// warm notes that n entries were taken from in and lets the sender off its fences once
-// there have been enough of them. Nothing is hot while the CQ is armed.
-func (c *cq) warm(in *inbox, n uint32) {
-	if in.calm += n; in.calm < calmEntries || !remoteFences.Load() {
+// countStreak records that n entries were taken from in, and lets the sender do without fences once
+// there have been enough of them. It never does so while the CQ is armed.
+func (c *cq) countStreak(in *inbox, n uint32) {
+	if in.streak += n; in.streak < unfencedStreak || !remoteFences.Load() {
 		return
 	}
 	c.settle()
 	if c.armed == armedNot {
-		in.hot = true
-		atomic.StoreUint32(in.armed, armedHot)
+		in.unfenced = true
+		atomic.StoreUint32(in.armed, armedUnfenced)
 	}
 }
 
@@ -270,7 +270,7 @@ func (c *cq) overrunError() error {
 	return fmt.Errorf("%w: more than %d completions were waiting", verbs.ErrCQOverrun, c.size)
 }
 
-// fired says whether a peer has signalled the channel since the CQ was armed,
+// fired reports whether a peer has signalled the channel since the CQ was armed,
 // which it has if it cleared the flag in its inbox. Whoever does so without a
 // message only causes one event too many.
 func (c *cq) fired() bool {
@@ -317,7 +317,7 @@ func (c *cq) attach(q *qp, src uint32) {
 	atomic.StoreUint32(q.in.armed, c.armed)
 	if c.armed != armedNot {
 		// What the peer wrote before it saw the flag has woken nobody.
-		c.drain(q, true)
+		c.takePublished(q, true)
 	}
 }
 

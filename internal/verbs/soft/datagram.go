@@ -176,7 +176,7 @@ type datagramFrom struct {
 }
 
 // hear takes the datagrams that come over s, which it owns from here on.
-func (b *qpnBlocks) hear(s *socket) bool {
+func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
 	in := &b.in
 	f := &datagramFrom{sock: s}
 	in.mu.Lock()
@@ -198,15 +198,15 @@ func (b *qpnBlocks) hear(s *socket) bool {
 	in.touch(f)
 	in.mu.Unlock()
 	go func() {
-		b.hearOn(f)
+		b.readDatagrams(f)
 		in.forget(f)
 		s.close()
 	}()
 	return true
 }
 
-// hearOn reads until the sender hangs up, or sends what is no datagram.
-func (b *qpnBlocks) hearOn(f *datagramFrom) {
+// readDatagrams reads until the sender hangs up, or sends what is no datagram.
+func (b *qpnBlocks) readDatagrams(f *datagramFrom) {
 	buf := make([]byte, maxDatagram)
 	for {
 		n, fds, err := f.sock.recv(buf)

@@ -46,7 +46,7 @@ func (o *outbox) confirm() error {
 	return errWithdrawn
 }
 
-// withdraw gives the dialer up, and reports whether that is decided: false says that it
+// withdraw gives the dialer up, and reports whether that is decided: otherwise it
 // has confirmed. A QP that has ended is given up.
 func (q *qp) withdraw() bool {
 	q.mu.Lock()

@@ -189,16 +189,16 @@ func TestDecisionIsOne(t *testing.T) {
 	}
 }
 
-// TestSilentStrangersGiveWay has a stranger whose request lies unread: one that says
+// TestSilentHalfOpenGiveWay has a half-open dialer whose request lies unread: one that says
 // nothing gives way, although it came later, and is told that it may dial again.
-func TestSilentStrangersGiveWay(t *testing.T) {
+func TestSilentHalfOpenGiveWay(t *testing.T) {
 	noLeaks(t)
 	evicted := 0
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted++ }})
 	ln := listenerOf(l)
-	speaks := stranger(t, l.LocalAddr())
+	speaks := silentDialer(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
-	silent := stranger(t, l.LocalAddr())
+	silent := silentDialer(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 2 })
 	ln.mu.Lock() // nobody is read
 	err := speaks.send([]byte{0}, nil)
@@ -226,16 +226,16 @@ func TestSilentStrangersGiveWay(t *testing.T) {
 	honest(t, l)
 }
 
-// TestStrangersWait has more strangers than there may be, who have all spoken: the next
+// TestHalfOpenDialersWait has more half-open dialers than there may be, which have all sent something: the next
 // is taken in when one was read, and none gives way.
-func TestStrangersWait(t *testing.T) {
+func TestHalfOpenDialersWait(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 2})
 	var all []*socket
 	ln := listenerOf(l)
 	ln.mu.Lock()
 	for range 10 {
-		s := stranger(t, l.LocalAddr())
+		s := silentDialer(t, l.LocalAddr())
 		require.NoError(t, s.send([]byte{0}, nil))
 		all = append(all, s)
 	}

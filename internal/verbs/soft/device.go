@@ -46,7 +46,7 @@ func (d *device) sharedContext() *devContext {
 	return d.shared
 }
 
-// writeImm says whether the device has immediates.
+// writeImm reports whether the device has immediates.
 func (d *device) writeImm() bool { return d.transport != verbs.TransportIWARP }
 
 // devContext is verbs.Context.

@@ -12,7 +12,7 @@ import (
 
 func init() { verbs.Register(driver{}) }
 
-// driver says that there is no software device on this system.
+// driver stands for the driver where there is no software device on this system.
 type driver struct{}
 
 var errPlatform = fmt.Errorf("%w: the software device needs linux on amd64 or arm64, this is %s/%s",

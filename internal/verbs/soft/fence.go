@@ -17,7 +17,7 @@ import (
 // needs a full fence there. The sender's is paid with every message and, because a
 // fence waits for the stores before it, costs as much as all the rest.
 //
-// So a receiver that has not slept for a while lets its sender off (armedHot) and
+// So a receiver that has not slept for a while lets its sender off (armedUnfenced) and
 // pays for both when it goes to sleep: membarrier(2) has every processor that runs a
 // thread of a process that takes part execute a fence. A sender takes part from the
 // moment its process has registered for it, and until then uses its own fences. Where
@@ -30,7 +30,7 @@ const (
 	membarrierRegisterGlobalExpedited = 1 << 2
 )
 
-// remoteFences says that this process is registered and may call for fences.
+// remoteFences reports whether this process is registered and may call for fences.
 var remoteFences atomic.Bool
 
 var registerFences sync.Once

@@ -29,13 +29,13 @@ func post(a, b *side, data []byte) {
 	a.next()
 }
 
-// makeHot makes the receiver one that has been awake for long.
-func makeHot(s *side) {
+// makeUnfenced makes the receiver one that has been awake for long.
+func makeUnfenced(s *side) {
 	s.cq.mu.Lock()
 	defer s.cq.mu.Unlock()
 	s.cq.settle()
 	s.cq.armed = armedNot
-	s.cq.warm(s.qp.in, calmEntries)
+	s.cq.countStreak(s.qp.in, unfencedStreak)
 }
 
 // fenceTime is how long TestUnfencedPublication looks for a lost message. make test-fence
@@ -88,7 +88,7 @@ func TestUnfencedPublication(t *testing.T) {
 	for end := time.Now().Add(look); i <= 1000 || time.Now().Before(end); i++ {
 		b.postRecv(1, 0)
 		clear(b.bytes(0, len(data)))
-		makeHot(b)
+		makeUnfenced(b)
 		start.Store(i)
 		for range i % 1000 { // meets the post at ever different moments
 			_ = start.Load()
@@ -106,9 +106,9 @@ func TestUnfencedPublication(t *testing.T) {
 	t.Logf("%d messages", i-1)
 }
 
-// TestHotReceiver: a receiver is hot when it has taken enough without sleeping, its
-// sender wakes nobody then, and it is cold again as soon as it arms its CQ.
-func TestHotReceiver(t *testing.T) {
+// TestUnfencedReceiver: a receiver that has taken enough without sleeping has its sender do without
+// fences and wake nobody, until it arms its CQ.
+func TestUnfencedReceiver(t *testing.T) {
 	needRemoteFences(t)
 	a, b := newConnected(t, defaults())
 	armed := func() uint32 { return atomic.LoadUint32(b.qp.in.armed) }
@@ -119,10 +119,10 @@ func TestHotReceiver(t *testing.T) {
 			b.next()
 		}
 	}
-	send(calmEntries - 1)
+	send(unfencedStreak - 1)
 	require.EqualValues(t, armedNot, armed())
 	send(1)
-	require.EqualValues(t, armedHot, armed())
+	require.EqualValues(t, armedUnfenced, armed())
 	before := a.qp.QPStats().WakeupsSent
 	send(1)
 	require.Equal(t, before, a.qp.QPStats().WakeupsSent)
@@ -132,19 +132,19 @@ func TestHotReceiver(t *testing.T) {
 	send(1)
 	require.Equal(t, before+1, a.qp.QPStats().WakeupsSent)
 	require.EqualValues(t, armedNot, armed())
-	send(calmEntries - 2)
+	send(unfencedStreak - 2)
 	require.EqualValues(t, armedNot, armed(), "it slept not long ago")
 	send(1)
-	require.EqualValues(t, armedHot, armed())
+	require.EqualValues(t, armedUnfenced, armed())
 	require.True(t, b.cq.takeEvent(), "the event that came meanwhile is kept")
 }
 
-// TestArmedIsNotHot: messages that are taken while the CQ is armed do not disarm it.
-func TestArmedIsNotHot(t *testing.T) {
+// TestArmedIsFenced: messages that are taken while the CQ is armed do not disarm it.
+func TestArmedIsFenced(t *testing.T) {
 	needRemoteFences(t)
 	a, b := newConnected(t, defaults())
 	require.NoError(t, b.cq.ReqNotify(true)) // for solicited ones, which these are not
-	for range 2 * calmEntries {
+	for range 2 * unfencedStreak {
 		b.postRecv(1, 0)
 		post(a, b, nil)
 		b.next()

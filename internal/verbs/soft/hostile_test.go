@@ -120,13 +120,13 @@ func linkOf(s *side) *link {
 	return s.qp.link
 }
 
-// requireCut sees that the victim noticed and closed this connection.
-func requireCut(t *testing.T, victim *side) {
+// requireCut sees that the end under test noticed and closed this connection.
+func requireCut(t *testing.T, local *side) {
 	t.Helper()
-	h := <-victim.gone
+	h := <-local.gone
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, verbs.ErrProtocol)
-	require.Equal(t, verbs.QPErr, victim.qp.State())
+	require.Equal(t, verbs.QPErr, local.qp.State())
 }
 
 func TestHostileEntries(t *testing.T) {

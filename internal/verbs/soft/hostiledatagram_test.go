@@ -18,8 +18,8 @@ import (
 
 const victimQKey = 0x1234
 
-// victim is a UD QP with receives of 200 bytes.
-type victim struct {
+// A udTarget is a UD QP with receives of 200 bytes.
+type udTarget struct {
 	t   *testing.T
 	ctx *devContext
 	qp  *qp
@@ -28,9 +28,9 @@ type victim struct {
 	mr  verbs.MR
 }
 
-func newVictim(t *testing.T) *victim {
+func newUDTarget(t *testing.T) *udTarget {
 	t.Helper()
-	v := &victim{t: t, ctx: soft0.open()}
+	v := &udTarget{t: t, ctx: soft0.open()}
 	pd, err := v.ctx.AllocPD()
 	require.NoError(t, err)
 	v.cq, err = v.ctx.CreateCQ(64, nil)
@@ -57,14 +57,14 @@ func newVictim(t *testing.T) *victim {
 	return v
 }
 
-func (v *victim) recv(id uint64) {
+func (v *udTarget) recv(id uint64) {
 	v.t.Helper()
 	sge := verbs.SGE{Addr: v.mr.Addr() + id*200, Length: 200, LKey: v.mr.LKey()}
 	_, err := v.qp.PostRecv([]verbs.RecvWR{{WRID: id, SGList: []verbs.SGE{sge}}})
 	require.NoError(v.t, err)
 }
 
-func (v *victim) poll() (wc verbs.WC, ok bool) {
+func (v *udTarget) poll() (wc verbs.WC, ok bool) {
 	v.t.Helper()
 	var wcs [1]verbs.WC
 	n, err := v.cq.Poll(wcs[:])
@@ -72,20 +72,20 @@ func (v *victim) poll() (wc verbs.WC, ok bool) {
 	return wcs[0], n == 1
 }
 
-func (v *victim) next() (wc verbs.WC) {
+func (v *udTarget) next() (wc verbs.WC) {
 	v.t.Helper()
 	eventually(v.t, func() (ok bool) { wc, ok = v.poll(); return ok })
 	return wc
 }
 
 // datagram is a good one.
-func (v *victim) datagram() datagram {
+func (v *udTarget) datagram() datagram {
 	gid := verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1"))
 	return datagram{ah: verbs.AHAttr{DGID: gid, HopLimit: 64}, sgid: gid, from: 0x10001, to: v.qp.num, qkey: victimQKey}
 }
 
-// speak connects to the block of the victim's QP, as a stranger does who knows how.
-func (v *victim) speak() *socket {
+// dial connects to the block of the QP, as a peer does that was never told its number.
+func (v *udTarget) dial() *socket {
 	v.t.Helper()
 	s, err := dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
 	for errors.Is(err, unix.EAGAIN) { // the backlog is full
@@ -99,14 +99,14 @@ func (v *victim) speak() *socket {
 	return s
 }
 
-// heard returns the senders that the victim hears, once there are any.
-func (v *victim) heard() (list []*datagramFrom) {
+// awaitSenders returns the senders that the QP has, once there are any.
+func (v *udTarget) awaitSenders() (list []*datagramFrom) {
 	v.t.Helper()
 	eventually(v.t, func() bool { return len(v.senders()) > 0 })
 	return v.senders()
 }
 
-func (v *victim) senders() []*datagramFrom {
+func (v *udTarget) senders() []*datagramFrom {
 	in := &v.ctx.qpns.in
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -126,9 +126,9 @@ func hungUp(t *testing.T, s *socket) {
 // TestForgedDatagrams: whatever is no datagram costs its sender the socket, and what the
 // QP does not take is lost. Neither touches the datagrams of others.
 func TestForgedDatagrams(t *testing.T) {
-	v := newVictim(t)
-	honest := v.speak()
-	v.heard()
+	v := newUDTarget(t)
+	honest := v.dial()
+	v.awaitSenders()
 	v.recv(1)
 	event := eventfd(t, 0)
 	defer unix.Close(event)
@@ -157,20 +157,20 @@ func TestForgedDatagrams(t *testing.T) {
 		"a descriptor":   {good, []int{event}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := v.speak()
+			s := v.dial()
 			require.NoError(t, s.send(c.msg, c.fds))
 			hungUp(t, s)
 			s.close()
 		})
 	}
 	t.Run("too long", func(t *testing.T) {
-		s := v.speak()
+		s := v.dial()
 		long := append(v.datagram().bytes(), make([]byte, datagramMTU+1)...)
 		require.NoError(t, s.try(long))
 		hungUp(t, s)
 		s.close()
 	})
-	s := v.speak()
+	s := v.dial()
 	for _, f := range []func(*datagram){
 		func(d *datagram) { d.qkey++ },
 		func(d *datagram) { d.qkey |= 1 << 31 }, // the sender's own is put in by the sender
@@ -195,16 +195,16 @@ func TestForgedDatagrams(t *testing.T) {
 }
 
 // TestDatagramFlood: no more arrives than there are receives, and an honest sender is heard
-// though strangers have taken every place there is.
+// though unknown senders have taken every place there is.
 func TestDatagramFlood(t *testing.T) {
-	v := newVictim(t)
-	honest := v.speak()
+	v := newUDTarget(t)
+	honest := v.dial()
 	d := v.datagram()
 	require.NoError(t, honest.try(d.bytes()))
-	first := v.heard()[0]
+	first := v.awaitSenders()[0]
 	for list := v.senders(); slices.Contains(list, first); list = v.senders() {
 		require.LessOrEqual(t, len(list), maxDatagramSockets)
-		s := v.speak()
+		s := v.dial()
 		for range 8 {
 			if s.try(d.bytes()) != nil {
 				break
@@ -231,7 +231,7 @@ func TestDatagramFlood(t *testing.T) {
 // TestDatagramsReconnect: who was hung up on for want of room connects again with the next
 // datagram, and so does who sends to a context that is new behind the same number.
 func TestDatagramsReconnect(t *testing.T) {
-	v := newVictim(t)
+	v := newUDTarget(t)
 	var out datagramOut
 	t.Cleanup(out.close)
 	d := v.datagram()
@@ -242,7 +242,7 @@ func TestDatagramsReconnect(t *testing.T) {
 			_, ok := v.poll()
 			return ok
 		})
-		for _, f := range v.heard() {
+		for _, f := range v.awaitSenders() {
 			f.sock.shutdown()
 		}
 	}
@@ -275,7 +275,7 @@ func newDatagramOf(to uint32) []byte {
 	return d.bytes()
 }
 
-// FuzzDatagram gives a QP what a stranger may send. What is parsed is what its sender says,
+// FuzzDatagram gives a QP what an unknown sender may send. What is parsed is what its sender says,
 // and what arrives has a header that leads back.
 func FuzzDatagram(f *testing.F) {
 	good := newDatagramOf(77)

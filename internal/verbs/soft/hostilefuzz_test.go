@@ -132,7 +132,7 @@ func FuzzLink(f *testing.F) {
 	f.Add(append(say(0, msgBye), say(0, msgKick)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, v := newConnected(t, defaults())
-		// The victim waits for an MR and for the bounce area, and has receives.
+		// The QP under test waits for an MR and for the bounce area, and has receives.
 		v.postRecv(4, 1)
 		v.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: []byte{1}, RKey: a.mr.RKey() ^ 1, RemoteAddr: a.mr.Addr()})
 		l := linkOf(a)
@@ -251,7 +251,7 @@ func FuzzPeerWords(f *testing.F) {
 	f.Add(append(word(offStatus&^7, uint64(statusError)<<32), 1, 2))
 	f.Add(append(word(offEmptied, 1<<40), 4, 4, 4))
 	f.Add(append(word(offLens, ^uint64(0)), 3, 3))
-	f.Add(append(word(offArmed, armedHot), 1, 2))
+	f.Add(append(word(offArmed, armedUnfenced), 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := program(b)
 		c := defaults()

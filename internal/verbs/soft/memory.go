@@ -120,7 +120,7 @@ func populate(b []byte) error {
 	}
 }
 
-// canPopulate says whether the kernel can do that, which it can since Linux 5.14.
+// canPopulate reports whether the kernel can do that, which it can since Linux 5.14.
 // Where it cannot, owners back everything from the beginning, and have no CapODP.
 var canPopulate = sync.OnceValue(func() bool {
 	b, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)

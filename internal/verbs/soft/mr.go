@@ -121,7 +121,7 @@ func (m *mr) invalidate() []*link {
 	return exports
 }
 
-// busy says whether windows are bound to the MR.
+// busy reports whether windows are bound to the MR.
 func (m *mr) busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

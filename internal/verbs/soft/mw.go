@@ -75,7 +75,7 @@ func (w *window) unbind(m *mr) {
 	w.bound, w.of, w.qp = nil, nil, nil
 }
 
-// usableBy says whether the peer of q may use m by its key, if it is of the right PD.
+// usableBy reports whether the peer of q may use m by its key, if it is of the right PD.
 func (m *mr) usableBy(q *qp) bool {
 	if m.window == nil {
 		return true

@@ -203,7 +203,7 @@ func (q *qp) flushRecv(wrs []verbs.RecvWR) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if q.flushing {
-		c.drain(q, false) // those posted before come first
+		c.takePublished(q, false) // those posted before come first
 	}
 	for i := range wrs {
 		wc := q.flushedWC(wrs[i].WRID)

@@ -50,8 +50,8 @@ func (q *qp) sendDatagram(wr *verbs.SendWR) outcome {
 	return q.ctx.out.send(q.ctx.dev, wr.RemoteQPN, msg)
 }
 
-// listen begins to take datagrams.
-func (q *qp) listen() {
+// startDatagrams has the QP take datagrams.
+func (q *qp) startDatagrams() {
 	// A block that cannot listen is as a port that is down.
 	_ = q.ctx.qpns.listen(q.num)
 	q.recvCQ.mu.Lock()
@@ -59,8 +59,8 @@ func (q *qp) listen() {
 	q.recvCQ.mu.Unlock()
 }
 
-// deafen ends that, in RESET.
-func (q *qp) deafen() {
+// stopDatagrams ends that, in RESET.
+func (q *qp) stopDatagrams() {
 	q.recvCQ.mu.Lock()
 	q.stopped, q.flushing = true, false
 	q.recvCQ.mu.Unlock()

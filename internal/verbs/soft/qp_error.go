@@ -91,7 +91,7 @@ func (q *qp) flushReceives() {
 	defer c.mu.Unlock()
 	before := c.tail
 	if !q.stopped && q.in != nil {
-		c.drain(q, true)
+		c.takePublished(q, true)
 	}
 	q.stopped = true
 	// The caller acts on what was found, if anything was.
@@ -109,11 +109,11 @@ func (q *qp) flushReceives() {
 		r.mu.Unlock()
 	}
 	if q.flushing && q.in == nil {
-		c.drain(q, false)
+		c.takePublished(q, false)
 	} else if q.flushing {
 		c.consume(q)
 		if c.slow {
-			c.drain(q, false) // where it overruns the CQ that is noticed now
+			c.takePublished(q, false) // where it overruns the CQ that is noticed now
 		}
 	}
 	if q.flushing || c.tail != before {

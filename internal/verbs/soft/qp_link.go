@@ -12,7 +12,7 @@ import (
 // attach connects the QP with the peer whose offer came over s or is to come back
 // over it. It owns s and peerFDs, also on error. Messages of the connection manager go to
 // onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
-// link's goroutine; orderly says that one of the two ends closed it properly.
+// link's goroutine; orderly means that one of the two ends closed it properly.
 func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
 }
@@ -139,7 +139,7 @@ func (q *qp) deliver() {
 	c := q.recvCQ
 	c.mu.Lock()
 	if q.in != nil && !q.stopped {
-		c.drain(q, true)
+		c.takePublished(q, true)
 	}
 	failed := c.failed
 	c.failed = nil

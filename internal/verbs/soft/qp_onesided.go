@@ -245,7 +245,7 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 	return succeeded
 }
 
-// scattersTo says whether all the SGEs may be written.
+// scattersTo reports whether all the SGEs may be written.
 func (p *pd) scattersTo(sges []verbs.SGE) bool {
 	for i := range sges {
 		if sges[i].Length != 0 && p.local(&sges[i], verbs.AccessLocalWrite) == nil {

@@ -73,8 +73,8 @@ func (q *qp) receive(wc []verbs.WC) int {
 			q.firstMessage()
 		}
 		q.solicited = solicited>>32&entrySolicited != 0
-		if !in.hot {
-			q.recvCQ.warm(in, uint32(n))
+		if !in.unfenced {
+			q.recvCQ.countStreak(in, uint32(n))
 		}
 	}
 	return n

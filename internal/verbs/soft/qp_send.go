@@ -207,7 +207,7 @@ func (q *qp) postUnfinished(wr *verbs.SendWR, o outcome) error {
 	return nil
 }
 
-// signals says whether a success of wr makes a completion.
+// signals reports whether a success of wr makes a completion.
 func (q *qp) signals(wr *verbs.SendWR) bool {
 	return wr.Flags&verbs.SendSignaled != 0 || q.sigAll
 }

@@ -243,7 +243,7 @@ func (q *qp) enter(from, to verbs.QPState) {
 	}
 	switch {
 	case to == verbs.QPRTR && q.typ == verbs.QPTypeUD:
-		q.listen()
+		q.startDatagrams()
 	case from == verbs.QPRTS && to == verbs.QPSQD:
 		if q.sq.done == q.sq.posted || q.sq.wait.sent == 0 {
 			q.drained()
@@ -294,7 +294,7 @@ func (q *qp) reset() {
 	q.sq.wait = waitState{}
 	q.attr = verbs.QPAttr{}
 	if q.typ == verbs.QPTypeUD {
-		q.deafen()
+		q.stopDatagrams()
 	}
 	if q.in == nil {
 		return

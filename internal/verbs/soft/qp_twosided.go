@@ -148,7 +148,7 @@ func (q *qp) kick(p *peer) {
 	q.link.tell(msgKick)
 }
 
-// readable says whether all the SGEs may be read.
+// readable reports whether all the SGEs may be read.
 func (q *qp) readable(sges []verbs.SGE) bool {
 	for i := range sges {
 		if sges[i].Length != 0 && q.pd.local(&sges[i], 0) == nil {

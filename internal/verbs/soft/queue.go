@@ -63,8 +63,8 @@ const (
 	armedNot       = 0
 	armedAny       = 1
 	armedSolicited = 2
-	// armedHot is armedNot of a receiver that will call for a fence before it sleeps.
-	armedHot = 3
+	// armedUnfenced is armedNot of a receiver that will call for a fence before it sleeps.
+	armedUnfenced = 3
 )
 
 // sleeps says what an armed word says of its receiver.
@@ -162,12 +162,12 @@ func (s *shared) unmap() {
 // inbox is the receiver's end; qp.recvCQ.mu guards it.
 type inbox struct {
 	shared
-	fd      int
-	head    uint64 // entries taken
-	emptied uint64 // bounce bytes taken
-	backed  bool   // the bounce area is committed
-	hot     bool   // armed says armedHot
-	calm    uint32 // entries taken since the CQ was armed
+	fd       int
+	head     uint64 // entries taken
+	emptied  uint64 // bounce bytes taken
+	backed   bool   // the bounce area is committed
+	unfenced bool   // armed is armedUnfenced
+	streak   uint32 // entries taken since the CQ was armed
 }
 
 // geometryFor is that of our inboxes for n posted receives.
@@ -266,7 +266,7 @@ func (o *outbox) publish(op uint64, imm uint32, w1 uint64) {
 	p := unsafe.Add(o.entries, int(o.next&o.mask)*entrySize)
 	*(*uint64)(unsafe.Add(p, 8)) = w1
 	w0 := uint64(imm) | op<<32 | o.lap(o.next)<<lapShift
-	if atomic.LoadUint32(o.armed) == armedHot && remoteFences.Load() {
+	if atomic.LoadUint32(o.armed) == armedUnfenced && remoteFences.Load() {
 		publishUnfenced((*uint64)(p), w0)
 	} else {
 		// The atomic store orders everything before it, and on both processors also

@@ -210,7 +210,7 @@ func (s *socket) peek(buf []byte) (n int, err error) {
 	return in.n, in.err
 }
 
-// hungUp says whether the peer has hung up, whatever is left to be read.
+// hungUp reports whether the peer has hung up, whatever is left to be read.
 func (s *socket) hungUp() bool {
 	gone := true // as a closed socket is
 	_ = s.rc.Control(func(fd uintptr) { gone = polled(fd, unix.POLLRDHUP) })
@@ -297,7 +297,7 @@ func (in *incoming) check(flags int) {
 	}
 }
 
-// silent says whether there is nothing to read, not even a hang-up.
+// silent reports whether there is nothing to read, not even a hang-up.
 func (s *socket) silent() (silent bool) {
 	_ = s.rc.Control(func(fd uintptr) { silent = !readable(fd) })
 	return silent
@@ -306,10 +306,10 @@ func (s *socket) silent() (silent bool) {
 // await waits until there is something to read, and leaves it there.
 func (s *socket) await() { _ = s.rc.Read(readable) }
 
-// readable says whether a call of recv would not wait.
+// readable reports whether a call of recv would not wait.
 func readable(fd uintptr) bool { return polled(fd, unix.POLLIN) }
 
-// polled says whether poll(2) has that event, a hang-up or an error to tell.
+// polled reports whether poll(2) has that event, a hang-up or an error to tell.
 func polled(fd uintptr, event int16) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: event}}
 	for {

@@ -20,7 +20,7 @@ func testConcurrent(t *testing.T, s *suite) {
 	s.run(t, "Pollers", testPollers)
 	s.run(t, "Receivers", testReceivers)
 	s.run(t, "CloseUnderUse", testCloseUnderUse)
-	s.run(t, "Bystanders", testBystanders)
+	s.run(t, "OtherConnections", testOtherConnections)
 }
 
 // Several goroutines post to one send queue: each one's messages arrive in its
@@ -270,7 +270,7 @@ func testCloseUnderUse(e *env) {
 }
 
 // One connection breaks again and again; another does not notice.
-func testBystanders(e *env) {
+func testOtherConnections(e *env) {
 	p := e.pair(PairConfig{})
 	errs := make(chan error, 1)
 	go func() { errs <- streamErr(e, p.A, p.B, 3000) }()

@@ -9,7 +9,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
-// testDeath: the other process is killed. RC has no keepalive, so the survivor
+// testDeath: the other process is killed. RC has no keepalive, so the other end
 // learns it from a request at the latest; what had been delivered stays delivered.
 func testDeath(t *testing.T, s *suite) {
 	if s.cfg.Peer == nil {

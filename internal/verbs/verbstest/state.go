@@ -91,7 +91,7 @@ func testTransitions(t *testing.T, s *suite, typ verbs.QPType) {
 				continue
 			}
 			s.run(t, fmt.Sprintf("%v-%v", from, to), func(e *env) {
-				a, remote := e.stranger(typ)
+				a, remote := e.unconnected(typ)
 				e.reach(a, remote, from)
 				attr, mask := transition(a, remote, from, to)
 				err := a.QP.Modify(&attr, mask)
@@ -110,7 +110,7 @@ func testTransitions(t *testing.T, s *suite, typ verbs.QPType) {
 		verbs.QPReset: verbs.QPInit, verbs.QPInit: verbs.QPRTR, verbs.QPRTR: verbs.QPRTS,
 	} {
 		s.run(t, fmt.Sprintf("Required-%v-%v", from, to), func(e *env) {
-			a, remote := e.stranger(typ)
+			a, remote := e.unconnected(typ)
 			e.reach(a, remote, from)
 			attr, mask := transition(a, remote, from, to)
 			for bit := verbs.QPAttrMask(2); bit <= verbs.QPMaskDestQPN; bit <<= 1 {
@@ -125,8 +125,8 @@ func testTransitions(t *testing.T, s *suite, typ verbs.QPType) {
 	}
 }
 
-// stranger makes a QP of a type in RESET, and another in INIT that it can name.
-func (e *env) stranger(typ verbs.QPType) (*End, Address) {
+// unconnected makes a QP of a type in RESET, and another in INIT that it can name.
+func (e *env) unconnected(typ verbs.QPType) (*End, Address) {
 	e.t.Helper()
 	b := e.end(EndConfig{Type: typ, MemSize: 4096})
 	b.Init()

@@ -44,7 +44,7 @@ func testUC(t *testing.T, s *suite) {
 	}
 	s.run(t, "NobodyThere", func(e *env) {
 		// What is sent to a QP that does not answer is sent all the same.
-		a, remote := e.stranger(verbs.QPTypeUC)
+		a, remote := e.unconnected(verbs.QPTypeUC)
 		a.Connect(remote)
 		for i := range 2 {
 			a.Post(sendWR(uint64(i), a.SGL(0, 64)))
