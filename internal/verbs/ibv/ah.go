@@ -25,14 +25,14 @@ func (p *pd) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	if err := p.ctx.checkAV(attr); err != nil {
 		return nil, err
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	var c cAHAttr
 	fillAH(&c, attr)
 	r, errno := p.ctx.makes(p.ctx.lib.createAH, p.handle, uintptr(unsafe.Pointer(&c)))
 	if r == 0 {
-		p.release()
+		p.users.Release()
 		return nil, failed("ibv_create_ah", errno)
 	}
 	a := &ah{pd: p}
@@ -54,6 +54,6 @@ func (a *ah) Close() error {
 		a.handle.Store(handle)
 		return err
 	}
-	a.pd.release()
+	a.pd.users.Release()
 	return nil
 }

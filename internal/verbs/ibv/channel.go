@@ -191,6 +191,6 @@ func (ch *compChannel) Close() error {
 	// Nobody calls into the library for the channel any more: whoever did held the
 	// lock, and the next finds it closed.
 	err := ch.destroy()
-	ch.ctx.release()
+	ch.ctx.users.Release()
 	return err
 }

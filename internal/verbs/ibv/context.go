@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 )
 
 // devContext is verbs.Context. One that librdmacm has opened is shared by all ids
@@ -33,12 +34,12 @@ type devContext struct {
 	vectorsOnce sync.Once
 	vectors     []uint32 // to choose from
 
-	mu     sync.Mutex
-	users  int // objects made from the context
-	closed bool
-	qps    map[uintptr]*qp // by their C structs, which asynchronous events name
-	cqs    map[uintptr]*cq
-	srqs   map[uintptr]*srq
+	users object.Users // what was made from the context
+
+	mu   sync.Mutex
+	qps  map[uintptr]*qp // by their C structs, which asynchronous events name
+	cqs  map[uintptr]*cq
+	srqs map[uintptr]*srq
 }
 
 func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*devContext, error) {
@@ -92,45 +93,18 @@ func (c *devContext) ends(fn, handle uintptr) int32 {
 	return callInt(fn, handle)
 }
 
-// hold counts one more object; it fails when the context is closed.
-func (c *devContext) hold() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return verbs.ErrClosed
-	}
-	c.users++
-	return nil
-}
-
-func (c *devContext) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.users--
-}
-
 func (c *devContext) AllocPD() (verbs.PD, error) {
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	r, errno := c.makes(c.lib.allocPD, c.handle)
-	if r == 0 {
-		c.release()
-		return nil, failed("ibv_alloc_pd", errno)
-	}
-	return &pd{ctx: c, handle: r}, nil
+	return object.Create(&c.users, func() (verbs.PD, error) {
+		r, errno := c.makes(c.lib.allocPD, c.handle)
+		if r == 0 {
+			return nil, failed("ibv_alloc_pd", errno)
+		}
+		return &pd{ctx: c, handle: r}, nil
+	})
 }
 
 func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	ch, err := newChannel(c)
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return ch, nil
+	return object.Create(&c.users, func() (verbs.CompChannel, error) { return newChannel(c) })
 }
 
 func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {
@@ -141,27 +115,11 @@ func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, err
 			return nil, fmt.Errorf("%w: completion channel of another context", verbs.ErrInvalid)
 		}
 	}
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	q, err := newCQ(c, cqe, ch)
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return q, nil
+	return object.Create(&c.users, func() (verbs.CQ, error) { return newCQ(c, cqe, ch) })
 }
 
 func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	m, err := newMemory(c, size, committed)
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return m, nil
+	return object.Create(&c.users, func() (verbs.Memory, error) { return newMemory(c, size, committed) })
 }
 
 func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
@@ -169,21 +127,18 @@ func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
 }
 
 func (c *devContext) Close() error {
-	c.mu.Lock()
-	switch {
-	case c.closed:
-		c.mu.Unlock()
-		return verbs.ErrClosed
-	case c.cm != nil:
-		c.mu.Unlock()
-		return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
-	case c.users > 0:
-		n := c.users
-		c.mu.Unlock()
-		return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, n)
+	err := c.users.Close(func(users int) error {
+		switch {
+		case c.cm != nil:
+			return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
+		case users > 0:
+			return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, users)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	c.closed = true
-	c.mu.Unlock()
 	c.async.stop()
 	c.unplug()
 	return returned("ibv_close_device", callInt(c.lib.closeDevice, c.handle))

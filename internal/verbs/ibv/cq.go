@@ -228,6 +228,6 @@ func (c *cq) Close() error {
 		c.channel.release()
 	}
 	c.mem.free()
-	c.ctx.release()
+	c.ctx.users.Release()
 	return err
 }

@@ -76,6 +76,6 @@ func (m *memory) Close() error {
 	m.closed = true
 	err := unix.Munmap(m.data)
 	m.data = nil
-	m.ctx.release()
+	m.ctx.users.Release()
 	return os.NewSyscallError("munmap", err)
 }

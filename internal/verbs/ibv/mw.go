@@ -22,12 +22,12 @@ func (p *pd) AllocMW() (verbs.MW, error) {
 	if p.ctx.limits.attr.Caps&verbs.CapMemWindow == 0 {
 		return nil, fmt.Errorf("%w: memory windows of type 2B", verbs.ErrNotSupported)
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	r, errno := p.ctx.makes(p.ctx.ops().allocMW, p.handle, mwType2)
 	if r == 0 {
-		p.release()
+		p.users.Release()
 		return nil, failed("ibv_alloc_mw", errno)
 	}
 	return &mw{pd: p, handle: r, rkey: at[cMW](r).rkey}, nil
@@ -51,7 +51,7 @@ func (w *mw) Close() error {
 		return err
 	}
 	w.handle = 0
-	w.pd.release()
+	w.pd.users.Release()
 	return nil
 }
 

@@ -9,51 +9,29 @@ import (
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 )
 
 // pd is verbs.PD.
 type pd struct {
 	ctx    *devContext
-	handle uintptr // struct ibv_pd
-
-	mu     sync.Mutex
-	users  int // objects made from the PD
-	closed bool
+	handle uintptr      // struct ibv_pd
+	users  object.Users // what was made from the PD
 }
 
 func (p *pd) Context() verbs.Context { return p.ctx }
 
-func (p *pd) hold() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
-	}
-	p.users++
-	return nil
-}
-
-func (p *pd) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users--
-}
-
 func (p *pd) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
+	err := p.users.Close(func(users int) error {
+		if users > 0 {
+			return fmt.Errorf("%w: %d objects of the PD exist", verbs.ErrBusy, users)
+		}
+		return returned("ibv_dealloc_pd", p.ctx.ends(p.ctx.lib.deallocPD, p.handle))
+	})
+	if err == nil {
+		p.ctx.users.Release()
 	}
-	if p.users > 0 {
-		return fmt.Errorf("%w: %d objects of the PD exist", verbs.ErrBusy, p.users)
-	}
-	if err := returned("ibv_dealloc_pd", p.ctx.ends(p.ctx.lib.deallocPD, p.handle)); err != nil {
-		return err
-	}
-	p.closed = true
-	p.ctx.release()
-	return nil
+	return err
 }
 
 // mr is verbs.MR.
@@ -77,12 +55,12 @@ func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
 		return nil, fmt.Errorf("%w: remote write or atomic without local write", verbs.ErrInvalid)
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	r, errno := p.ctx.makes(p.ctx.lib.regMR, p.handle, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(access))
 	if r == 0 {
-		p.release()
+		p.users.Release()
 		return nil, fmt.Errorf("registering %d bytes: %w", len(buf), failed("ibv_reg_mr", errno))
 	}
 	m := at[cMR](r)
@@ -109,6 +87,6 @@ func (m *mr) Close() error {
 		return err
 	}
 	m.handle = 0
-	m.pd.release()
+	m.pd.users.Release()
 	return nil
 }

@@ -63,12 +63,12 @@ func (p *pd) createQP(attr *verbs.QPInitAttr, id *cmID) (_ *qp, err error) {
 	if err := q.checkInit(); err != nil {
 		return nil, err
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			p.release()
+			p.users.Release()
 		}
 	}()
 	if err := q.holdQueues(); err != nil {
@@ -264,6 +264,6 @@ func (q *qp) Close() error {
 	q.ctx.forgetQP(q)
 	err := q.destroy()
 	q.releaseQueues()
-	q.pd.release()
+	q.pd.users.Release()
 	return err
 }

@@ -130,10 +130,10 @@ func (c *devContext) deviceCapFlagsEx() uint64 {
 }
 
 func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
-	if err := c.hold(); err != nil {
+	if err := c.users.Hold(); err != nil {
 		return verbs.DeviceAttr{}, err
 	}
-	defer c.release()
+	defer c.users.Release()
 	attr := c.limits.attr
 	var err error
 	attr.MaxInlineData, err = c.maxInlineData()
@@ -144,10 +144,10 @@ func (c *devContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if err := c.checkPort(port); err != nil {
 		return verbs.PortAttr{}, err
 	}
-	if err := c.hold(); err != nil {
+	if err := c.users.Hold(); err != nil {
 		return verbs.PortAttr{}, err
 	}
-	defer c.release()
+	defer c.users.Release()
 	// The exported function fills all but what was added to the struct last.
 	var a cPortAttr
 	if err := returned("ibv_query_port", c.changes(c.lib.queryPort, c.handle, uintptr(port), uintptr(unsafe.Pointer(&a)))); err != nil {
@@ -184,10 +184,10 @@ func (c *devContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
 	if c.lib.queryGIDEx == 0 {
 		return e, c.gidFromSysfs(&e)
 	}
-	if err := c.hold(); err != nil {
+	if err := c.users.Hold(); err != nil {
 		return verbs.GIDEntry{}, err
 	}
-	defer c.release()
+	defer c.users.Release()
 	var g cGIDEntry
 	r := c.changes(c.lib.queryGIDEx, c.handle, uintptr(port), uintptr(index), uintptr(unsafe.Pointer(&g)), 0, unsafe.Sizeof(g))
 	switch syscall.Errno(r) {

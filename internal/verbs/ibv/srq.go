@@ -40,12 +40,12 @@ func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	case attr.SRQLimit < 0 || attr.SRQLimit > attr.MaxWR:
 		return nil, fmt.Errorf("%w: limit %d of an SRQ of %d requests", verbs.ErrInvalid, attr.SRQLimit, attr.MaxWR)
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	s, err := newSRQ(p, attr)
 	if err != nil {
-		p.release()
+		p.users.Release()
 		return nil, err
 	}
 	return s, nil
@@ -142,6 +142,6 @@ func (s *srq) Close() error {
 	}
 	s.closed = true
 	err := s.destroy()
-	s.pd.release()
+	s.pd.users.Release()
 	return err
 }

@@ -34,7 +34,7 @@ func (p *pd) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	return &ah{pd: p, attr: *attr, sgid: from.GID, local: local}, nil
@@ -46,6 +46,6 @@ func (a *ah) Close() error {
 	if a.closed.Swap(true) {
 		return verbs.ErrClosed
 	}
-	a.pd.release()
+	a.pd.users.Release()
 	return nil
 }

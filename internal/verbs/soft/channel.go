@@ -152,6 +152,6 @@ func (ch *compChannel) Close() error {
 		return fmt.Errorf("%w: %d CQs use the completion channel", verbs.ErrBusy, len(ch.cqs))
 	}
 	ch.closed = true
-	ch.ctx.release()
+	ch.ctx.users.Release()
 	return ch.eventFile.close()
 }

@@ -390,6 +390,6 @@ func (c *cq) Close() error {
 	if c.channel != nil {
 		c.channel.remove(c)
 	}
-	c.ctx.release()
+	c.ctx.users.Release()
 	return nil
 }

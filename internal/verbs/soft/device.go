@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 )
 
 // device is verbs.Device.
@@ -60,9 +61,7 @@ type devContext struct {
 	qpns  qpnBlocks
 	out   datagramOut
 
-	mu     sync.Mutex
-	users  int // objects made from the context
-	closed bool
+	users object.Users // what was made from the context
 }
 
 func (c *devContext) Device() verbs.Device { return c.dev }
@@ -163,47 +162,24 @@ func (c *devContext) gids() ([]verbs.GIDEntry, error) {
 	return out, nil
 }
 
-// hold counts one more object; it fails when the context is closed.
-func (c *devContext) hold() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return verbs.ErrClosed
-	}
-	c.users++
-	return nil
-}
-
-func (c *devContext) release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.users--
-}
-
 // Objects is verbs.ObjectCounter.
-func (c *devContext) Objects() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.users
-}
+func (c *devContext) Objects() int { return c.users.Count() }
 
 func (c *devContext) AllocPD() (verbs.PD, error) {
-	if err := c.hold(); err != nil {
+	if err := c.users.Hold(); err != nil {
 		return nil, err
 	}
 	return &pd{ctx: c}, nil
 }
 
 func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	e, err := newEventFile()
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return newChannel(c, e), nil
+	return object.Create(&c.users, func() (verbs.CompChannel, error) {
+		e, err := newEventFile()
+		if err != nil {
+			return nil, err
+		}
+		return newChannel(c, e), nil
+	})
 }
 
 func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {
@@ -214,27 +190,11 @@ func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, err
 			return nil, fmt.Errorf("%w: completion channel of another context", verbs.ErrInvalid)
 		}
 	}
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	q, err := newCQ(c, cqe, ch)
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return q, nil
+	return object.Create(&c.users, func() (verbs.CQ, error) { return newCQ(c, cqe, ch) })
 }
 
 func (c *devContext) AllocMemory(size, committed int) (verbs.Memory, error) {
-	if err := c.hold(); err != nil {
-		return nil, err
-	}
-	m, err := newMemory(c, size, committed)
-	if err != nil {
-		c.release()
-		return nil, err
-	}
-	return m, nil
+	return object.Create(&c.users, func() (verbs.Memory, error) { return newMemory(c, size, committed) })
 }
 
 func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
@@ -245,19 +205,16 @@ func (c *devContext) AsyncEvent(ctx context.Context) (verbs.AsyncEvent, error) {
 func (c *devContext) raise(ev verbs.AsyncEvent) { c.async.Raise(ev) }
 
 func (c *devContext) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return verbs.ErrClosed
-	case c.isShared:
-		return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
-	case c.users > 0:
-		return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, c.users)
-	}
-	c.closed = true
-	c.async.Close()
-	c.qpns.close()
-	c.out.close()
-	return nil
+	return c.users.Close(func(users int) error {
+		switch {
+		case c.isShared:
+			return fmt.Errorf("%w: the context belongs to the connection manager", verbs.ErrBusy)
+		case users > 0:
+			return fmt.Errorf("%w: %d objects of the context exist", verbs.ErrBusy, users)
+		}
+		c.async.Close()
+		c.qpns.close()
+		c.out.close()
+		return nil
+	})
 }

@@ -257,7 +257,7 @@ func (m *memory) Close() error {
 	}
 	m.closed = true
 	m.ctx.mems.remove(m)
-	m.ctx.release()
+	m.ctx.users.Release()
 	return m.free()
 }
 

@@ -28,12 +28,12 @@ type window struct {
 const windowKeyMask = 1<<8 - 1
 
 func (p *pd) AllocMW() (verbs.MW, error) {
-	if err := p.hold(); err != nil {
+	if err := p.users.Hold(); err != nil {
 		return nil, err
 	}
 	key, err := p.ctx.keys.take()
 	if err != nil {
-		p.release()
+		p.users.Release()
 		return nil, err
 	}
 	w := &window{pd: p, base: key &^ windowKeyMask}
@@ -58,7 +58,7 @@ func (w *window) Close() error {
 		revoke(m.invalidate(), m.key)
 	}
 	w.pd.ctx.keys.give(w.base)
-	w.pd.release()
+	w.pd.users.Release()
 	return nil
 }
 

@@ -8,37 +8,20 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 )
 
 // pd is verbs.PD.
 type pd struct {
-	ctx *devContext
+	ctx   *devContext
+	users object.Users // MRs, QPs, SRQs, MWs and AHs
 
-	mu     sync.Mutex
-	users  int // MRs, QPs and SRQs
-	mrs    []*mr
-	qps    []*qp
-	closed bool
+	mu  sync.Mutex
+	mrs []*mr
+	qps []*qp
 }
 
 func (p *pd) Context() verbs.Context { return p.ctx }
-
-// hold counts one more user.
-func (p *pd) hold() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
-	}
-	p.users++
-	return nil
-}
-
-func (p *pd) release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.users--
-}
 
 // removeMR forgets an MR that was closed.
 func (p *pd) removeMR(m *mr) {
@@ -47,16 +30,12 @@ func (p *pd) removeMR(m *mr) {
 		p.mrs = slices.Delete(p.mrs, i, i+1)
 	}
 	p.mu.Unlock()
-	p.release()
+	p.users.Release()
 }
 
 func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
-	if err := p.hold(); err != nil {
-		return nil, err
-	}
-	m, err := newMR(p, buf, access)
+	m, err := object.Create(&p.users, func() (*mr, error) { return newMR(p, buf, access) })
 	if err != nil {
-		p.release()
 		return nil, err
 	}
 	p.mu.Lock()
@@ -66,12 +45,8 @@ func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 }
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
-	if err := p.hold(); err != nil {
-		return nil, err
-	}
-	q, err := newQP(p, attr)
+	q, err := object.Create(&p.users, func() (*qp, error) { return newQP(p, attr) })
 	if err != nil {
-		p.release()
 		return nil, err
 	}
 	p.mu.Lock()
@@ -87,19 +62,11 @@ func (p *pd) removeQP(q *qp) {
 		p.qps = slices.Delete(p.qps, i, i+1)
 	}
 	p.mu.Unlock()
-	p.release()
+	p.users.Release()
 }
 
 func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
-	if err := p.hold(); err != nil {
-		return nil, err
-	}
-	s, err := newSRQ(p, attr)
-	if err != nil {
-		p.release()
-		return nil, err
-	}
-	return s, nil
+	return object.Create(&p.users, func() (verbs.SRQ, error) { return newSRQ(p, attr) })
 }
 
 // quiesce waits until no verb that looked up a key before the call is still
@@ -134,15 +101,14 @@ func (p *pd) exportable(n int) []*mr {
 }
 
 func (p *pd) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return verbs.ErrClosed
+	err := p.users.Close(func(users int) error {
+		if users > 0 {
+			return fmt.Errorf("%w: %d MRs, QPs or SRQs belong to the PD", verbs.ErrBusy, users)
+		}
+		return nil
+	})
+	if err == nil {
+		p.ctx.users.Release()
 	}
-	if p.users > 0 {
-		return fmt.Errorf("%w: %d MRs, QPs or SRQs belong to the PD", verbs.ErrBusy, p.users)
-	}
-	p.closed = true
-	p.ctx.release()
-	return nil
+	return err
 }

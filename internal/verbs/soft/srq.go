@@ -144,7 +144,7 @@ func (s *srq) Close() error {
 	_ = munmap(s.page)
 	s.page = nil
 	unix.Close(s.fd)
-	s.pd.release()
+	s.pd.users.Release()
 	return nil
 }
 
