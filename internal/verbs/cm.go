@@ -30,7 +30,7 @@ const (
 )
 
 // CMEvent is an event of a CMID. Its memory belongs to the receiver; drivers
-// copy what the library lends and acknowledge at once.
+// copy what is the library's and acknowledge at once.
 type CMEvent struct {
 	Type CMEventType
 	// ID is the id the event is for; for CONNECT_REQUEST a new one, which the
@@ -89,8 +89,8 @@ type CMOptions struct {
 	// sharing has every bind alone.
 	ReuseAddr bool
 	// ReusePort lets ids that have it, of one user, listen on one address at the same
-	// time: a dialer comes to one of them. Where the driver's ids are no ListenSharers
-	// it is ignored.
+	// time: a dialer comes to one of them. It is ignored where the driver's ids are
+	// not ListenSharers.
 	ReusePort bool
 	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
 	AFOnly bool
@@ -105,9 +105,9 @@ type CMOptions struct {
 	// the default (RDMA_OPTION_ID_ACK_TIMEOUT). Ids of requests have their
 	// listener's. A kernel that lacks the option has a timeout of its own choice.
 	AckTimeout uint8
-	// AskToConfirm has a CMID with a QP tell CONNECT_RESPONSE, too, where the transport has
-	// a message that confirms: Accept then brings the QP up and sends it, and ESTABLISHED
-	// follows. The peer has no connection before that.
+	// AskToConfirm has a CMID with a QP deliver CONNECT_RESPONSE, too, where the transport
+	// has a message that confirms a connection: Accept then brings the QP up and sends that
+	// message, and ESTABLISHED follows. The peer has no connection before.
 	AskToConfirm bool
 	// AnyUser makes the software device accept, or connect to, processes of other
 	// users; by default only the own user and root. Others ignore it.
@@ -203,27 +203,26 @@ type ListenSharer interface {
 // the connection stands.
 type Withdrawer interface {
 	// Withdraw gives up an id that was accepted and is not ESTABLISHED, and reports
-	// whether it did: then the dialer cannot take it for connected any more, and learns
-	// that it may dial again. False: the dialer has confirmed, and ESTABLISHED was
-	// delivered or is about to be.
+	// whether it did. If so the dialer does not become connected, and is told to dial again.
+	// If not the dialer has confirmed, and ESTABLISHED was or will be delivered.
 	Withdraw() bool
 }
 
 // A Notifier is a CMID of a connection manager whose messages may be lost.
 type Notifier interface {
-	// Notify tells the connection manager that data has arrived on the QP of a CMID that has called Accept.
-	// Where the peer's confirmation is missing that takes its place, and ESTABLISHED
-	// follows (rdma_notify). On one that is connected it does nothing.
+	// Notify tells the connection manager that data has arrived on the QP of a CMID that
+	// has called Accept (rdma_notify). If the peer's confirmation is missing, ESTABLISHED
+	// follows now. On one that is connected it does nothing.
 	Notify() error
 }
 
-// A ListenHolder is a CMID that can leave dialers where they cost nothing, for a listener
-// that cannot serve those it has for want of descriptors or memory. The id of a
+// A ListenHolder is a CMID that can leave new dialers waiting where they cost nothing, for a
+// listener that has no descriptors or memory left for those it has. The id of a
 // CONNECT_REQUEST that is one holds a descriptor.
 type ListenHolder interface {
-	// Hold(true) has a listening id take in no further dialers, until Hold(false). Each
-	// Hold(true) also gives up something that takes descriptors and that nobody misses, if
-	// there is any: a half-open dialer that has long been silent.
+	// Hold(true) has a listening id accept no further dialers, until Hold(false). Each
+	// Hold(true) also drops a half-open dialer that has long been silent, if there is one:
+	// it holds a descriptor.
 	Hold(hold bool)
 	// Waits reports whether the dialer of a CONNECT_REQUEST that was not answered still waits.
 	Waits() bool

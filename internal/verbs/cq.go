@@ -39,10 +39,9 @@ type CQ interface {
 	// Cap is the number of completions the CQ holds.
 	Cap() int
 	// Poll removes up to len(wc) completions, oldest first, into wc and returns
-	// how many; fewer than len(wc) say that there were no more (ibv_poll_cq(3)). It
+	// how many; fewer than len(wc) if there were no more (ibv_poll_cq(3)). It
 	// never waits and allocates nothing. After an overrun it fails with ErrCQOverrun. The
-	// order of completions of different
-	// queues is not defined.
+	// order of completions of different queues is not defined.
 	Poll(wc []WC) (int, error)
 	// ReqNotify arms the CQ: the next completion to be added, or with
 	// solicitedOnly the next that is solicited or an error, sends one event to

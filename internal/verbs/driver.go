@@ -13,7 +13,7 @@ type Driver interface {
 	// Devices lists the devices that are present. An error says why there can be
 	// none, as a missing library.
 	Devices() ([]Device, error)
-	// Route reports whether and from where dst is reached by the named device, or by
+	// Route finds out from where dst is reached by the named device, or by
 	// the best one if device is "". ErrNoRoute or ErrNoDevice otherwise.
 	Route(device string, dst netip.Addr) (Route, error)
 	// CreateID makes a CMID (rdma_create_id, port space RDMA_PS_TCP) on the named
