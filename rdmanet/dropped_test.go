@@ -42,6 +42,11 @@ func TestDropped(t *testing.T) {
 			_, err := client.(*Conn).Reserve(100)
 			require.NoError(t, err)
 		}, nil},
+		{"looked at by its descriptor", func(t *testing.T, client, _ net.Conn) {
+			raw, err := client.(*Conn).SyscallConn()
+			require.NoError(t, err)
+			require.NoError(t, raw.Control(func(uintptr) {}))
+		}, nil},
 		{"shut", func(t *testing.T, client, _ net.Conn) {
 			require.NoError(t, client.(*Conn).CloseWrite())
 		}, nil},

@@ -64,6 +64,10 @@ const (
 
 	opReadFrom = "readfrom"
 	opWriteTo  = "writeto"
+
+	opRawControl = "raw-control"
+	opRawRead    = "raw-read"
+	opRawWrite   = "raw-write"
 )
 
 // opError is the one place where a *net.OpError is made. nil and io.EOF pass

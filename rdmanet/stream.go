@@ -30,10 +30,11 @@ type stream struct {
 	reserved  []byte        // likewise: memory of Go, kept for the next
 	length    int           // how many of the bytes it asked for
 	held      atomic.Bool
-	left      atomic.Int32 // of the stream and the calls, what has not ended
-	shutDown  atomic.Bool  // shut was called
-	failed    atomic.Bool  // the cause was counted
-	peeked    atomic.Bool  // the application has what await returned
+	left      atomic.Int32             // of the stream and the calls, what has not ended
+	shutDown  atomic.Bool              // shut was called
+	failed    atomic.Bool              // the cause was counted
+	peeked    atomic.Bool              // the application has what await returned
+	alive     atomic.Pointer[livePair] // nil until a program looks by SyscallConn
 }
 
 // newConn makes the Conn of a stream that has just been opened, and has the process
@@ -276,6 +277,7 @@ func (st *stream) shut(reset bool) {
 
 // finish: what the peer's library has not taken in after linger the lane keeps for it.
 func (st *stream) finish(linger time.Duration) {
+	st.closeLiveness()
 	st.s.FinishWithin(linger)
 	st.leave()
 }
