@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +21,9 @@ const defaultDrain = 10 * time.Second
 // a program that ends right after Close loses it, unless SetLinger has Close wait. What
 // the peer has not taken within ten seconds, or the time of SetLinger, is lost.
 func (c *Conn) Close() error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}

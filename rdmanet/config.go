@@ -18,6 +18,12 @@ const (
 	MaxReadBuffer = lane.MaxRing // 64 MiB
 )
 
+// Whose options a refused one is among.
+const (
+	optionsOfDialer = "Dialer"
+	optionsOfListen = "ListenConfig"
+)
+
 // sizes are the checked sizes of one end of a connection, with what else was asked of it.
 type sizes struct {
 	first, most uint32 // bytes of the receive ring; 0 stands for the default
@@ -31,21 +37,21 @@ type sizes struct {
 }
 
 // newSizes checks what is not 0; rings are rounded up to a power of two. A ring that is
-// given alone is not grown.
-func newSizes(readBuffer, maxReadBuffer int) (sizes, error) {
+// given alone is not grown. owner, "Dialer" or "ListenConfig", is who is asked to choose again.
+func newSizes(owner string, readBuffer, maxReadBuffer int) (sizes, error) {
 	if maxReadBuffer == 0 {
 		maxReadBuffer = readBuffer
 	}
-	first, err := checkRing("ReadBuffer", readBuffer)
+	first, err := checkRing(owner+".ReadBuffer", readBuffer)
 	if err != nil {
 		return sizes{}, err
 	}
-	most, err := checkRing("MaxReadBuffer", maxReadBuffer)
+	most, err := checkRing(owner+".MaxReadBuffer", maxReadBuffer)
 	if err != nil {
 		return sizes{}, err
 	}
 	if maxReadBuffer < readBuffer {
-		return sizes{}, fmt.Errorf("MaxReadBuffer %d is smaller than ReadBuffer %d", maxReadBuffer, readBuffer)
+		return sizes{}, fmt.Errorf("%s.MaxReadBuffer %d is smaller than ReadBuffer %d", owner, maxReadBuffer, readBuffer)
 	}
 	return sizes{first: first, most: most}, nil
 }

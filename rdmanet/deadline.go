@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -24,6 +25,9 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 }
 
 func (c *Conn) setDeadlines(t time.Time, from, to direction) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.incref() {
 		return c.setClosed()
 	}

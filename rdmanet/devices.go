@@ -67,8 +67,8 @@ type Driver struct {
 	Libraries []cm.Library
 
 	// Err says why it cannot have devices, as a *cm.LibraryError for a missing
-	// library or cm.ErrNotSupported for a system that it does not serve; nil if it
-	// could look for some, though there may be none.
+	// library, cm.ErrNotSupported for a system that it does not serve, or ErrNoDevice
+	// where RDMA is switched off; nil if it could look for some, though there may be none.
 	Err error
 }
 
@@ -76,7 +76,8 @@ type Driver struct {
 func Drivers() []Driver { return driversOf(verbs.Drivers()) }
 
 // Devices lists the RDMA devices of this host, the software device included, in the
-// order in which an address looks for one. It asks each device: it is meant for
+// order in which an address looks for one; none, and an ErrNoDevice that says so, while
+// RDMANET_DEVICE=none switches RDMA off. It asks each device: it is meant for
 // people and for start-up, not for every dial.
 //
 // The error joins a *cm.DriverError for each driver that could not list its
@@ -84,13 +85,20 @@ func Drivers() []Driver { return driversOf(verbs.Drivers()) }
 // its library is not installed or the system is not one that it serves, is an error
 // only if no device was found at all; Drivers always tells. A device that was found
 // but cannot be used is in the list, with its Err.
-func Devices() ([]Device, error) { return devicesOf(verbs.Drivers()) }
+func Devices() ([]Device, error) {
+	if err := switchedOff(""); err != nil {
+		return nil, err
+	}
+	return devicesOf(verbs.Drivers())
+}
 
 func driversOf(drivers []verbs.Driver) []Driver {
 	all := make([]Driver, len(drivers))
 	for i, d := range drivers {
 		all[i].Name = d.Name()
-		_, all[i].Err = d.Devices()
+		if all[i].Err = switchedOff(""); all[i].Err == nil {
+			_, all[i].Err = d.Devices()
+		}
 		if l, ok := d.(verbs.Loader); ok {
 			all[i].Libraries = l.Libraries()
 		}

@@ -50,7 +50,9 @@ type Dialer struct {
 	Resolver *net.Resolver
 
 	// Device is the RDMA device to use, as "soft0"; "" means what the environment
-	// variable RDMANET_DEVICE says, or else the best device for the address.
+	// variable RDMANET_DEVICE says, or else the best device for the address. "none", here
+	// or there, is to use no RDMA: networks of TCP do without, others fail with
+	// ErrNoDevice. RDMANET_DEVICE=none is above what a Device says.
 	Device string
 
 	// ReadBuffer is the size of the receive ring in bytes at first, MaxReadBuffer
@@ -97,7 +99,8 @@ type Dialer struct {
 	AnyUser bool
 
 	// Logger gets what goes wrong without an error being returned, and every fallback
-	// to TCP, at level debug while it is remembered (RetryRDMA); nil means slog.Default(). Lines
+	// to TCP: the first of the process for each reason at level info, the rest at level debug.
+	// nil means slog.Default(). Lines
 	// about a QP that connections share go to that of the dial which it was made for.
 	Logger *slog.Logger
 
@@ -137,6 +140,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // OnFallback is told why, the Logger gets a line and the process counts it; if it is
 // nothing the error is that of TCP.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if ctx == nil {
+		panic("nil context") // as net.Dialer does
+	}
 	ctx, task := traceDialling(ctx, network, address)
 	defer task.end()
 	if err := checkNetwork(network); err == nil && withTCP(network) && !d.RequireRDMA && !d.Checksum {
@@ -179,7 +185,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	}
 	p := &dialPlan{network: network}
 	var err error
-	if p.sizes, err = newSizes(d.ReadBuffer, d.MaxReadBuffer); err != nil {
+	if p.sizes, err = newSizes(optionsOfDialer, d.ReadBuffer, d.MaxReadBuffer); err != nil {
 		return nil, err
 	}
 	if p.sizes.path, err = d.pathOptions(); err != nil {
@@ -270,6 +276,9 @@ func (d *Dialer) dialOnce(ctx context.Context, network string, src, dst netip.Ad
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := switchedOff(d.Device); err != nil {
+		return nil, err
+	}
 	if dst.Port() == 0 {
 		return nil, os.NewSyscallError("connect", newConnError(syscall.ECONNREFUSED, errPortZero))
 	}
@@ -311,13 +320,6 @@ func dialCause(ctx context.Context, err error) error {
 
 func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
-
-func deviceOr(device string) string {
-	if device == "" {
-		return cm.DefaultDevice()
-	}
-	return device
 }
 
 func loggerOr(l *slog.Logger) *slog.Logger {

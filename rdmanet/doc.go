@@ -16,5 +16,5 @@
 // clients of both kinds on one port number, and their dialers fall back to TCP, with a
 // *net.TCPConn, where RDMA does not get. FallbackError tells why. The environment
 // variable RDMANET_DEVICE names the device to use where Dialer and
-// ListenConfig name none.
+// ListenConfig name none; RDMANET_DEVICE=none switches RDMA off.
 package rdmanet

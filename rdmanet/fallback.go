@@ -93,17 +93,17 @@ func fallbackCounts() (dials, listens map[string]uint64) {
 	return counts[0], counts[1]
 }
 
-// report makes a fallback known: it is counted, logged, and told to whoever asked.
-// What is remembered was logged at level Info when it happened.
+// report makes a fallback known: it is counted, logged, and told to whoever asked. The
+// first for each reason is logged at level Info, but for what is remembered, which was
+// another reason when it happened.
 func (e *FallbackError) report(logger *slog.Logger, tell func(*FallbackError)) {
-	op, key, level := 0, "remote", slog.LevelInfo
+	op, key, level := 0, "remote", slog.LevelDebug
 	if e.Op == opListen {
 		op, key = 1, "listener"
 	}
-	if e.Reason == FallbackRemembered {
-		level = slog.LevelDebug
+	if first := fallbacks[op][e.Reason].Add(1) == 1; first && e.Reason != FallbackRemembered {
+		level = slog.LevelInfo
 	}
-	fallbacks[op][e.Reason].Add(1)
 	logger.Log(context.Background(), level, "rdmanet: TCP without RDMA",
 		"op", e.Op, "network", e.Network, key, e.Addr, "reason", e.Reason, "err", e.Err)
 	if tell != nil {

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -55,12 +56,12 @@ type ListenConfig struct {
 	Checksum bool
 
 	// Backlog is how many connections may wait for Accept; 0 means DefaultBacklog(), the
-	// system's net.core.somaxconn, which package net takes for TCP. Further clients wait
-	// in their Dial.
+	// system's net.core.somaxconn, which package net takes for TCP, and below 0 is an error.
+	// Further clients wait in their Dial.
 	Backlog int
 
 	// HandshakeTimeout is how long a client may take to ask for its connection and
-	// to confirm it; 0 means DefaultHandshakeTimeout.
+	// to confirm it; 0 means DefaultHandshakeTimeout, and below 0 is an error.
 	HandshakeTimeout time.Duration
 
 	// RequireRDMA has Listen on a network of TCP fail where no RDMA device can listen on
@@ -101,11 +102,14 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err := checkNetwork(network); err != nil {
 		return nil, fail(nil, err)
 	}
-	s, err := newSizes(lc.ReadBuffer, lc.MaxReadBuffer)
+	s, err := newSizes(optionsOfListen, lc.ReadBuffer, lc.MaxReadBuffer)
 	if err != nil {
 		return nil, fail(nil, err)
 	}
 	if s.path, err = lc.pathOptions(); err != nil {
+		return nil, fail(nil, err)
+	}
+	if err := lc.checkBounds(); err != nil {
 		return nil, fail(nil, err)
 	}
 	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
@@ -160,8 +164,22 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 	return err
 }
 
+// checkBounds checks the counts and times that no other option depends on.
+func (lc *ListenConfig) checkBounds() error {
+	switch {
+	case lc.Backlog < 0:
+		return fmt.Errorf("%s.Backlog %d is out of bounds: choose 1 or more, or 0 for the system's", optionsOfListen, lc.Backlog)
+	case lc.HandshakeTimeout < 0:
+		return fmt.Errorf("%s.HandshakeTimeout %v is out of bounds: choose more than 0, or 0 for %v", optionsOfListen, lc.HandshakeTimeout, DefaultHandshakeTimeout)
+	}
+	return nil
+}
+
 // bindRDMA makes the id of a listener and binds it.
 func (l *Listener) bindRDMA(lc *ListenConfig, at netip.AddrPort) error {
+	if err := switchedOff(lc.Device); err != nil {
+		return err
+	}
 	options := cm.Options{
 		Device: deviceOr(lc.Device), AnyUser: lc.AnyUser, AFOnly: ipVersion(l.network) != 0, ApartFromTCP: withTCP(l.network),
 		HandshakeTimeout: l.handshakeTimeout, TOS: l.sizes.path.tos, AckTimeout: l.sizes.path.ackTimeout, ReusePort: l.reusePort,

@@ -19,7 +19,7 @@ import (
 var _ net.Listener = (*Listener)(nil)
 
 // Listener accepts RDMA connections, and on networks of TCP those of TCP, too. Its
-// methods may be called concurrently. A client's failed handshake is counted and never
+// methods may be called concurrently; one that Listen has not made fails with syscall.EINVAL. A client's failed handshake is counted and never
 // returned by Accept.
 type Listener struct {
 	links            *link.Listener // nil where RDMA cannot listen
@@ -53,11 +53,11 @@ type Listener struct {
 
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	backlog := lc.Backlog
-	if backlog <= 0 {
+	if backlog == 0 {
 		backlog = DefaultBacklog()
 	}
 	timeout := lc.HandshakeTimeout
-	if timeout <= 0 {
+	if timeout == 0 {
 		timeout = DefaultHandshakeTimeout
 	}
 	l := &Listener{
@@ -72,6 +72,9 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	l.shortages = shortage.NewQueue(func(hold bool) { l.id.Hold(hold) })
 	return l
 }
+
+// ok reports whether l is a listener, and not the zero value of a program.
+func (l *Listener) ok() bool { return l != nil && l.close != nil }
 
 func (l *Listener) opError(op string, err error) error {
 	return opError(op, l.network, nil, l.addr, err)
@@ -88,6 +91,9 @@ func (l *Listener) opError(op string, err error) error {
 // ENOMEM for errors.Is. Call it again, after a pause as http.Server makes; the client comes
 // when there is room.
 func (l *Listener) Accept() (net.Conn, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
 	var tcp <-chan acceptedTCP
 	if l.tcp != nil {
 		tcp = l.tcp.queue
@@ -105,6 +111,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 // AcceptConn is Accept with the concrete type of RDMA connections. On networks of TCP
 // those of TCP wait for Accept.
 func (l *Listener) AcceptConn() (*Conn, error) {
+	if !l.ok() {
+		return nil, syscall.EINVAL
+	}
 	c, _, err := l.next(nil)
 	return c, err
 }
@@ -185,11 +194,19 @@ func (l *Listener) endError() error {
 }
 
 // Addr returns the address the listener is bound to, a *net.TCPAddr.
-func (l *Listener) Addr() net.Addr { return l.addr }
+func (l *Listener) Addr() net.Addr {
+	if !l.ok() {
+		return nil
+	}
+	return l.addr
+}
 
 // SetDeadline sets when Accepts that wait, now or later, give up with
 // os.ErrDeadlineExceeded; the zero time means never.
 func (l *Listener) SetDeadline(t time.Time) error {
+	if !l.ok() {
+		return syscall.EINVAL
+	}
 	if l.ctx.Err() != nil {
 		return l.opError(opSet, l.endError())
 	}
@@ -201,6 +218,9 @@ func (l *Listener) SetDeadline(t time.Time) error {
 // nobody accepted are reset unless ListenConfig.ReusePort leaves them to Accept, accepted
 // ones live on. A second Close fails with net.ErrClosed.
 func (l *Listener) Close() error {
+	if !l.ok() {
+		return syscall.EINVAL
+	}
 	err := net.ErrClosed
 	l.closing.Do(func() {
 		l.mu.Lock()
@@ -229,6 +249,9 @@ func (l *Listener) Close() error {
 
 // Stats returns what the listener counted so far. It may be called at any time.
 func (l *Listener) Stats() ListenerStats {
+	if !l.ok() {
+		return ListenerStats{}
+	}
 	return l.stats(l.requestStats())
 }
 

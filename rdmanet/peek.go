@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
 )
 
 var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible count")
@@ -20,6 +21,9 @@ var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible cou
 // peer can change them while they are looked at, so copy what is checked before it
 // is used. Errors are those of Read.
 func (c *Conn) Peek(n int) ([]byte, error) {
+	if !c.ok() {
+		return nil, syscall.EINVAL
+	}
 	if !c.life.lock(dirRead) {
 		return nil, c.opError(opRead, net.ErrClosed)
 	}
@@ -39,6 +43,9 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 // Conn. n below 0 is an error. Errors are those of Read, or io.ErrUnexpectedEOF, in a
 // *net.OpError, if the stream ends after some of them.
 func (c *Conn) Discard(n int) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	locked := c.life.lock(dirRead)
 	peeked := c.stream.releasePeek()
 	if !locked {

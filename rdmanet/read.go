@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"io"
 	"net"
+	"syscall"
 )
 
 // Read reads at least one byte into p, waiting for it if need be, and takes all
@@ -10,6 +11,9 @@ import (
 // and all its bytes. Bytes that arrived before the connection failed are returned
 // before the failure is.
 func (c *Conn) Read(p []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	if !c.life.lock(dirRead) {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
@@ -26,6 +30,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 // w took. Errors, also those of w, come in a *net.OpError of "writeto". Other Reads wait
 // until it returns.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	if !c.life.lock(dirRead) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
@@ -67,6 +74,9 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 // The peer is not told; it is held up when the ring is full. Only where this end has shut
 // down writing as well does it learn that nobody reads, and its Writes fail with EPIPE.
 func (c *Conn) CloseRead() error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.incref() {
 		return c.opError(opClose, net.ErrClosed)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	pool "github.com/libp2p/go-buffer-pool"
 	"github.com/rdmanet/go-rdmanet/internal/link"
@@ -21,6 +22,9 @@ var errInvalidRead = errors.New("rdmanet: the reader returned an impossible coun
 // reads from r. Nothing is read from r while nothing can be sent. Errors, also those
 // of r, come in a *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	for err == nil {
 		var n int
 		n, err = c.stream.readFrom(c, r)
@@ -56,6 +60,9 @@ func (c *Conn) readFromScratch(r io.Reader) (int, error) {
 // same memory. Reserve and Commit are for one goroutine; other goroutines may
 // Write meanwhile.
 func (c *Conn) Reserve(n int) ([]byte, error) {
+	if !c.ok() {
+		return nil, syscall.EINVAL
+	}
 	if n < 1 || n > MaxReserve {
 		return nil, c.opError(opWrite, fmt.Errorf("cannot reserve %d bytes: choose 1 to %d", n, MaxReserve))
 	}
@@ -74,6 +81,9 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 // and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
 // is full and fails as Write does; what was sent before a failure is not told.
 func (c *Conn) Commit(n int) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.lock(dirWrite) {
 		c.stream.releaseReserve()
 		return c.opError(opWrite, net.ErrClosed)

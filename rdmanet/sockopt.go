@@ -3,11 +3,15 @@ package rdmanet
 import (
 	"math"
 	"net"
+	"syscall"
 	"time"
 )
 
 // set runs f if the connection is open.
 func (c *Conn) set(f func()) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.incref() {
 		return c.opError(opSet, net.ErrClosed)
 	}
@@ -45,6 +49,9 @@ func (c *Conn) SetBusyPoll(d time.Duration) error {
 // SetReadBuffer asks for a receive ring of bytes now, which does not become smaller from then
 // on while there is memory. As with TCP the system may give less. Stats tells the size.
 func (c *Conn) SetReadBuffer(bytes int) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if c.life.isClosed() {
 		return c.setClosed()
 	}
@@ -54,6 +61,9 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 // SetWriteBuffer is accepted and changes nothing: what is written goes to the
 // peer's ring, whose size is the peer's to choose.
 func (c *Conn) SetWriteBuffer(int) error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if c.life.isClosed() {
 		return c.setClosed()
 	}

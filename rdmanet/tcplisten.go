@@ -106,6 +106,9 @@ func (l *Listener) tellLeftOut() {
 // Fallback returns why a listener on a network "tcp", "tcp4" or "tcp6" takes no clients
 // by RDMA, or nil if it does.
 func (l *Listener) Fallback() *FallbackError {
+	if !l.ok() {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fallback

@@ -45,36 +45,36 @@ func (d *Dialer) pathOptions() (p pathOptions, err error) {
 	case d.Retries == 0:
 		p.retries = DefaultRetries
 	case d.Retries > maxRetries:
-		return p, retriesError(d.Retries, "or below 0 for none")
+		return p, retriesError(optionsOfDialer, d.Retries, "or below 0 for none")
 	default:
 		p.retries = uint8(max(d.Retries, 0))
 	}
 	p.tos = d.TOS
-	p.ackTimeout, err = checkAckTimeout(d.AckTimeout)
+	p.ackTimeout, err = checkAckTimeout(optionsOfDialer, d.AckTimeout)
 	return p, err
 }
 
 // pathOptions are the settings of a listener; no retries stand for the dialer's.
 func (lc *ListenConfig) pathOptions() (p pathOptions, err error) {
 	if lc.Retries < 0 || lc.Retries > maxRetries {
-		return p, retriesError(lc.Retries, "or 0 for the dialer's")
+		return p, retriesError(optionsOfListen, lc.Retries, "or 0 for the dialer's")
 	}
 	p.tos, p.retries = lc.TOS, uint8(lc.Retries)
-	p.ackTimeout, err = checkAckTimeout(lc.AckTimeout)
+	p.ackTimeout, err = checkAckTimeout(optionsOfListen, lc.AckTimeout)
 	return p, err
 }
 
-func retriesError(n int, or string) error {
-	return fmt.Errorf("the count of Retries, %d, is out of bounds: choose 1 to %d, %s", n, maxRetries, or)
+func retriesError(owner string, n int, or string) error {
+	return fmt.Errorf("%s.Retries %d is out of bounds: choose 1 to %d, %s", owner, n, maxRetries, or)
 }
 
 // checkAckTimeout is the exponent of a timeout that was set, or of the default.
-func checkAckTimeout(d time.Duration) (uint8, error) {
+func checkAckTimeout(owner string, d time.Duration) (uint8, error) {
 	if d == 0 {
 		d = DefaultAckTimeout
 	}
 	if d < 0 || d > maxAckTimeout {
-		return 0, fmt.Errorf("AckTimeout %v is out of bounds: choose up to %v", d, maxAckTimeout)
+		return 0, fmt.Errorf("%s.AckTimeout %v is out of bounds: choose up to %v", owner, d, maxAckTimeout)
 	}
 	return ackTimeoutPower(d), nil
 }

@@ -53,7 +53,7 @@ func TestBadTimeouts(t *testing.T) {
 		for says, d := range map[string]Dialer{
 			"AckTimeout -1ns is out of bounds: choose up to 2h26m36": {AckTimeout: -1},
 			"AckTimeout 3h0m0s is out of bounds":                     {AckTimeout: 3 * time.Hour},
-			"Retries, 8, is out of bounds: choose 1 to 7":            {Retries: 8},
+			".Retries 8 is out of bounds: choose 1 to 7":             {Retries: 8},
 		} {
 			_, err := d.Dial(network, "127.0.0.1:1")
 			requireOpError(t, err, "dial", []string{network, says})

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"syscall"
 )
 
 // Write sends p and returns when all of it is on its way: in the peer's ring, or
@@ -16,6 +17,9 @@ import (
 // ENODEV; at the deadline with os.ErrDeadlineExceeded, and after Close with net.ErrClosed.
 // Then it returns how many of p's first bytes were sent before that.
 func (c *Conn) Write(p []byte) (int, error) {
+	if !c.ok() {
+		return 0, syscall.EINVAL
+	}
 	if !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
@@ -30,6 +34,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 // CloseWrite ends the stream to the peer, whose Reads return io.EOF after all
 // that was written. Reading goes on.
 func (c *Conn) CloseWrite() error {
+	if !c.ok() {
+		return syscall.EINVAL
+	}
 	if !c.life.incref() {
 		return c.opError(opClose, net.ErrClosed)
 	}
