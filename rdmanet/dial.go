@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/rdmanet/internal/dialtrace"
 )
 
 // Dial connects to address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
@@ -219,7 +220,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 // dialRDMA tries the addresses in turn.
 func (d *Dialer) dialRDMA(ctx context.Context, p *dialPlan) (*Conn, error) {
 	return inTurn(ctx, p.addrs, func(ctx context.Context, dst netip.AddrPort) (*Conn, error) {
-		conn, err := d.dialAddr(ctx, p.network, p.src, dst, p.sizes)
+		conn, err := dialtrace.Connect(ctx, p.network, dst, func() (*Conn, error) { return d.dialAddr(ctx, p.network, p.src, dst, p.sizes) })
 		if err != nil {
 			return nil, opError(opDial, p.network, d.LocalAddr, tcpAddr(dst), err)
 		}
