@@ -88,6 +88,9 @@ type DriverError struct {
 
 func (e *DriverError) Error() string { return e.Driver + ": " + e.Err.Error() }
 
+// Detail returns what the driver said.
+func (e *DriverError) Detail() string { return detail(e.Err) }
+
 // Unwrap returns the driver's own error.
 func (e *DriverError) Unwrap() error { return e.Err }
 
@@ -104,22 +107,23 @@ type NoDriverError struct {
 }
 
 func (e *NoDriverError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "cm: cannot %s %s", e.Op, e.Addr)
+	s := fmt.Sprintf("cm: cannot %s %s", e.Op, e.Addr)
 	if e.Device != "" {
-		fmt.Fprintf(&b, " on device %q", e.Device)
+		s += fmt.Sprintf(" on device %q", e.Device)
 	}
+	return s + ": " + e.Detail()
+}
+
+// Detail returns what the drivers said, each behind its name.
+func (e *NoDriverError) Detail() string {
 	if len(e.Drivers) == 0 {
-		b.WriteString(": this program has no RDMA driver")
+		return "this program has no RDMA driver"
 	}
+	said := make([]string, len(e.Drivers))
 	for i, d := range e.Drivers {
-		sep := ": "
-		if i > 0 {
-			sep = "; "
-		}
-		b.WriteString(sep + d.Error())
+		said[i] = d.Driver + ": " + d.Detail()
 	}
-	return b.String()
+	return strings.Join(said, "; ")
 }
 
 // Unwrap returns what the drivers said; ErrNoDevice if there is no driver.
@@ -142,8 +146,11 @@ type ResolveError struct {
 }
 
 func (e *ResolveError) Error() string {
-	return fmt.Sprintf("cm: resolving the %s of %s: %v", e.What, e.Addr, e.Err)
+	return fmt.Sprintf("cm: resolving the %s of %s: %s", e.What, e.Addr, e.Detail())
 }
+
+// Detail returns the text of the cause.
+func (e *ResolveError) Detail() string { return detail(e.Err) }
 
 // Unwrap returns the cause.
 func (e *ResolveError) Unwrap() error { return e.Err }
@@ -158,14 +165,18 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	s := fmt.Sprintf("cm: connection to %s rejected: %s", e.Addr, e.Reason)
+	return fmt.Sprintf("cm: connection to %s rejected: %s", e.Addr, e.Detail())
+}
+
+// Detail returns what the peer's application said, or else what the driver did, or the reason.
+func (e *RejectedError) Detail() string {
 	if r := e.Refusal(); r != nil {
-		return s + ": " + r.Error()
+		return r.Error()
 	}
 	if e.Err != nil {
-		return s + ": " + e.Err.Error()
+		return detail(e.Err)
 	}
-	return s
+	return e.Reason.String()
 }
 
 // Refusal returns the refusal in the private data, or nil if there is none.
@@ -219,7 +230,15 @@ func (e *UnreachableError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("cm: %s is unreachable", e.Addr)
 	}
-	return fmt.Sprintf("cm: %s is unreachable: %v", e.Addr, e.Err)
+	return fmt.Sprintf("cm: %s is unreachable: %s", e.Addr, e.Detail())
+}
+
+// Detail returns the text of the cause.
+func (e *UnreachableError) Detail() string {
+	if e.Err == nil {
+		return ErrUnreachable.Error()
+	}
+	return detail(e.Err)
 }
 
 // Is matches ErrUnreachable.
@@ -242,7 +261,15 @@ func (e *ConnectionError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("cm: connection with %s failed", e.Addr)
 	}
-	return fmt.Sprintf("cm: connection with %s failed: %v", e.Addr, e.Err)
+	return fmt.Sprintf("cm: connection with %s failed: %s", e.Addr, e.Detail())
+}
+
+// Detail returns the text of the cause.
+func (e *ConnectionError) Detail() string {
+	if e.Err == nil {
+		return "the connection failed"
+	}
+	return detail(e.Err)
 }
 
 // Timeout says whether the cause was a timeout.
@@ -258,9 +285,14 @@ type DeviceRemovedError struct {
 }
 
 func (e *DeviceRemovedError) Error() string {
-	s := fmt.Sprintf("cm: device %q was removed", e.Device)
+	return "cm: " + e.Detail()
+}
+
+// Detail returns Error without the name of the package.
+func (e *DeviceRemovedError) Detail() string {
+	s := fmt.Sprintf("device %q was removed", e.Device)
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + detail(e.Err)
 	}
 	return s
 }
@@ -270,6 +302,15 @@ func (e *DeviceRemovedError) Is(target error) bool { return target == ErrDeviceR
 
 // Unwrap returns the cause.
 func (e *DeviceRemovedError) Unwrap() error { return e.Err }
+
+// detail is the text of err without what whoever shows it says already: the name of this package,
+// and the address. Errors that have it in their text give the rest by a method Detail.
+func detail(err error) string {
+	if d, ok := err.(interface{ Detail() string }); ok {
+		return d.Detail()
+	}
+	return err.Error()
+}
 
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }

@@ -66,7 +66,7 @@ func (id *ID) bindLegs(addr netip.AddrPort) ([]*leg, error) {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("cm: found no port that is free on every device in %d tries; name one with Options.Device: %w", bindTries, err)
+	return nil, verbs.Explain(fmt.Sprintf("found no port that is free on every device in %d tries (name a port, or one device)", bindTries), err)
 }
 
 // tryBind binds once on every driver that serves addr.

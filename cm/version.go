@@ -16,7 +16,12 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("cm: no common protocol version: this end speaks %s, the peer %s; update the older one",
+	return "cm: " + e.Detail()
+}
+
+// Detail returns Error without the name of the package.
+func (e *VersionError) Detail() string {
+	return fmt.Sprintf("no common protocol version: this end speaks %s, the peer %s (update the older one)",
 		versionRange(e.LocalMin, e.LocalMax), versionRange(e.PeerMin, e.PeerMax))
 }
 

@@ -2,19 +2,14 @@ package rdmanet
 
 import (
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/rdmanet/go-rdmanet/cm"
 )
 
 // TestLogLinesAreDocumented looks for every line that is logged, by this package or by that of
@@ -34,42 +29,6 @@ func TestLogLinesAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("`((?:rdmanet|link): [^`]+)`").FindAllStringSubmatch(doc, -1) {
 		require.True(t, logged[m[1]], "%q is described and never logged", m[1])
 	}
-}
-
-// TestErrorTextsAreTrue looks in the code for every text that docs/TROUBLESHOOTING.md
-// explains: for each of its parts where "..." stands for what differs.
-func TestErrorTextsAreTrue(t *testing.T) {
-	code := codeOf(t, ".", "../cm", "../internal/link", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/ibv")
-	// For these errors.Is looks; what is printed is the text of a type that matches them.
-	for _, err := range []error{cm.ErrRefused, cm.ErrRejected, cm.ErrUnreachable, cm.ErrDeviceRemoved} {
-		literal := strconv.Quote(err.Error())
-		require.Contains(t, code, literal)
-		code = strings.ReplaceAll(code, literal, "")
-	}
-	refusal := cm.NewRefusal(cm.RefusedResources, "no memory")
-	private, err := refusal.MarshalBinary()
-	require.NoError(t, err)
-	printed := []error{
-		&cm.RejectedError{Reason: cm.RejectConsumer, PrivateData: private},
-		// These are the system's.
-		syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed, syscall.ENOENT, syscall.ENODEV, net.UnknownNetworkError(""),
-	}
-	for _, err := range printed {
-		code += err.Error() + "\n"
-	}
-	heading := regexp.MustCompile("(?m)^### (.*)$")
-	text := regexp.MustCompile("`([^`]+)`")
-	texts := 0
-	for _, h := range heading.FindAllStringSubmatch(readDoc(t, "TROUBLESHOOTING.md"), -1) {
-		for _, m := range text.FindAllStringSubmatch(h[1], -1) {
-			texts++
-			for part := range strings.SplitSeq(m[1], "...") {
-				part = strings.Trim(part, " :")
-				assert.True(t, strings.Contains(code, part), "%q is explained and nowhere in the code", part)
-			}
-		}
-	}
-	require.Greater(t, texts, 40)
 }
 
 // TestErrorsAreDocumented looks for every exported error value, and every reason for a

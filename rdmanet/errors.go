@@ -93,7 +93,49 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 	case errors.Is(err, verbs.ErrProtocol) && !errors.Is(err, ErrProtocol):
 		err = &protocolError{err}
 	}
-	return &net.OpError{Op: op, Net: network, Source: src, Addr: dst, Err: err}
+	return &net.OpError{Op: op, Net: network, Source: src, Addr: dst, Err: plain(err)}
+}
+
+// A detailed error has the name of its package and the address in its text, which a
+// *net.OpError has already, and what is left of it without them: one of package cm.
+type detailed interface {
+	error
+	Detail() string
+}
+
+// plain has the text of err say each thing once.
+func plain(err error) error {
+	if d, ok := alone(err).(detailed); ok {
+		return &plainError{d}
+	}
+	return err
+}
+
+// alone is the only error that errors.Join has joined, or else err.
+func alone(err error) error {
+	for {
+		joined, ok := err.(interface{ Unwrap() []error })
+		if !ok {
+			return err
+		}
+		all := joined.Unwrap()
+		if len(all) != 1 || all[0].Error() != err.Error() {
+			return err
+		}
+		err = all[0]
+	}
+}
+
+// A plainError is a detailed error with its Detail for a text.
+type plainError struct{ of detailed }
+
+func (e *plainError) Error() string   { return e.of.Detail() }
+func (e *plainError) Unwrap() error   { return e.of }
+func (e *plainError) Temporary() bool { return e.Timeout() }
+
+func (e *plainError) Timeout() bool {
+	t, ok := e.of.(interface{ Timeout() bool })
+	return ok && t.Timeout()
 }
 
 func isDialError(err error) bool {
@@ -147,7 +189,7 @@ func newConnError(errno syscall.Errno, detail error) error {
 	if detail == nil {
 		return errno
 	}
-	return &connError{errno, detail}
+	return &connError{errno, plain(detail)}
 }
 
 func (e *connError) Error() string   { return e.errno.Error() + ": " + e.detail.Error() }

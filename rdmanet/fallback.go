@@ -63,7 +63,11 @@ type FallbackError struct {
 }
 
 func (e *FallbackError) Error() string {
-	return fmt.Sprintf("%s %s %v without RDMA (%v): %v", e.Op, e.Network, e.Addr, e.Reason, e.Err)
+	err := e.Err
+	if op, ok := err.(*net.OpError); ok && op.Op == e.Op && op.Addr != nil && e.Addr != nil && op.Addr.String() == e.Addr.String() {
+		err = op.Err // the rest is said
+	}
+	return fmt.Sprintf("%s %s %v without RDMA (%v): %v", e.Op, e.Network, e.Addr, e.Reason, err)
 }
 
 // Unwrap returns the cause.

@@ -215,5 +215,5 @@ func bindCause(call string, err error) error {
 	if errno, ok := addressErrno(err); ok {
 		return os.NewSyscallError(call, newConnError(errno, err))
 	}
-	return err
+	return plain(err)
 }

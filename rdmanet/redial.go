@@ -74,7 +74,7 @@ func endedDial(cause, last error) error {
 		is = cm.ErrTryAgain // to programs the errno means that nobody listens
 	}
 	return &dialError{
-		text: text + last.Error(), timeout: true,
+		text: text + plain(last).Error(), timeout: true,
 		is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, is},
 	}
 }

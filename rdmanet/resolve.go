@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // checkNetwork knows the networks: those of RDMA alone, and those of TCP, which RDMA
@@ -13,8 +14,18 @@ func checkNetwork(network string) error {
 	if slices.Contains(networks[:], network) {
 		return nil
 	}
-	return net.UnknownNetworkError(network)
+	return unknownNetwork(network)
 }
+
+// An unknownNetwork is a net.UnknownNetworkError that says which networks there are.
+type unknownNetwork string
+
+func (e unknownNetwork) Error() string {
+	return net.UnknownNetworkError(e).Error() + " (there are " + strings.Join(networks[:], ", ") + ")"
+}
+func (e unknownNetwork) Unwrap() error   { return net.UnknownNetworkError(e) }
+func (e unknownNetwork) Timeout() bool   { return false }
+func (e unknownNetwork) Temporary() bool { return false }
 
 var networks = [...]string{"rdma", "rdma4", "rdma6", "tcp", "tcp4", "tcp6"}
 

@@ -90,7 +90,7 @@ func (b *Budget) take(n int, u use) error {
 		if int64(n) > b.bound(u)-used {
 			now := time.Now()
 			b.refused.Store(&now)
-			return fmt.Errorf("%w: %d bytes more would exceed the process's limit of %d, of which %d are in use; raise it with rdmanet.SetMemoryLimit or use smaller rings",
+			return fmt.Errorf("%w: %d bytes more would exceed the process's limit of %d, of which %d are in use (raise it with rdmanet.SetMemoryLimit, or use smaller rings)",
 				verbs.ErrNoMemory, n, b.SetLimit(-1), used)
 		}
 		if b.used.CompareAndSwap(used, used+int64(n)) {

@@ -56,7 +56,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		d.end(errRetired)
 	default:
 		if e.only != 0 && e.busy {
-			d.end(&AddressError{fmt.Errorf("link: the port is in use to the same listener: %w", syscall.EADDRINUSE)})
+			d.end(&AddressError{verbs.Explain("another connection of this process to that listener has the port", syscall.EADDRINUSE)})
 			break
 		}
 		if e.only != 0 {

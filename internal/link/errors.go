@@ -18,7 +18,7 @@ var (
 	// errGone is the end of a link whose peer has left or broken it off.
 	errGone = fmt.Errorf("%w: the link has ended", verbs.ErrPeerGone)
 	// errRemoved is the end of a link whose device is gone.
-	errRemoved = errors.New("link: the device was removed")
+	errRemoved = errors.New("the device was removed")
 	// errNoAnswer is the end of a link whose peer cannot be reached any more.
 	errNoAnswer = fmt.Errorf("%w: it does not answer", verbs.ErrPeerGone)
 	// errAccused is the end of a link whose peer has ended it so.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -49,9 +50,9 @@ const (
 
 var (
 	// errHello is a first word that no end of a lane says.
-	errHello = errors.New("link: malformed first word")
+	errHello = errors.New("malformed first word")
 	// errVersion is a first word of another version.
-	errVersion = fmt.Errorf("link: first word of another version; update the older end: %w", cm.ErrVersion)
+	errVersion = verbs.Explain("first word of another version", cm.ErrVersion)
 )
 
 // put encodes h.
@@ -82,7 +83,7 @@ func parseHello(b []byte) (h hello, err error) {
 	case len(b) < 6 || string(b[:4]) != helloMagic:
 		return h, fmt.Errorf("%w: the peer speaks another protocol", errHello)
 	case b[4] != helloVersion:
-		return h, fmt.Errorf("%w: version %d, this end has %d", errVersion, b[4], helloVersion)
+		return h, verbs.Explain(fmt.Sprintf("no common protocol version: the peer has %d, this end %d (update the older one)", b[4], helloVersion), errVersion)
 	case b[5] != helloLen || len(b) < helloLen:
 		return h, fmt.Errorf("%w: %d bytes of %d", errHello, len(b), b[5])
 	}

@@ -25,7 +25,7 @@ var (
 	// errMoving is returned by calls of a stream that is being dialled again.
 	errMoving = errors.New("link: the stream is dialled again")
 	// errLost is why a stream has failed that the listener has not taken.
-	errLost = errors.New("link: the listener has not taken the stream")
+	errLost = errors.New("the listener has not taken the stream")
 )
 
 // redial is what a dialer's stream needs to be dialled again.

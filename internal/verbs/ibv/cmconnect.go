@@ -121,7 +121,7 @@ func (id *cmID) timedOut(timeout time.Duration) {
 	id.abandon()
 	id.events.Push(verbs.CMEvent{
 		Type: verbs.CMUnreachable, ID: id,
-		Err: fmt.Errorf("%v did not answer within %v: %w", id.remote, timeout, syscall.ETIMEDOUT),
+		Err: verbs.Explain(fmt.Sprintf("the host did not answer within %v", timeout), syscall.ETIMEDOUT),
 	})
 	id.mu.Unlock()
 	id.events.Deliver()

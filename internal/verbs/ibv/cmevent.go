@@ -253,15 +253,15 @@ func causeFor(ev *cmEvent, peer netip.AddrPort) error {
 	case verbs.CMRejected:
 		return rejection(ev, peer)
 	case verbs.CMAddrError:
-		return fmt.Errorf("no RDMA device leads to %v: %w", peer, statusError(ev, syscall.EHOSTUNREACH))
+		return fmt.Errorf("no RDMA device leads there: %w", statusError(ev, syscall.EHOSTUNREACH))
 	case verbs.CMRouteError:
-		return fmt.Errorf("no path to %v: %w", peer, statusError(ev, syscall.EHOSTUNREACH))
+		return fmt.Errorf("no path: %w", statusError(ev, syscall.EHOSTUNREACH))
 	case verbs.CMUnreachable:
-		return fmt.Errorf("%v did not answer: %w", peer, statusError(ev, syscall.ETIMEDOUT))
+		return verbs.Explain("the host did not answer", statusError(ev, syscall.ETIMEDOUT))
 	case verbs.CMConnectError:
 		if ev.status == -int32(syscall.EINVAL) {
 			// The kernel has no connection that could be brought up any more.
-			return fmt.Errorf("%v gave the connection up before its answer was read here: %w: %w: %w", peer, verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
+			return verbs.Explain("the listener gave the connection up before its answer was read here", verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
 		}
 		return fmt.Errorf("connection with %v: %w", peer, statusError(ev, syscall.ECONNRESET))
 	case verbs.CMMulticastError:
@@ -290,15 +290,15 @@ func statusError(ev *cmEvent, otherwise syscall.Errno) error {
 func rejection(ev *cmEvent, peer netip.AddrPort) error {
 	switch reason := rejectReason(ev.status); reason {
 	case verbs.RejectConsumer:
-		return fmt.Errorf("refused by the application at %v: %w", peer, syscall.ECONNREFUSED)
+		return verbs.Explain("refused by the application", syscall.ECONNREFUSED)
 	case verbs.RejectNoService:
-		return fmt.Errorf("nobody listens at %v: %w", peer, syscall.ECONNREFUSED)
+		return verbs.Explain(verbs.NoListener("the device of the address"), syscall.ECONNREFUSED)
 	case verbs.RejectTimeout:
-		return fmt.Errorf("refused by %v: %w", peer, syscall.ETIMEDOUT)
+		return verbs.Explain("refused after its time", syscall.ETIMEDOUT)
 	case rejectNoQP, rejectNoResources, rejectCommID, rejectCommInstance, rejectStale:
 		// Another QP has another number, and a peer that has no room may have it soon.
-		return fmt.Errorf("refused by %v, reason %v: %w: %w", peer, reason, verbs.ErrTryAgain, syscall.ECONNREFUSED)
+		return verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), verbs.ErrTryAgain, syscall.ECONNREFUSED)
 	default:
-		return fmt.Errorf("refused by %v, reason %v: %w", peer, reason, syscall.ECONNREFUSED)
+		return verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), syscall.ECONNREFUSED)
 	}
 }

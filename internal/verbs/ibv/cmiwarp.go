@@ -191,7 +191,6 @@ func iwarpReason(errno syscall.Errno) verbs.RejectReason {
 // failedAtOnce is the event by which devices that ask the peer tell what siw's rdma_connect,
 // which waits for TCP to connect, says itself; false if err is no answer of the network.
 func (id *cmID) failedAtOnce(err error) (verbs.CMEvent, bool) {
-	peer := id.remote
 	var errno syscall.Errno
 	if id.ctx.dev.transport != verbs.TransportIWARP || !errors.As(err, &errno) {
 		return verbs.CMEvent{}, false
@@ -200,17 +199,17 @@ func (id *cmID) failedAtOnce(err error) (verbs.CMEvent, bool) {
 	case syscall.ECONNREFUSED:
 		return verbs.CMEvent{
 			Type: verbs.CMRejected, ID: id, Reason: verbs.RejectNoService,
-			Err: fmt.Errorf("nobody listens at %v: %w", peer, errno),
+			Err: verbs.Explain(verbs.NoListener(id.ctx.dev.name), errno),
 		}, true
 	case syscall.ECONNRESET:
 		return verbs.CMEvent{
 			Type: verbs.CMRejected, ID: id, Reason: verbs.RejectNone,
-			Err: fmt.Errorf("reset by %v: %w", peer, errno),
+			Err: verbs.Explain("reset by the peer", errno),
 		}, true
 	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
 		return verbs.CMEvent{
 			Type: verbs.CMUnreachable, ID: id,
-			Err: fmt.Errorf("%v did not answer: %w", peer, err),
+			Err: verbs.Explain("the host did not answer", err),
 		}, true
 	}
 	return verbs.CMEvent{}, false

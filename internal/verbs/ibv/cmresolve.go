@@ -26,7 +26,7 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 	}
 	if addr.Addr().IsLoopback() {
 		// The kernel would bind to some device, and nobody could connect.
-		return fmt.Errorf("bind to %v: no RDMA device has a loopback address: %w", addr, syscall.EADDRNOTAVAIL)
+		return verbs.Explain("no RDMA device has a loopback address", syscall.EADDRNOTAVAIL)
 	}
 	// AFOnly means something for the IPv6 wildcard alone, but for the kernel an address
 	// without it is in the way of the other family's wildcard.

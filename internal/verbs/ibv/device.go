@@ -58,7 +58,7 @@ func (d *device) Open() (verbs.Context, error) {
 }
 
 func noDevice(name string) error {
-	return fmt.Errorf("%w: %q (rdma link lists what there is)", verbs.ErrNoDevice, name)
+	return verbs.Explain(fmt.Sprintf("no card is called %q (rdma link lists what there is)", name), verbs.ErrNoDevice)
 }
 
 // eachDevice calls f for every struct ibv_device until it fails.
@@ -70,7 +70,7 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 			if err := loadedAndUnreadable(); err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: the kernel module ib_uverbs is not loaded: %w", verbs.ErrNoDevice, errno)
+			return verbs.Explain("the kernel module ib_uverbs is not loaded", verbs.ErrNoDevice, errno)
 		}
 		return failed("ibv_get_device_list", errno)
 	}

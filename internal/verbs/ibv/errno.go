@@ -37,13 +37,13 @@ func failed(fn string, errno syscall.Errno) error {
 	hint := ""
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE:
-		hint = "; raise RLIMIT_NOFILE (ulimit -n)"
+		hint = " (raise RLIMIT_NOFILE)"
 	case syscall.EACCES, syscall.EPERM:
-		hint = "; the process needs read and write access to /dev/infiniband"
+		hint = " (the process needs read and write access to /dev/infiniband)"
 	case syscall.ENOMEM:
 		hint = memlockHint()
 	case syscall.EIO:
-		hint = "; the device may have been removed"
+		hint = " (the device may have been removed)"
 	}
 	if cause := causes[errno]; cause != nil {
 		return fmt.Errorf("%w: %s: %w%s", cause, fn, errno, hint)

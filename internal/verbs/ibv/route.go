@@ -33,7 +33,7 @@ func (driver) Route(name string, dst netip.Addr) (verbs.Route, error) {
 		return verbs.Route{}, err
 	}
 	if dst.IsLoopback() {
-		return verbs.Route{}, fmt.Errorf("%w: no RDMA device has a loopback address, as %v is", verbs.ErrNoRoute, dst)
+		return verbs.Route{}, verbs.Explain("no RDMA device has a loopback address", verbs.ErrNoRoute)
 	}
 	return routes.get(routeKey{name, dst}, func() (verbs.Route, error) { return ch.route(name, dst) })
 }
@@ -53,7 +53,7 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 	}
 	owner, err := ch.ownerOf(src)
 	if err != nil {
-		return verbs.Route{}, fmt.Errorf("%w: %v is reached from %v, which belongs to no RDMA device: %w", verbs.ErrNoRoute, dst, src, err)
+		return verbs.Route{}, verbs.Explain(fmt.Sprintf("reached from %v, which belongs to no RDMA device", src), verbs.ErrNoRoute, err)
 	}
 	own, err := isLocal(dst)
 	if err != nil {
@@ -73,7 +73,7 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 			return verbs.Route{Device: name, Src: on}, nil
 		}
 	}
-	return verbs.Route{}, fmt.Errorf("%w: %v is reached from %v on device %s, not on %s", verbs.ErrNoRoute, dst, src, r.Device, name)
+	return verbs.Route{}, verbs.Explain(fmt.Sprintf("reached from %v on device %s, not on %s", src, r.Device, name), verbs.ErrNoRoute)
 }
 
 // sourceFor is the local address that the kernel would use towards dst. Connecting
@@ -81,7 +81,7 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
 func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 4791)))
 	if errors.Is(err, syscall.EMFILE) {
-		return netip.Addr{}, fmt.Errorf("%w; raise RLIMIT_NOFILE (ulimit -n)", err)
+		return netip.Addr{}, fmt.Errorf("%w (raise RLIMIT_NOFILE)", err)
 	}
 	if err != nil {
 		return netip.Addr{}, err

@@ -99,7 +99,7 @@ func (id *cmID) claimEphemeral(from netip.Addr, dst netip.AddrPort) error {
 		return err
 	}
 	if !local {
-		return bindError(netip.AddrPortFrom(from, 0), unix.EADDRNOTAVAIL, "not an address of this host")
+		return bindError(unix.EADDRNOTAVAIL, "not an address of this host")
 	}
 	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from, dst)
 	return err

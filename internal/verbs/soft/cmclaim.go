@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
 // lockPatience bounds how long a claim waits for another claim of the same port.
@@ -51,7 +53,7 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 			return nil, err
 		}
 		if !local {
-			return nil, bindError(addr, unix.EADDRNOTAVAIL, "not an address of this host")
+			return nil, bindError(unix.EADDRNOTAVAIL, "not an address of this host")
 		}
 	}
 	host, err := currentHostNet(hostNetTTL)
@@ -60,7 +62,7 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 	}
 	if port := int(addr.Port()); port != 0 {
 		if port < host.privBelow && !mayBindPrivileged() {
-			return nil, bindError(addr, unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
+			return nil, bindError(unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
 		}
 		return claim(device, addr, v6only, lockPatience)
 	}
@@ -71,7 +73,7 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 			return c, err
 		}
 	}
-	return nil, bindError(addr, unix.EADDRINUSE, "no ephemeral port is free")
+	return nil, bindError(unix.EADDRINUSE, "no ephemeral port is free")
 }
 
 // claim takes one address and port under the port's lock.
@@ -85,7 +87,7 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	host := boundHost(addr.Addr(), v6only)
 	fd, err := holdName(boundName(device, host, addr.Port()))
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, bindError(addr, unix.EADDRINUSE, "already bound on device "+device)
+		return nil, bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)
 	}
 	if err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (c *portClaim) settle(device, host string) error {
 			return err
 		}
 		if taken {
-			return bindError(c.addr, unix.EADDRINUSE, "bound on device "+device+" by an address that covers it or that it covers")
+			return bindError(unix.EADDRINUSE, "an RDMA listener has the port on "+device+" by an address that covers it or that it covers")
 		}
 	}
 	if c.addr.Addr().IsUnspecified() {
@@ -146,7 +148,7 @@ func (c *portClaim) settle(device, host string) error {
 			return err
 		}
 	}
-	return bindError(c.addr, unix.EADDRINUSE, fmt.Sprintf("%d addresses have this port, the most that may; listen on the wildcard", hostSlots))
+	return bindError(unix.EADDRINUSE, fmt.Sprintf("%d addresses have this port, the most that may (listen on the wildcard)", hostSlots))
 }
 
 // lockPort takes the lock of addr's port; closing the descriptor releases it.
@@ -158,7 +160,7 @@ func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, 
 			return fd, err
 		}
 		if !time.Now().Before(deadline) {
-			return -1, bindError(addr, unix.EADDRINUSE, "another process is claiming the port")
+			return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
 		}
 		time.Sleep(pause)
 	}
@@ -192,7 +194,7 @@ func bindFree(fd int, device string, ip netip.Addr, ports iter.Seq[uint16], dst 
 			return addr, err
 		}
 	}
-	return netip.AddrPort{}, bindError(netip.AddrPortFrom(ip, 0), unix.EADDRNOTAVAIL, "every ephemeral port is in use")
+	return netip.AddrPort{}, bindError(unix.EADDRNOTAVAIL, "every ephemeral port is in use")
 }
 
 // ephemeralPorts yields each port of the ephemeral range once, from a random one on.
@@ -216,7 +218,7 @@ func mayBindPrivileged() bool {
 	return err == nil && data[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE) != 0
 }
 
-// bindError is a refusal of bind(2) with its reason in words.
-func bindError(addr netip.AddrPort, errno syscall.Errno, why string) error {
-	return fmt.Errorf("%v: %s: %w", addr, why, os.NewSyscallError("bind", errno))
+// bindError is a refusal of bind(2) with its reason in words; the caller tells the address.
+func bindError(errno syscall.Errno, why string) error {
+	return verbs.Explain(why, os.NewSyscallError("bind", errno))
 }

@@ -111,7 +111,7 @@ func (d *dial) exchange() verbs.CMEvent {
 	n, fds, err := d.sock.recv(buf)
 	switch {
 	case err == io.EOF:
-		return d.failed(verbs.CMUnreachable, fmt.Errorf("the listener hung up before it answered: %w: %w", verbs.ErrPeerGone, unix.ECONNRESET))
+		return d.failed(verbs.CMUnreachable, verbs.Explain("the listener hung up before it answered", verbs.ErrPeerGone, unix.ECONNRESET))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return d.failed(verbs.CMUnreachable, d.timedOut("nobody answered"))
 	case err != nil:
@@ -153,11 +153,11 @@ func (d *dial) reach() *verbs.CMEvent {
 				return fail(verbs.CMConnectError, err)
 			}
 			if !mayTalk(uid, d.anyUser) {
-				return fail(verbs.CMConnectError, fmt.Errorf("the listener at %v belongs to user %d (AnyUser permits that): %w", d.dst, uid, unix.EACCES))
+				return fail(verbs.CMConnectError, verbs.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
 			}
 			return nil
 		case errors.Is(err, unix.ECONNREFUSED):
-			ev := fail(verbs.CMRejected, fmt.Errorf("nobody listens at %v on device %s: %w", d.dst, d.id.dev.name, err))
+			ev := fail(verbs.CMRejected, verbs.Explain(verbs.NoListener(d.id.dev.name), err))
 			ev.Reason = verbs.RejectNoService
 			return ev
 		case !errors.Is(err, unix.EAGAIN):
@@ -219,7 +219,7 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 // gone is the error of a listener that hung up before the connection stood: nothing was
 // delivered to it.
 func gone(err error) error {
-	return fmt.Errorf("the listener is gone: %w: %w: %v", verbs.ErrPeerGone, unix.ECONNRESET, err)
+	return verbs.Explain(fmt.Sprintf("the listener left before the connection stood: %v", err), verbs.ErrPeerGone, unix.ECONNRESET)
 }
 
 // rejected is the event for a REJ.
@@ -230,17 +230,17 @@ func (d *dial) rejected(b []byte) verbs.CMEvent {
 	}
 	switch reason {
 	case verbs.RejectConsumer:
-		err = fmt.Errorf("refused by the application at %v: %w", d.dst, unix.ECONNREFUSED)
+		err = verbs.Explain("refused by the application", unix.ECONNREFUSED)
 	case verbs.RejectDenied:
-		err = fmt.Errorf("the listener at %v belongs to another user and does not permit that: %w", d.dst, unix.EACCES)
+		err = verbs.Explain("the listener belongs to another user (its ListenConfig.AnyUser permits that)", unix.EACCES)
 	case rejectUnsupported:
 		err = errVersion(version)
 	case rejectAgain:
-		return d.failed(verbs.CMConnectError, fmt.Errorf("the listener at %v had no place for the request: %w", d.dst, verbs.ErrTryAgain))
+		return d.failed(verbs.CMConnectError, verbs.Explain("the listener has no place for the request", verbs.ErrTryAgain))
 	case rejectResources:
-		err = fmt.Errorf("the listener at %v is short of memory or descriptors: %w", d.dst, unix.ECONNREFUSED)
+		err = verbs.Explain("the listener is short of memory or descriptors", unix.ECONNREFUSED)
 	default:
-		err = fmt.Errorf("refused by %v, reason %v: %w", d.dst, reason, unix.ECONNREFUSED)
+		err = verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), unix.ECONNREFUSED)
 	}
 	ev := d.failed(verbs.CMRejected, err)
 	ev.Reason, ev.Param.PrivateData = reason, private
@@ -249,7 +249,7 @@ func (d *dial) rejected(b []byte) verbs.CMEvent {
 
 // timedOut is the error of a dial that took too long.
 func (d *dial) timedOut(why string) error {
-	return fmt.Errorf("connecting to %v: %s: %w", d.dst, why, os.NewSyscallError("connect", syscall.ETIMEDOUT))
+	return verbs.Explain(why, os.NewSyscallError("connect", syscall.ETIMEDOUT))
 }
 
 // failed is the event for an error.

@@ -88,7 +88,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
 	if _, uid, err := sock.peerCred(); err != nil || int(uid) != os.Geteuid() {
-		return nil, fmt.Errorf("it belongs to another user: %w", errors.Join(unix.EACCES, err))
+		return nil, verbs.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
 	}
 	if err := sock.signal(msgSHARE, wireVersion); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
@@ -112,7 +112,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 // parseShared takes a SHARED and its descriptors, which stay the caller's if it fails.
 func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error) {
 	if len(b) > 0 && b[0] == msgREJ {
-		return nil, nil, fmt.Errorf("its listener does not permit that: %w", unix.EACCES)
+		return nil, nil, verbs.Explain("its listener is without ListenConfig.ReusePort", unix.EACCES)
 	}
 	if len(b) != 3 || b[0] != msgSHARED || b[1] != wireVersion || b[2]&shareSocket == 0 {
 		return nil, nil, badMessage("no SHARED")

@@ -32,5 +32,5 @@ func findDevice(name string) (*device, error) {
 	case soft0iWARP.name:
 		return soft0iWARP, nil
 	}
-	return nil, fmt.Errorf("%w: the software driver has no %q", verbs.ErrNoDevice, name)
+	return nil, verbs.Explain(fmt.Sprintf("the software driver has no device %q", name), verbs.ErrNoDevice)
 }

@@ -132,10 +132,11 @@ var canPopulate = sync.OnceValue(func() bool {
 })
 
 func noMemory(call string, size int, err error) error {
-	hint := "free memory or raise the memory limit of the process or its cgroup"
 	if err == unix.EMFILE || err == unix.ENFILE {
-		hint = "raise RLIMIT_NOFILE"
+		err := noDescriptor(call, err)
+		return verbs.Explain(fmt.Sprintf("no descriptor for %d bytes of shared memory: %v", size, err), verbs.ErrNoMemory, err)
 	}
+	hint := "free memory or raise the memory limit of the process or its cgroup"
 	return fmt.Errorf("%w: %s of %d bytes of shared memory: %w (%s)", verbs.ErrNoMemory, call, size, err, hint)
 }
 

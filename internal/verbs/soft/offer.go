@@ -140,7 +140,18 @@ func (m *mr) lendFD() (fd int, release func(), err error) {
 }
 
 // fdName is what the kernel calls a descriptor.
-func fdName(fd int) (string, error) { return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd)) }
+func fdName(fd int) (string, error) {
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return name, noProc(err)
+}
+
+// noProc adds what to mount to the error of a call with a path in /proc of what exists.
+func noProc(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w (mount -t proc proc /proc)", err)
+	}
+	return err
+}
 
 // openOffer maps what a peer offers and takes fds, all of them also on error.
 func openOffer(b []byte, fds []int) (_ *peer, err error) {

@@ -42,7 +42,7 @@ func reachable(dst netip.Addr) (netip.Addr, error) {
 		return to, err
 	}
 	if !local {
-		return to, fmt.Errorf("%v is not an address of this host, and the software device reaches no other: %w", dst, verbs.ErrNoRoute)
+		return to, verbs.Explain("not an address of this host, and the software device reaches no other", verbs.ErrNoRoute)
 	}
 	return to, nil
 }

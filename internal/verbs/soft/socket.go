@@ -94,8 +94,11 @@ func openSocket() (int, error) {
 // noDescriptor is the error of a call that makes a descriptor. It says what to do
 // where the limit is reached.
 func noDescriptor(call string, err error) error {
-	if err == unix.EMFILE {
+	switch err {
+	case unix.EMFILE:
 		return fmt.Errorf("%w (raise RLIMIT_NOFILE)", os.NewSyscallError(call, err))
+	case unix.ENFILE:
+		return fmt.Errorf("%w (raise fs.file-max)", os.NewSyscallError(call, err))
 	}
 	return os.NewSyscallError(call, err)
 }
@@ -151,7 +154,7 @@ func (s *socket) send(msg []byte, fds []int) error {
 		// EPIPE, which the next send would get.
 		err = unix.EPIPE
 	case unix.ETOOMANYREFS:
-		return fmt.Errorf("too many descriptors in flight (raise RLIMIT_NOFILE): %w", os.NewSyscallError("sendmsg", err))
+		return fmt.Errorf("%w: too many descriptors are in flight (raise RLIMIT_NOFILE)", os.NewSyscallError("sendmsg", err))
 	}
 	return os.NewSyscallError("sendmsg", err)
 }
@@ -283,7 +286,7 @@ func (in *incoming) check(flags int) {
 		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
 	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < maxFDs:
 		// The kernel stopped half-way for want of descriptor numbers.
-		in.err = fmt.Errorf("cannot take the descriptors of a message (raise RLIMIT_NOFILE): %w", os.NewSyscallError("recvmsg", unix.EMFILE))
+		in.err = fmt.Errorf("%w: no room for those of a message (raise RLIMIT_NOFILE)", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
 		in.err = fmt.Errorf("more than %d descriptors in a message: %w", maxFDs, verbs.ErrProtocol)
 	case in.n == 0 && len(in.fds) > 0:
