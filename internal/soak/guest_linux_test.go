@@ -116,8 +116,8 @@ func (g *guest) leave(p *population) error {
 	return g.cmd.Wait()
 }
 
-// entertain has guests come and go until the context ends.
-func (p *population) entertain(ctx context.Context, t testing.TB, which int) error {
+// runGuests has guests come and go until the context ends.
+func (p *population) runGuests(ctx context.Context, t testing.TB, which int) error {
 	rng := rand.New(rand.NewPCG(p.seed, 1<<62|uint64(which)))
 	for ctx.Err() == nil {
 		g, err := startGuest(t, rng.Uint64(), guestClients, p.at)

@@ -155,10 +155,10 @@ func takeMemory() (m memory, err error) {
 
 // growth tells which memory is more than 5% beyond what it was, and a little: the
 // runtime's own comes and goes by some.
-func (m memory) growth(warm memory) string {
+func (m memory) growth(baseline memory) string {
 	const littleResident, littleHeap = 5 << 19, 256 << 10
-	if m.resident > warm.resident+warm.resident/20+littleResident || m.heap > warm.heap+warm.heap/20+littleHeap {
-		return fmt.Sprintf("memory has grown from %+v to %+v", warm, m)
+	if m.resident > baseline.resident+baseline.resident/20+littleResident || m.heap > baseline.heap+baseline.heap/20+littleHeap {
+		return fmt.Sprintf("memory has grown from %+v to %+v", baseline, m)
 	}
 	return ""
 }

@@ -86,13 +86,13 @@ func (h *host) memory(compare bool) *memory {
 	return &m
 }
 
-// leave ends it all. Nothing may be left, and memory must have stayed what it was, if it
-// was warm after warming up.
-func (h *host) leave(warm *memory) {
+// leave ends it all. Nothing may be left, and memory must not have grown beyond baseline, unless
+// that is nil.
+func (h *host) leave(baseline *memory) {
 	t := h.t
 	t.Helper()
-	end := h.memory(warm != nil)
-	for tries := 4; warm != nil && tries > 0 && end.growth(*warm) != ""; tries-- { // a leak stays
+	end := h.memory(baseline != nil)
+	for tries := 4; baseline != nil && tries > 0 && end.growth(*baseline) != ""; tries-- { // a leak stays
 		end = h.memory(true)
 	}
 	require.NoError(t, h.close())
@@ -100,10 +100,10 @@ func (h *host) leave(warm *memory) {
 	require.Empty(t, h.before.left(), "left behind")
 	require.Zero(t, rdmanet.ReadStats().Listening.Malformed)
 	t.Log(h)
-	if warm != nil {
+	if baseline != nil {
 		t.Logf("resident memory %.3f of what it was after warming up, %.3f of the heap in use",
-			float64(end.resident)/float64(warm.resident), float64(end.heap)/float64(warm.heap))
-		require.Empty(t, end.growth(*warm))
+			float64(end.resident)/float64(baseline.resident), float64(end.heap)/float64(baseline.heap))
+		require.Empty(t, end.growth(*baseline))
 	}
 }
 
@@ -115,7 +115,7 @@ func (h *host) season(d time.Duration) {
 	var all sync.WaitGroup
 	ends := make(chan error, guests)
 	for i := range guests {
-		all.Go(func() { ends <- h.entertain(ctx, h.t, i) })
+		all.Go(func() { ends <- h.runGuests(ctx, h.t, i) })
 	}
 	all.Go(func() { h.liveAll(ctx, *clients) })
 	all.Go(func() { h.tell(ctx) })
@@ -145,12 +145,12 @@ func TestSoak(t *testing.T) {
 	h := newHost(t)
 	warmUp := min(*soakFor/3, 2*time.Minute)
 	h.season(warmUp)
-	warm := h.memory(*soakFor >= 30*time.Second)
+	baseline := h.memory(*soakFor >= 30*time.Second)
 	h.season(*soakFor - warmUp)
 	for end := time.Now().Add(lifetime); (h.byTCP.Load() == 0 || h.grown.Load() == 0) && time.Now().Before(end); {
 		h.season(time.Second) // a busy machine has not come to all of it
 	}
-	h.leave(warm)
+	h.leave(baseline)
 	require.Positive(t, h.byTCP.Load())
 	require.Positive(t, h.grown.Load())
 }
@@ -178,12 +178,12 @@ func TestCycles(t *testing.T) {
 		h.requireWell()
 	}
 	cycle(*cycles / 5)
-	warm := h.memory(*cycles >= 10_000)
+	baseline := h.memory(*cycles >= 10_000)
 	began := time.Now()
 	cycle(*cycles - *cycles/5)
 	t.Logf("%.0f connections a second", float64(*cycles-*cycles/5)/time.Since(began).Seconds())
 	require.NoError(t, g.leave(h.population))
-	h.leave(warm)
+	h.leave(baseline)
 }
 
 // cycle is one connection, one block and its answer. Every tenth comes by TCP.

@@ -178,7 +178,7 @@ func (a *Agent) Run(line string, out *string) error {
 	return nil
 }
 
-// A Flap is a fault that is mended after a while, both by tc(8).
+// A Flap is a fault that is repaired after a while, both by tc(8).
 type Flap struct {
 	Break, Repair string
 	For           time.Duration

@@ -63,7 +63,7 @@ func testLinkDown(t *testing.T, w *world) {
 			works(p[1-side], p[1-side])
 			up()
 			// Not before: soft-RoCE also fails the QP that the connection manager of the
-			// host sends by (GSI), and that one is never mended.
+			// host sends by (GSI), and that one is never repaired.
 			sc.close(side)
 			works(p[0], p[1])
 		})

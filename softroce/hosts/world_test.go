@@ -143,7 +143,7 @@ func (h *host) describe(t *testing.T) {
 const noFault = "delay 0ms loss 0% duplicate 0% corrupt 0% rate 0bit"
 
 // netem has the host lose, delay or change what it sends over the RDMA wire, until
-// the case ends or mend is called.
+// the case ends or clearNetem is called.
 //
 // It is always there and is changed only: a queueing discipline that is put in place
 // of another refuses packets meanwhile, and soft-RoCE fails a QP that cannot send.
@@ -153,7 +153,7 @@ func (h *host) netem(t *testing.T, how string) {
 	h.shape(t, "change", how)
 }
 
-// mend takes what netem does away.
+// clearNetem removes what netem does.
 func (h *host) clearNetem(t *testing.T) {
 	t.Helper()
 	if !h.dead {

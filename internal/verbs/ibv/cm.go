@@ -224,7 +224,7 @@ func (c *cConnParam) param() verbs.ConnParam {
 	return p
 }
 
-// dispatch gives the event to its id. Of an id that is gone nobody wants to hear;
+// dispatch gives the event to its id. It is dropped if the id is gone;
 // a request to it is refused.
 func (ch *cmChannel) dispatch(ev *cmEvent) {
 	ch.mu.Lock()

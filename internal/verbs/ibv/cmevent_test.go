@@ -62,7 +62,7 @@ func TestEventCause(t *testing.T) {
 	}
 }
 
-// Only what another attempt may mend is tried again.
+// Only what another attempt may get right is tried again.
 func TestNotTriedAgain(t *testing.T) {
 	id := new(cmID)
 	for _, status := range []int32{8, 28, 4, 33} {

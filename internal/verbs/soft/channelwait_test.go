@@ -103,7 +103,7 @@ func TestLocalDoorbell(t *testing.T) {
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 	a := dialData(t, unbuilt(t, l.LocalAddr()))
 	b := acceptData(t, l)
-	a.meet(a.next(verbs.CMEstablished).Param.PrivateData)
+	a.takeHello(a.next(verbs.CMEstablished).Param.PrivateData)
 	b.next(verbs.CMEstablished)
 	require.Same(t, b.qp.(*qp).recvCQ.channel, a.qp.(*qp).peer.door.local.Load())
 	require.Same(t, a.qp.(*qp).recvCQ.channel, b.qp.(*qp).peer.door.local.Load())

@@ -73,7 +73,7 @@ func (e *dataEnd) hello() []byte {
 	return binary.LittleEndian.AppendUint32(b, e.mr.RKey())
 }
 
-func (e *dataEnd) meet(private []byte) {
+func (e *dataEnd) takeHello(private []byte) {
 	e.t.Helper()
 	require.GreaterOrEqual(e.t, len(private), 12)
 	e.peer.addr = binary.LittleEndian.Uint64(private)
@@ -171,7 +171,7 @@ func acceptData(t *testing.T, l *testID) *dataEnd {
 	t.Helper()
 	a, ev := l.request()
 	e := newDataEnd(t, a)
-	e.meet(ev.Param.PrivateData)
+	e.takeHello(ev.Param.PrivateData)
 	require.NoError(t, a.Accept(&verbs.ConnParam{PrivateData: e.hello(), RNRRetryCount: 7}))
 	return e
 }
@@ -193,7 +193,7 @@ func TestDataInOneProcess(t *testing.T) {
 		done := make(chan error, 2)
 		// The accepted end may begin before it is ESTABLISHED.
 		go func() { done <- a.exchange(2000) }()
-		d.meet(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
 		go func() { done <- d.exchange(2000) }()
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
@@ -209,7 +209,7 @@ func TestDataBeforeDisconnect(t *testing.T) {
 	for range 20 {
 		d := dialData(t, unbuilt(t, l.LocalAddr()))
 		a := acceptData(t, l)
-		d.meet(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
 		const n = dataSlots / 2
 		for i := range n {
 			_, err := d.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRRDMAWriteWithImm, ImmData: uint32(i), RKey: d.peer.rkey, RemoteAddr: d.peer.addr}})

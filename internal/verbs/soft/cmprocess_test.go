@@ -35,7 +35,7 @@ func TestChildProcess(t *testing.T) {
 	switch role {
 	case "dial":
 		d := dialData(t, unbuilt(t, netip.MustParseAddrPort(os.Getenv(childAddr))))
-		d.meet(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
 		require.NoError(t, d.exchange(processMessages))
 		require.NoError(t, d.next(verbs.CMDisconnected).Err)
 	case "listen":
@@ -136,7 +136,7 @@ func TestTwoProcesses(t *testing.T) {
 			} else {
 				c = startChild(t, role, netip.AddrPort{})
 				e = dialData(t, unbuilt(t, netip.MustParseAddrPort(c.said())))
-				e.meet(e.next(verbs.CMEstablished).Param.PrivateData)
+				e.takeHello(e.next(verbs.CMEstablished).Param.PrivateData)
 			}
 			q := e.qp.(*qp)
 			require.Nil(t, q.peer.door.local.Load())

@@ -175,7 +175,7 @@ type datagramFrom struct {
 	used uint64 // what the clock was at the last datagram
 }
 
-// hear takes the datagrams that come over s, which it owns from here on.
+// receiveDatagrams takes the datagrams that come over s, which it owns from here on.
 func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
 	in := &b.in
 	f := &datagramFrom{sock: s}
