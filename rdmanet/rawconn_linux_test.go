@@ -205,8 +205,8 @@ func TestLivenessLeaks(t *testing.T) {
 		require.NoError(t, peekCheck(server))
 		require.NoError(t, client.Close())
 		require.NoError(t, server.Close())
-		<-client.torn
-		<-server.torn
+		<-client.done()
+		<-server.done()
 	}
 	require.Eventually(t, func() bool { return openDescriptors(t) <= before }, patience, time.Millisecond)
 	require.NoError(t, readCheck(keep))
@@ -226,6 +226,6 @@ func TestRawConnHasNoData(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("raw-write rdma %v->%v: the descriptor carries no data; use Write: unsupported operation", client.LocalAddr(), client.RemoteAddr()))
 	require.Panics(t, func() { _ = raw.Control(func(uintptr) { panic("x") }) })
 	require.NoError(t, client.Close())
-	<-client.torn
+	<-client.done()
 	readEOF(t, server)
 }

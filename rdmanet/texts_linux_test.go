@@ -155,7 +155,7 @@ var printedTexts = []printedText{
 		require.NoError(t, err)
 		src := first.LocalAddr()
 		require.NoError(t, first.Close())
-		<-first.(*Conn).torn
+		<-first.(*Conn).done()
 		d := Dialer{LocalAddr: src, Timeout: hanging}
 		one, err := d.Dial("rdma", l.Addr().String())
 		require.NoError(t, err)
