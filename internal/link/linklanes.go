@@ -172,6 +172,8 @@ func (l *Links) get(ctx context.Context, t Target, logger *slog.Logger) (*linkLa
 		case others && ctx.Err() == nil:
 			l.noteLate(k, err)
 			k, others, err = l.take(k, t, false, logger)
+		case errors.Is(err, errLate): // and by now the dial is as well
+			err = context.Cause(ctx)
 		}
 	}
 	if k != nil {

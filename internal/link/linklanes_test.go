@@ -120,6 +120,22 @@ func TestSlowLanesComeUpBeside(t *testing.T) {
 	})
 }
 
+// overdue is a context whose time is up, and that has not been heard of.
+type overdue struct{ context.Context }
+
+func (overdue) Err() error { return context.DeadlineExceeded }
+
+// TestDialEndsWhileALaneIsLate: it fails as all dials do whose time is up.
+func TestDialEndsWhileALaneIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := fakeBeside(t, Config{Lanes: 2}, time.Second, 2, 1<<20)
+		dialed(t, l, 1)
+		_, err := l.get(overdue{t.Context()}, towards(1), nil)
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.NoError(t, l.Close())
+	})
+}
+
 // TestLaneThatEndsAtOnce: a dial does not shake hands for ever with a listener whose lanes end
 // as soon as they stand, and says why they do.
 func TestLaneThatEndsAtOnce(t *testing.T) {
