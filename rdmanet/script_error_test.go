@@ -126,7 +126,7 @@ func (w *world) plain(text string) string {
 // matches says whether rdmanet's error does for a program that knows TCP's. The
 // text may go on where TCP's ends.
 func (f errorFacts) matches(tcp errorFacts) bool {
-	longer := strings.HasPrefix(f.text, tcp.text+": ")
+	longer := strings.HasPrefix(f.text, tcp.text+": ") || strings.HasPrefix(f.text, tcp.text+" (")
 	if !longer && f.text != tcp.text {
 		return false
 	}

@@ -340,7 +340,7 @@ func (s *socket) accept() (fd int, name string, err error) {
 		return -1, "", wakeup.Error(err)
 	}
 	if acceptErr != nil {
-		return -1, "", os.NewSyscallError("accept4", acceptErr)
+		return -1, "", noDescriptor("accept4", acceptErr)
 	}
 	if u, ok := sa.(*unix.SockaddrUnix); ok {
 		name = u.Name
