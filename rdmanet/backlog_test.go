@@ -22,7 +22,7 @@ func TestDefaultBacklog(t *testing.T) {
 	if b, err := os.ReadFile("/proc/sys/net/core/somaxconn"); err == nil {
 		require.Equal(t, parseSomaxconn(string(b)), DefaultBacklog())
 	}
-	for backlog, want := range map[int]int{0: DefaultBacklog(), -1: DefaultBacklog(), 7: 7, 1 << 30: 1 << 30} {
+	for backlog, want := range map[int]int{0: DefaultBacklog(), 7: 7, 1 << 30: 1 << 30} {
 		require.Equal(t, want, newListener("rdma", sizes{}, &ListenConfig{Backlog: backlog}).backlog)
 	}
 }
