@@ -34,7 +34,7 @@ func init() {
 // of them inherits a descriptor, and no byte is changed.
 func TestExecUnderLoad(t *testing.T) {
 	fl, seed := flavour{}, testSeed(t)
-	s := newSurvivor(t, fl, seed)
+	s := newThisSide(t, fl, seed)
 	var stop atomic.Bool
 	var load, children sync.WaitGroup
 	for range 3 {
@@ -84,7 +84,7 @@ func TestExecOutlived(t *testing.T) {
 	const children = 3
 	fl := flavour{name: "default"}
 	rng := rand.New(rand.NewPCG(testSeed(t), 0))
-	s := newSurvivor(t, fl, rng.Uint64())
+	s := newThisSide(t, fl, rng.Uint64())
 	var idle *Conn
 	s.round(startRemote(t), rng, func(r *remote) {
 		for range children {

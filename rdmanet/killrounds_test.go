@@ -65,23 +65,23 @@ func TestKillRounds(t *testing.T) {
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	before := leaktest.Take()
-	var survivors []*survivor
+	var sides []*thisSide
 	for _, fl := range flavours() {
 		if !testing.Short() || fl.name == "default" {
-			survivors = append(survivors, newSurvivor(t, fl, seed))
+			sides = append(sides, newThisSide(t, fl, seed))
 		}
 	}
 	next := startRemote(t)
 	for range rounds {
-		victim := next
+		killed := next
 		next = startRemote(t) // meanwhile
-		survivors[rng.IntN(len(survivors))].round(victim, rng, func(*remote) {
+		sides[rng.IntN(len(sides))].round(killed, rng, func(*remote) {
 			time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(16))))))
 		})
 	}
 	next.end()
 	var all tally
-	for _, s := range survivors {
+	for _, s := range sides {
 		require.NoError(t, s.l.Close())
 		<-s.served
 		require.Zero(t, s.l.Stats().Malformed)
@@ -130,8 +130,8 @@ func (a *tally) String() string {
 	return fmt.Sprintf("%d dials, %d connections and %d half-closed ones cut, %d were through; noticed within %.2f of the time allowed", a.dials, a.cut, a.half, a.whole, a.latest.Seconds()/goneWithin().Seconds())
 }
 
-// A survivor is what this process has in one flavour.
-type survivor struct {
+// A thisSide is what this process has in one flavour.
+type thisSide struct {
 	t       *testing.T
 	fl      flavour
 	seed    uint64
@@ -152,9 +152,9 @@ type callEnd struct {
 	at   time.Time
 }
 
-func newSurvivor(t *testing.T, fl flavour, seed uint64) *survivor {
+func newThisSide(t *testing.T, fl flavour, seed uint64) *thisSide {
 	fl.dialer.Logger = quiet
-	s := &survivor{t: t, fl: fl, seed: seed, l: fl.newListener(t), served: make(chan struct{})}
+	s := &thisSide{t: t, fl: fl, seed: seed, l: fl.newListener(t), served: make(chan struct{})}
 	go func() {
 		defer close(s.served)
 		for {
@@ -172,7 +172,7 @@ func newSurvivor(t *testing.T, fl flavour, seed uint64) *survivor {
 }
 
 // converse notes how the calls on a connection end.
-func (s *survivor) converse(c *Conn, dialled bool) {
+func (s *thisSide) converse(c *Conn, dialled bool) {
 	var mu sync.Mutex
 	cut := 0
 	converse(c, s.seed, dialled, func(what string, err error) {
@@ -188,7 +188,7 @@ func (s *survivor) converse(c *Conn, dialled bool) {
 	*[]*int{&s.whole, &s.half, &s.cut, &s.cut}[cut]++
 }
 
-func (s *survivor) ended(what string, err error) {
+func (s *thisSide) ended(what string, err error) {
 	end := callEnd{what, err, time.Now()}
 	s.mu.Lock()
 	s.ends = append(s.ends, end)
@@ -196,7 +196,7 @@ func (s *survivor) ended(what string, err error) {
 }
 
 // dial connects to a process as often as it is there.
-func (s *survivor) dial(at string) {
+func (s *thisSide) dial(at string) {
 	for {
 		c, err := s.fl.dialer.dial(context.Background(), "rdma", at)
 		if err != nil {
@@ -212,36 +212,36 @@ func (s *survivor) dial(at string) {
 
 // round has connections with a process, which dials, listens, or does both, and kills it
 // after a while.
-func (s *survivor) round(victim *remote, rng *rand.Rand, while func(*remote)) {
+func (s *thisSide) round(killed *remote, rng *rand.Rand, while func(*remote)) {
 	ways, dialers := 1+rng.IntN(3), 1+rng.IntN(4)
 	a := RemoteConverse{Flavour: s.fl.name, Seed: s.seed}
 	if ways&1 != 0 {
 		a.Dial, a.Dialers = s.l.Addr().String(), dialers
 	}
-	s.at = call[string](victim, "Listen", RemoteListen{Flavour: s.fl.name})
-	begin[int](victim, "Converse", a)
+	s.at = call[string](killed, "Listen", RemoteListen{Flavour: s.fl.name})
+	begin[int](killed, "Converse", a)
 	var dials sync.WaitGroup
 	if ways&2 != 0 {
 		for range dialers {
 			dials.Go(func() { s.dial(s.at) })
 		}
 	}
-	while(victim)
+	while(killed)
 	stood := watchStalls()
 	defer stood.stop()
-	killed := time.Now()
-	death := victim.kill()
+	killedAt := time.Now()
+	death := killed.kill()
 	within(s.t, patience, "Dial or calls on a connection", dials.Wait)
 	require.Eventually(s.t, func() bool { return s.quiet() }, patience, time.Millisecond, "calls go on, or clients are waited for: %+v", s.l.Stats())
 	stalled := stood.total()
-	victim.end()
-	status := victim.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	require.Equal(s.t, syscall.SIGKILL, status.Signal(), "the process had ended before: %v", victim.cmd.ProcessState)
+	killed.end()
+	status := killed.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.Equal(s.t, syscall.SIGKILL, status.Signal(), "the process had ended before: %v", killed.cmd.ProcessState)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, end := range s.ends {
-		require.False(s.t, end.at.Before(killed), "%s before the kill: %v", end.what, end.err)
+		require.False(s.t, end.at.Before(killedAt), "%s before the kill: %v", end.what, end.err)
 		require.NoError(s.t, isDeath(end), "%s", end.what)
 		late := end.at.Sub(death) - stalled
 		s.latest = max(s.latest, late)
@@ -251,7 +251,7 @@ func (s *survivor) round(victim *remote, rng *rand.Rand, while func(*remote)) {
 }
 
 // requireNoEnds sees that no call has failed so far.
-func (s *survivor) requireNoEnds() {
+func (s *thisSide) requireNoEnds() {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *survivor) requireNoEnds() {
 }
 
 // through is how many connections have come to their end.
-func (s *survivor) through() int {
+func (s *thisSide) through() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole
@@ -268,7 +268,7 @@ func (s *survivor) through() int {
 // quiet says that nothing of a dead process is left: each client was accepted or failed,
 // and those that were accepted are through. What has come by a lane and was not taken in yet
 // counts nowhere, so its lanes are to have ended first.
-func (s *survivor) quiet() bool {
+func (s *thisSide) quiet() bool {
 	if len(s.l.links.Lanes()) > 0 {
 		return false
 	}

@@ -190,9 +190,9 @@ func TestSharedMemoryFuzz(t *testing.T) {
 	}
 	by := startBystander(t)
 	defer by.stop(t)
-	victims := map[string]*victims{}
+	echoes := map[string]*echoes{}
 	for _, device := range []string{"soft0", "soft0-iwarp"} {
-		victims[device] = startVictims(flavour{listen: ListenConfig{Device: device}}.newListener(t))
+		echoes[device] = startEchoes(flavour{listen: ListenConfig{Device: device}}.newListener(t))
 	}
 	ends := map[string]int{}
 	for begin := 0; begin < rounds; begin += scribblerRounds {
@@ -206,10 +206,10 @@ func TestSharedMemoryFuzz(t *testing.T) {
 			if (first+round)%4 == 3 {
 				device = "soft0-iwarp"
 			}
-			s.round(t, fmt.Sprintln(first+round, device, victims[device].l.Addr()), replay)
+			s.round(t, fmt.Sprintln(first+round, device, echoes[device].l.Addr()), replay)
 		}
 		s.stop(t)
-		for _, v := range victims {
+		for _, v := range echoes {
 			for _, err := range v.ends(t, replay) {
 				name, ok := typed(err)
 				require.True(t, ok, "an end of no type: %v\n%s", err, replay)
@@ -226,8 +226,8 @@ func TestSharedMemoryFuzz(t *testing.T) {
 // a link that it has spoiled.
 const scribblerRounds = 4
 
-// victims are the connections of a listener, each of which sends back what comes.
-type victims struct {
+// echoes are the connections of a listener, each of which sends back what comes.
+type echoes struct {
 	l     *Listener
 	mu    sync.Mutex
 	began uint64 // so far
@@ -235,8 +235,8 @@ type victims struct {
 	done  []error // of those that ends has not told of
 }
 
-func startVictims(l *Listener) *victims {
-	v := &victims{l: l}
+func startEchoes(l *Listener) *echoes {
+	v := &echoes{l: l}
 	go func() {
 		for turn := uint64(0); ; turn++ {
 			c, err := l.AcceptConn()
@@ -264,7 +264,7 @@ func startVictims(l *Listener) *victims {
 
 // ends waits for the ends of all connections, whose peer has exited, and returns those that it
 // has not returned before.
-func (v *victims) ends(t *testing.T, replay string) (all []error) {
+func (v *echoes) ends(t *testing.T, replay string) (all []error) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		v.mu.Lock()
@@ -275,7 +275,7 @@ func (v *victims) ends(t *testing.T, replay string) (all []error) {
 		}
 		all, v.done = v.done, nil
 		return true
-	}, lasting, time.Millisecond, "a victim is caught\n%s", replay)
+	}, lasting, time.Millisecond, "a connection is caught\n%s", replay)
 	return all
 }
 

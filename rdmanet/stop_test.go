@@ -90,7 +90,7 @@ func TestStopRounds(t *testing.T) {
 	seed := testSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
-		s := newSurvivor(t, fl, seed)
+		s := newThisSide(t, fl, seed)
 		s.round(startRemote(t), rng, func(r *remote) {
 			for range rounds {
 				time.Sleep(slowly(time.Duration(rng.Int64N(1 << (10 + rng.IntN(14))))))

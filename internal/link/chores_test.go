@@ -137,7 +137,7 @@ func TestLeavesWhoDoesNotAnswer(t *testing.T) {
 // TestLeavesWhoDoesNotRelease: nor one whose dialer keeps a stream that was refused.
 func TestLeavesWhoDoesNotRelease(t *testing.T) {
 	m := newBed(t, Config{}).meet(lane.RoleDialer, wireConfig{})
-	e := m.victim.e
+	e := m.ours.e
 	s := m.p.place()
 	require.NoError(t, m.l.Close())
 	require.Equal(t, lane.StageAnnounce, m.p.heardRecord(lane.KindGoAway).Stage)
@@ -148,7 +148,7 @@ func TestLeavesWhoDoesNotRelease(t *testing.T) {
 	require.Equal(t, lane.CodeGoingAway, refused.Code)
 	m.p.say(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped, Opens: m.p.opens})
 	require.Equal(t, lane.StageFinal, m.p.heardRecord(lane.KindGoAway).Stage)
-	require.NoError(t, m.victim.Close())
+	require.NoError(t, m.ours.Close())
 	m.p.heardRecord(lane.KindClose)
 	m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id})
 	m.p.say(lane.Record{Kind: lane.KindRelease, Stream: m.s.id})

@@ -148,19 +148,19 @@ func TestHostileLane(t *testing.T) {
 				m := b.on(t).meet(role, wireConfig{})
 				l.tell(m)
 				within(t, "a link that was lied to", func() {
-					if _, err := m.victim.Read(make([]byte, 1)); err != io.EOF { // its peer had closed it
+					if _, err := m.ours.Read(make([]byte, 1)); err != io.EOF { // its peer had closed it
 						require.ErrorIs(t, err, syscall.ECONNABORTED)
 						require.ErrorIs(t, err, ring.ErrProtocol)
 						require.ErrorIs(t, err, l.rule)
-						_, err = m.victim.Write(make([]byte, 1))
+						_, err = m.ours.Write(make([]byte, 1))
 						require.ErrorIs(t, err, l.rule)
 						require.ErrorContains(t, err, l.rule.Error())
 					}
 					m.told(l.rule, cfg.Records > 0 || strings.HasPrefix(cfg.CM.Device, "late"))
 					m.p.cutOff()
-					<-m.victim.e.done
+					<-m.ours.e.done
 				})
-				require.ErrorIs(t, m.victim.e.err, l.rule)
+				require.ErrorIs(t, m.ours.e.err, l.rule)
 				say(t, bystander, beside)
 				say(t, beside, bystander)
 			})
@@ -176,11 +176,11 @@ func TestHostileAbort(t *testing.T) {
 		m := b.meet(role, wireConfig{})
 		m.p.record(lane.Record{Kind: lane.KindAbort, Code: lane.Code(lane.RuleDepth)}, nil)
 		within(t, "a link that was ended", func() {
-			_, err := m.victim.Read(make([]byte, 1))
+			_, err := m.ours.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.ErrorIs(t, err, lane.RuleDepth)
 			require.NotErrorIs(t, err, ring.ErrProtocol, "the peer has not lied")
-			<-m.victim.e.done
+			<-m.ours.e.done
 		})
 		client, server := b.pair()
 		say(t, client, server)
@@ -200,7 +200,7 @@ func streamLies() []lie {
 			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 1}.Imm())
 		}},
 		{"CreditOfMore", byEither, lane.RuleCredit, func(m *meeting) {
-			_, err := m.victim.Write(make([]byte, 3*lane.Granule))
+			_, err := m.ours.Write(make([]byte, 3*lane.Granule))
 			require.NoError(m.t, err)
 			m.p.read(m.s, 3*lane.Granule)
 			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 4}.Imm())
@@ -226,18 +226,18 @@ func TestHostileStream(t *testing.T) {
 		for _, l := range streamLies() {
 			t.Run(l.name, func(t *testing.T) {
 				m := newBed(t, cfg).meet(role, wireConfig{})
-				lied, victim := m.s, m.victim
+				lied, ours := m.s, m.ours
 				m.another(2)
-				beside, neighbour := m.s, m.victim
-				require.Same(t, victim.e, neighbour.e)
-				m.s, m.victim = lied, victim
+				beside, neighbour := m.s, m.ours
+				require.Same(t, ours.e, neighbour.e)
+				m.s, m.ours = lied, ours
 				l.tell(m)
 				within(t, "a stream that was lied to", func() {
-					_, err := victim.Read(make([]byte, 1))
+					_, err := ours.Read(make([]byte, 1))
 					if err == io.EOF { // FIN was no lie
-						_, err = victim.Write(make([]byte, 1))
+						_, err = ours.Write(make([]byte, 1))
 						for err == nil {
-							_, err = victim.Write(make([]byte, 1))
+							_, err = ours.Write(make([]byte, 1))
 						}
 					}
 					require.ErrorIs(t, err, syscall.ECONNABORTED)
@@ -246,7 +246,7 @@ func TestHostileStream(t *testing.T) {
 				r := m.p.heardRecord(lane.KindReset)
 				require.Equal(t, lied.id, r.Stream)
 				require.Equal(t, lane.CodeProtocol, r.Code)
-				m.s, m.victim = beside, neighbour
+				m.s, m.ours = beside, neighbour
 				if l.name != "TotalOfClose" { // that was the peer's last word
 					m.p.say(lane.Record{Kind: lane.KindReset, Stream: lied.id, Code: lane.CodeReset})
 				}
@@ -281,7 +281,7 @@ func TestHostileVerbs(t *testing.T) {
 	}{
 		{"BeforeTheRecords", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records-64, m.p.rkey) }},
 		{"AcrossTheRecords", func(m *meeting, _ *Stream) verbs.SendWR {
-			return write(m.p.records+uint64(m.victim.e.p.remoteMR.Len())-63, m.p.rkey)
+			return write(m.p.records+uint64(m.ours.e.p.remoteMR.Len())-63, m.p.rkey)
 		}},
 		{"FarAway", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records+1<<40, m.p.rkey) }},
 		{"WrongKey", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records, m.p.rkey^1<<31) }},
@@ -313,15 +313,15 @@ func TestHostileVerbs(t *testing.T) {
 				wr.Flags |= verbs.SendSignaled
 				m.p.post(wr)
 				within(t, "a link whose peer does what it may not", func() {
-					_, err := m.victim.Read(make([]byte, 1))
+					_, err := m.ours.Read(make([]byte, 1))
 					require.Error(t, err)
 					require.NotEqual(t, io.EOF, err)
-					_, err = m.victim.Write(make([]byte, 1))
+					_, err = m.ours.Write(make([]byte, 1))
 					require.Error(t, err)
 					// Where no event says that the device has refused a request, the peer might be
 					// out of reach, and the lane is kept until the program closes its streams.
-					_ = m.victim.Close()
-					<-m.victim.e.done
+					_ = m.ours.Close()
+					<-m.ours.e.done
 				})
 				say(t, bystander, beside)
 				say(t, beside, bystander)

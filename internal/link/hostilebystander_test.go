@@ -89,8 +89,8 @@ func TestHostileBystanders(t *testing.T) {
 			beside.goesOn(t, l.name)
 			m.p.close()
 			within(t, "the end of the lane of "+l.name, func() {
-				_ = m.victim.Close()
-				<-m.victim.e.done
+				_ = m.ours.Close()
+				<-m.ours.e.done
 			})
 		}
 		m := b.meet(role, wireConfig{})

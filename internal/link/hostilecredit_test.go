@@ -18,7 +18,7 @@ func TestHostileLeastCredit(t *testing.T) {
 	const credits = 20
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		m := newBed(t, cfg).meet(role, wireConfig{})
-		stuff(t, m.victim)
+		stuff(t, m.ours)
 		takeIn := func(n int) { // and give no room back
 			t.Helper()
 			for n > 0 {
@@ -35,10 +35,10 @@ func TestHostileLeastCredit(t *testing.T) {
 		}
 		done := make(chan result, 1)
 		write := func() {
-			n, err := m.victim.Write(make([]byte, 1<<16))
+			n, err := m.ours.Write(make([]byte, 1<<16))
 			done <- result{n, err}
 		}
-		parks := func() uint64 { return m.victim.Status().Parks }
+		parks := func() uint64 { return m.ours.Status().Parks }
 		before := parks()
 		awaitSleep := func() {
 			t.Helper()
@@ -52,18 +52,18 @@ func TestHostileLeastCredit(t *testing.T) {
 			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 1}.Imm())
 			takeIn(lane.Granule)
 		}
-		require.NoError(t, m.victim.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+		require.NoError(t, m.ours.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
 		within(t, "a Write with a deadline", func() {
 			r := <-done
 			require.ErrorIs(t, r.err, os.ErrDeadlineExceeded)
 			require.Equal(t, credits*lane.Granule, r.n)
 		})
-		require.NoError(t, m.victim.SetWriteDeadline(time.Time{}))
+		require.NoError(t, m.ours.SetWriteDeadline(time.Time{}))
 		before = parks()
 		go write()
 		awaitSleep()
 		within(t, "Close", func() {
-			require.NoError(t, m.victim.Close())
+			require.NoError(t, m.ours.Close())
 			require.ErrorIs(t, (<-done).err, net.ErrClosed)
 		})
 	})

@@ -24,7 +24,7 @@ func TestHostileKey(t *testing.T) {
 				if role == lane.RoleDialer {
 					m.p.dial(b.l.Addr())
 					m.p.beginOpen()
-					m.victim = m.accept()
+					m.ours = m.accept()
 					m.closeLater()
 					return m
 				}
@@ -50,14 +50,14 @@ func TestHostileKey(t *testing.T) {
 					bystander, beside := b.stranger()
 					m := meet(b, role)
 					within(t, "a stream to memory that is not there", func() {
-						_, err := m.victim.Write([]byte("hello"))
+						_, err := m.ours.Write([]byte("hello"))
 						if err == nil {
-							_, err = m.victim.Read(make([]byte, 1))
+							_, err = m.ours.Read(make([]byte, 1))
 						}
 						require.ErrorIs(t, err, syscall.ECONNRESET)
 						require.ErrorIs(t, err, verbs.ErrPeerGone)
-						_ = m.victim.Close() // see TestHostileVerbs
-						<-m.victim.e.done
+						_ = m.ours.Close() // see TestHostileVerbs
+						<-m.ours.e.done
 					})
 					within(t, "streams beside it", func() {
 						say(t, bystander, beside)

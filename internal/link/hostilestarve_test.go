@@ -36,7 +36,7 @@ func stuff(t *testing.T, s *Stream) {
 func TestHostileNoCredit(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		m := newBed(t, cfg).meet(role, wireConfig{})
-		starved := m.victim
+		starved := m.ours
 		stuff(t, starved)
 		m.another(2)
 		m.conversation()
@@ -54,16 +54,16 @@ func TestHostileNoSlots(t *testing.T) {
 		b := newBed(t, cfg)
 		bystander, beside := b.stranger()
 		m := b.meet(role, wireConfig{silent: true})
-		stuff(t, m.victim)
-		require.NoError(t, m.victim.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+		stuff(t, m.ours)
+		require.NoError(t, m.ours.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 		within(t, "a Read with a deadline", func() {
-			_, err := m.victim.Read(make([]byte, 1))
+			_, err := m.ours.Read(make([]byte, 1))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
 		say(t, bystander, beside)
-		within(t, "Close", func() { require.NoError(t, m.victim.Close()) })
+		within(t, "Close", func() { require.NoError(t, m.ours.Close()) })
 		m.p.vanish()
-		within(t, "the end of the lane", func() { <-m.victim.e.done })
+		within(t, "the end of the lane", func() { <-m.ours.e.done })
 	})
 }
 
@@ -112,18 +112,18 @@ func TestHostileVanish(t *testing.T) {
 			m := newBed(t, cfg).meet(role, wireConfig{})
 			m.p.write(m.s, []byte("last words"))
 			require.Eventually(t, func() bool {
-				m.victim.e.mu.Lock()
-				defer m.victim.e.mu.Unlock()
-				return m.victim.st.Receiver().Buffered() == 10
+				m.ours.e.mu.Lock()
+				defer m.ours.e.mu.Unlock()
+				return m.ours.st.Receiver().Buffered() == 10
 			}, patience, time.Millisecond)
 			m.p.vanish()
 			got := make([]byte, 10)
-			_, err := io.ReadFull(m.victim, got)
+			_, err := io.ReadFull(m.ours, got)
 			require.NoError(t, err)
 			require.Equal(t, "last words", string(got))
-			_, err = m.victim.Read(got)
+			_, err = m.ours.Read(got)
 			gone(t, err)
-			_, err = m.victim.Write(got)
+			_, err = m.ours.Write(got)
 			gone(t, err)
 		})
 		for name, call := range map[string]func(s *Stream) error{
@@ -132,19 +132,19 @@ func TestHostileVanish(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				m := newBed(t, cfg).meet(role, wireConfig{})
-				stuff(t, m.victim)
+				stuff(t, m.ours)
 				done := make(chan error, 1)
-				go func() { done <- call(m.victim) }()
+				go func() { done <- call(m.ours) }()
 				m.p.vanish()
 				within(t, "a call whose peer has gone", func() { gone(t, <-done) })
 			})
 		}
 		t.Run("Closed", func(t *testing.T) {
 			m := newBed(t, cfg).meet(role, wireConfig{})
-			stuff(t, m.victim)
-			require.NoError(t, m.victim.Close())
+			stuff(t, m.ours)
+			require.NoError(t, m.ours.Close())
 			m.p.vanish()
-			within(t, "the end of the lane", func() { <-m.victim.e.done })
+			within(t, "the end of the lane", func() { <-m.ours.e.done })
 		})
 	})
 }
@@ -155,14 +155,14 @@ func TestHostileBytesChange(t *testing.T) {
 		m := newBed(t, cfg).meet(role, wireConfig{})
 		m.p.write(m.s, []byte("first"))
 		got := make([]byte, 5)
-		_, err := io.ReadFull(m.victim, got)
+		_, err := io.ReadFull(m.ours, got)
 		require.NoError(t, err)
 		m.p.post(verbs.SendWR{
 			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: []byte("XXXXX"), RemoteAddr: m.s.to.Addr, RKey: m.s.to.RKey,
 		})
 		m.p.write(m.s, []byte("again"))
 		next := make([]byte, 5)
-		_, err = io.ReadFull(m.victim, next)
+		_, err = io.ReadFull(m.ours, next)
 		require.NoError(t, err)
 		require.Equal(t, "again", string(next))
 		require.Equal(t, "first", string(got))
@@ -278,9 +278,9 @@ func TestHostileRandom(t *testing.T) {
 		for range rounds {
 			seed := rand.Uint64()
 			m := b.on(t).meet(role, wireConfig{})
-			victim := m.victim
+			ours := m.ours
 			ended := make(chan struct{}, 2)
-			for _, call := range []func(b []byte) (int, error){victim.Read, victim.Write} {
+			for _, call := range []func(b []byte) (int, error){ours.Read, ours.Write} {
 				go func() {
 					for buf := make([]byte, 100); ; {
 						if _, err := call(buf); err != nil {
@@ -295,8 +295,8 @@ func TestHostileRandom(t *testing.T) {
 			within(t, "the end of the lane", func() {
 				<-ended
 				<-ended
-				_ = victim.Close()
-				<-victim.e.done
+				_ = ours.Close()
+				<-ours.e.done
 			})
 			if t.Failed() {
 				t.Fatalf("the seed was %d", seed)

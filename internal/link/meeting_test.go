@@ -14,9 +14,9 @@ import (
 // A meeting is a wirePeer with a stream to a Stream.
 type meeting struct {
 	*bed
-	p      *wirePeer
-	s      *wireStream
-	victim *Stream
+	p    *wirePeer
+	s    *wireStream
+	ours *Stream
 }
 
 // eachPeer runs f with a peer at the dialer's end of a lane, and with one at the listener's.
@@ -65,7 +65,7 @@ func (m *meeting) another(id lane.ID) {
 	m.t.Helper()
 	if m.p.role == lane.RoleDialer {
 		m.s = m.p.open()
-		m.victim = m.accept()
+		m.ours = m.accept()
 		m.closeLater()
 		return
 	}
@@ -94,12 +94,12 @@ func (m *meeting) dialled(done <-chan dialled) {
 	m.t.Helper()
 	d := <-done
 	require.NoError(m.t, d.err)
-	m.victim = d.s
+	m.ours = d.s
 	m.closeLater()
 }
 
 func (m *meeting) closeLater() {
-	s := m.victim
+	s := m.ours
 	m.t.Cleanup(func() { _ = s.Close() })
 }
 
@@ -138,7 +138,7 @@ func (m *meeting) conversation() {
 	m.t.Helper()
 	m.p.write(m.s, []byte("hello, lane\n"))
 	got := make([]byte, 12)
-	_, err := io.ReadFull(m.victim, got)
+	_, err := io.ReadFull(m.ours, got)
 	require.NoError(m.t, err)
 	require.Equal(m.t, "hello, lane\n", string(got))
 	long := make([]byte, 5*wireRing+7)
@@ -147,15 +147,15 @@ func (m *meeting) conversation() {
 	}
 	wrote := make(chan error, 1)
 	go func() {
-		_, err := m.victim.Write(long)
+		_, err := m.ours.Write(long)
 		wrote <- err
 	}()
 	require.Equal(m.t, long, m.p.read(m.s, len(long)))
 	require.NoError(m.t, <-wrote)
 	m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
-	_, err = m.victim.Read(got)
+	_, err = m.ours.Read(got)
 	require.Equal(m.t, io.EOF, err)
-	require.NoError(m.t, m.victim.Close())
+	require.NoError(m.t, m.ours.Close())
 	require.Equal(m.t, uint64(len(long)), m.p.heardRecord(lane.KindClose).Total)
 	m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
 	if m.p.role == lane.RoleDialer {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const victimQKey = 0x1234
+const ownQKey = 0x1234
 
 // A udTarget is a UD QP with receives of 200 bytes.
 type udTarget struct {
@@ -45,7 +45,7 @@ func newUDTarget(t *testing.T) *udTarget {
 	})
 	require.NoError(t, err)
 	v.qp = q.(*qp)
-	require.NoError(t, verbs.BringUp(q, verbs.QPAttr{PortNum: 1, QKey: victimQKey}))
+	require.NoError(t, verbs.BringUp(q, verbs.QPAttr{PortNum: 1, QKey: ownQKey}))
 	t.Cleanup(func() {
 		require.NoError(t, q.Close())
 		require.NoError(t, v.mr.Close())
@@ -81,7 +81,7 @@ func (v *udTarget) next() (wc verbs.WC) {
 // datagram is a good one.
 func (v *udTarget) datagram() datagram {
 	gid := verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1"))
-	return datagram{ah: verbs.AHAttr{DGID: gid, HopLimit: 64}, sgid: gid, from: 0x10001, to: v.qp.num, qkey: victimQKey}
+	return datagram{ah: verbs.AHAttr{DGID: gid, HopLimit: 64}, sgid: gid, from: 0x10001, to: v.qp.num, qkey: ownQKey}
 }
 
 // dial connects to the block of the QP, as a peer does that was never told its number.
