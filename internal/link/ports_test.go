@@ -107,15 +107,24 @@ func TestBoundPort(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		first, second := b.pair()
-		port := func() uint16 { // that is free
-			l, err := Listen(b.links.cfg, testAddr())
-			require.NoError(t, err)
-			defer l.Close()
-			return l.Addr().Port()
+		host := second.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		port := func() uint16 { // that is free in the system, and no place's, now and when more are granted
+			for {
+				l, err := Listen(b.links.cfg, testAddr())
+				require.NoError(t, err)
+				require.NoError(t, l.Close())
+				b.l.clients.mu.Lock()
+				h := b.l.clients.of(host)
+				_, used := h.used[l.Addr().Port()]
+				h.next = (l.Addr().Port() - firstPort + numPorts/2) % numPorts
+				b.l.clients.mu.Unlock()
+				if !used {
+					return l.Addr().Port()
+				}
+			}
 		}
 		for _, taken := range []bool{false, true} {
 			from := netip.AddrPortFrom(b.l.Addr().Addr(), port())
-			host := second.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 			if taken {
 				require.True(t, b.l.clients.take(host, from.Port()))
 			}
