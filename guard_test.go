@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -145,42 +146,57 @@ func TestGuardAsleep(t *testing.T) {
 func sleepsForAnswers(t *testing.T, n int) (parks uint64) {
 	t.Helper()
 	client, server := connPair(t)
-	asleep := func(c *rdmanet.Conn, parks uint64) error {
-		for began := time.Now(); c.Stats().Parks <= parks; time.Sleep(100 * time.Microsecond) {
+	// Each end says how often it has slept right before it reads. The other may look only later,
+	// when it sleeps already, and must not take that sleep for one that is over.
+	clientReads, serverReads := make(chan uint64, 1), make(chan uint64, 1)
+	read := func(c *rdmanet.Conn, b []byte, reads chan<- uint64) error {
+		reads <- c.Stats().Parks
+		_, err := io.ReadFull(c, b)
+		return err
+	}
+	writeToSleeper := func(c *rdmanet.Conn, b []byte, peer *rdmanet.Conn, reads <-chan uint64) error {
+		parks := <-reads
+		for began := time.Now(); peer.Stats().Parks <= parks; time.Sleep(100 * time.Microsecond) {
 			if time.Since(began) > time.Minute {
-				return fmt.Errorf("an end without anything to read does not sleep: %d sleeps", c.Stats().Parks)
+				return fmt.Errorf("an end without anything to read does not sleep: %d sleeps", peer.Stats().Parks)
 			}
 		}
-		return nil
+		_, err := c.Write(b)
+		return err
 	}
 	answered := make(chan error, 1)
 	go func() {
 		answered <- func() error {
+			defer server.CloseWrite() // ends the other's Read where this end failed
 			b := make([]byte, 64)
 			for range n {
-				parks := client.Stats().Parks
-				if _, err := io.ReadFull(server, b); err != nil {
+				if err := read(server, b, serverReads); err != nil {
 					return err
 				}
-				if err := asleep(client, parks); err != nil {
-					return err
-				}
-				if _, err := server.Write(b); err != nil {
+				if err := writeToSleeper(server, b, client, clientReads); err != nil {
 					return err
 				}
 			}
 			return nil
 		}()
 	}()
-	b := make([]byte, 64)
-	for range n {
-		require.NoError(t, asleep(server, server.Stats().MessagesReceived))
-		_, err := client.Write(b)
-		require.NoError(t, err)
-		_, err = io.ReadFull(client, b)
-		require.NoError(t, err)
+	exchange := func() error {
+		b := make([]byte, 64)
+		for range n {
+			if err := writeToSleeper(client, b, server, serverReads); err != nil {
+				return err
+			}
+			if err := read(client, b, clientReads); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	require.NoError(t, <-answered)
+	err := exchange()
+	if err != nil {
+		client.Close() // ends the other's Read
+	}
+	require.NoError(t, errors.Join(err, <-answered))
 	for _, c := range []*rdmanet.Conn{client, server} {
 		s := c.Stats()
 		require.EqualValues(t, n, s.MessagesSent)
