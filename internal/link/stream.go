@@ -16,9 +16,8 @@ import (
 // stream is one end of a stream. The lane and calls that run refer to it; what the program
 // has is its Stream.
 type stream struct {
-	e    *laneEnd
-	st   *lane.Stream
-	port uint16
+	e  *laneEnd
+	st *lane.Stream
 
 	re     *redial     // at a dialer
 	gone   atomic.Bool // closed, for calls without the lock
@@ -46,6 +45,7 @@ type stream struct {
 	borrowed int32        // unread bytes that are as good as read
 	least    uint32       // ring that SetReadBuffer asked for
 	reached  uint32       // key of the peer's memory that the device knows of
+	port     uint16       // of the dialer's end; does not change
 
 	resizing bool // the keeper is to offer another ring
 	wants    bool // a larger one, since the last was offered

@@ -333,8 +333,8 @@ func (h *hasher) stream(s *Stream) {
 	h.add(uint64(s.id)<<32|uint64(s.port)<<16|uint64(s.todo), uint64(s.number)<<16|uint64(s.code))
 	h.bits(s.placed, s.opened, s.decided, s.finSent, s.finGot, s.endSent, s.endGot, s.refused, s.ignored, s.drops, s.broken, s.queued, s.credits, s.waits, s.listed)
 	h.add(s.tx.start, s.tx.sent, s.tx.credited, uint64(s.tx.ring.RKey)<<32|uint64(s.tx.offered.RKey), uint64(s.tx.offered.Size))
-	h.add(uint64(s.rx.n), s.rx.received, s.rx.consumed, s.rx.reported, uint64(s.rx.offered.RKey), uint64(s.rx.offered.Size))
-	for _, r := range s.rx.rings[:s.rx.n] {
+	h.add(uint64(len(s.rx.older)), s.rx.received, s.rx.consumed, s.rx.reported, uint64(s.rx.offered.RKey), uint64(s.rx.offered.Size))
+	for _, r := range append(s.rx.older[:len(s.rx.older):len(s.rx.older)], s.rx.ring) {
 		h.add(uint64(r.RKey), r.start)
 	}
 	if s.sums != nil {

@@ -118,8 +118,8 @@ func (h *hostile) lie() error {
 		if id := h.open(); id != 0 {
 			d.Stream = id
 		}
-		if s := h.l.table[d.Stream%5]; n == 2 && s != nil && s.rx.n > 0 { // all that fits
-			d.N = uint32(s.rx.last().Size) - uint32(s.rx.Buffered()%MinRing)
+		if s := h.l.table[d.Stream%5]; n == 2 && s != nil && s.rx.ring.Size > 0 { // all that fits
+			d.N = uint32(s.rx.ring.Size) - uint32(s.rx.Buffered()%MinRing)
 		}
 		if n == 2 && h.l.cfg.Checksums {
 			d.N = uint32(ring.FrameLen(int(d.N)) - ring.FrameAlign)
@@ -273,7 +273,7 @@ func (h *hostile) beyond() string {
 		return "queues"
 	}
 	for _, s := range l.table {
-		if s == nil || s.rx.n == 0 {
+		if s == nil || s.rx.ring.Size == 0 {
 			continue
 		}
 		p := s.rx.Readable()

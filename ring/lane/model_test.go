@@ -178,6 +178,7 @@ func (m *model) clone() *model {
 				return to[k]
 			}
 			t := *s
+			t.rx.older = slices.Clone(s.rx.older)
 			if s.sums != nil {
 				sums := *s.sums
 				t.sums = &sums

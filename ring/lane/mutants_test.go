@@ -153,8 +153,8 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) {
 			if at == atArrive {
 				m.streams(e, func(s *Stream) {
-					if s.rx.n > 1 && s.rx.consumed < s.rx.rings[1].start {
-						s.rx.rings[1].start = s.rx.consumed
+					if next := s.rx.afterOldest(); next != nil && s.rx.consumed < next.start {
+						next.start = s.rx.consumed
 					}
 				})
 			}

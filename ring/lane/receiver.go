@@ -1,6 +1,10 @@
 package lane
 
-import "github.com/rdmanet/go-rdmanet/ring"
+import (
+	"slices"
+
+	"github.com/rdmanet/go-rdmanet/ring"
+)
 
 // MaxRings is the most rings that a stream has at one end: the one that is written to, and those
 // that hold unread bytes.
@@ -17,9 +21,9 @@ const MaxRings = 8
 // these bytes can be reported, which is more than a tenth of the smallest ring. So a credit is due.
 // The same holds for a sender that waits for up to half of the ring.
 type Receiver struct {
-	rings   [MaxRings]ownRing
-	n       int  // of rings; the last is written to
-	offered Ring // Size 0: none
+	ring    ownRing   // that the peer writes to; Size 0: the peer knows none yet
+	older   []ownRing // that hold unread bytes, the oldest first; few streams ever have one
+	offered Ring      // Size 0: none
 
 	received uint64
 	consumed uint64
@@ -33,16 +37,14 @@ type ownRing struct {
 
 // newReceiver returns the Receiver for a ring that the peer knows.
 func newReceiver(r Ring) Receiver {
-	return Receiver{rings: [MaxRings]ownRing{{Ring: r}}, n: 1}
+	return Receiver{ring: ownRing{Ring: r}}
 }
-
-func (r *Receiver) last() *ownRing { return &r.rings[r.n-1] }
 
 // data takes in n bytes that have arrived. Room is judged by what was consumed, not by what
 // was reported: a peer that guesses it right overwrites nothing unread. An error has
 // RuleOverflow or RuleStraddle, and nothing has changed then.
 func (r *Receiver) data(n uint32) error {
-	l := r.last()
+	l := &r.ring
 	if room := uint64(l.Size) - (r.received - max(r.consumed, l.start)); uint64(n) > room {
 		return violation(RuleOverflow, 0, uint64(n), room)
 	}
@@ -58,14 +60,10 @@ func (r *Receiver) Buffered() uint64 { return r.received - r.consumed }
 
 // Readable returns where the first bytes lie that can be read, as many as lie together.
 func (r *Receiver) Readable() Span {
-	i, end := 0, r.received
-	for i+1 < r.n && r.rings[i+1].start <= r.consumed {
-		i++
+	l, end := &r.ring, r.received
+	for i := len(r.older) - 1; i >= 0 && l.start > r.consumed; i-- {
+		l, end = &r.older[i], l.start
 	}
-	if i+1 < r.n {
-		end = r.rings[i+1].start
-	}
-	l := &r.rings[i]
 	off := uint32((r.consumed - l.start) & uint64(l.Size-1))
 	return Span{Ring: l.Ring, Off: off, Len: uint32(min(end-r.consumed, uint64(l.Size-off)))}
 }
@@ -86,7 +84,7 @@ func (r *Receiver) pending() uint64 { return (r.consumed - r.reported) / Granule
 // creditDue reports whether a credit has to be sent: half of the ring is used up as far as
 // the sender knows, and there is a tenth to tell.
 func (r *Receiver) creditDue() bool {
-	l := r.last()
+	l := &r.ring
 	known := max(r.reported, l.start)
 	if r.received-known < uint64(l.Size/2) { // as a rule
 		return false
@@ -107,12 +105,12 @@ func (r *Receiver) creditSent() uint32 {
 // ring holds unread bytes, since the reader is slow, or the sender used three quarters of it before
 // a credit came, since the ring is small for its rate.
 func (r *Receiver) WantsRing() bool {
-	l := r.last()
+	l := &r.ring
 	unread, ahead := r.received-max(r.consumed, l.start), r.received-max(r.reported, l.start)
 	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
 }
 
-func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && r.n < MaxRings }
+func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && len(r.older) < MaxRings-1 }
 
 // offer records that a ring is offered to the peer, of any size, which may be smaller. It is
 // the peer's to write to from then on. The error is ring.ErrGrowing while the peer has not
@@ -137,27 +135,39 @@ func (r *Receiver) moved() error {
 	if r.offered.Size == 0 {
 		return violation(RuleMove, 0, 0, 0)
 	}
-	r.rings[r.n] = ownRing{r.offered, r.received}
-	r.n++
-	r.offered = Ring{}
+	r.older = append(r.older, r.ring)
+	r.ring, r.offered = ownRing{r.offered, r.received}, Ring{}
 	return nil
+}
+
+// afterOldest returns the ring that the peer moved to from the oldest, nil if it is the only one.
+func (r *Receiver) afterOldest() *ownRing {
+	switch len(r.older) {
+	case 0:
+		return nil
+	case 1:
+		return &r.ring
+	default:
+		return &r.older[1]
+	}
 }
 
 // Reclaim returns the oldest ring, and reports whether it is needed no more: the peer writes to
 // another, and its bytes were consumed. Call it until it reports false.
 func (r *Receiver) Reclaim() (Ring, bool) {
-	if r.n == 1 || r.rings[1].start > r.consumed {
+	next := r.afterOldest()
+	if next == nil || next.start > r.consumed {
 		return Ring{}, false
 	}
-	old := r.rings[0].Ring
-	copy(r.rings[:], r.rings[1:r.n])
-	r.n--
-	r.rings[r.n] = ownRing{}
+	old := r.older[0].Ring
+	if r.older = slices.Delete(r.older, 0, 1); len(r.older) == 0 {
+		r.older = nil
+	}
 	return old, true
 }
 
 // Ring returns the ring that the peer writes to.
-func (r *Receiver) Ring() Ring { return r.last().Ring }
+func (r *Receiver) Ring() Ring { return r.ring.Ring }
 
 // ReceivedBytes returns how many bytes arrived in total.
 func (r *Receiver) ReceivedBytes() uint64 { return r.received }
