@@ -180,7 +180,7 @@ func (e *laneEnd) firstWord() {
 
 // readable says that something has arrived for a stream.
 func (e *laneEnd) readable(st *lane.Stream) {
-	s := e.streams[st.ID()]
+	s := e.streams.At(st.ID())
 	if s == nil || s.st != st {
 		return // nobody is interested in it any more
 	}
@@ -218,7 +218,7 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		e.released(ev.Stream)
 		return
 	}
-	s := e.streams[ev.Stream.ID()]
+	s := e.streams.At(ev.Stream.ID())
 	if s == nil || s.st != ev.Stream {
 		return // nobody is interested in it any more
 	}

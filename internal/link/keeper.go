@@ -213,8 +213,8 @@ func (e *laneEnd) grant(n int, u use) {
 			return
 		}
 		for i := range count {
-			e.places[int(first)+i] = p.part(i, size)
-			e.ports.place[int(first)+i] = port + uint16(i)
+			e.places.Set(first+lane.ID(i), p.part(i, size))
+			e.ports.place.Set(first+lane.ID(i), port+uint16(i))
 		}
 		n -= count
 		e.note(noteGranted, count)
@@ -266,7 +266,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	if e.away && !e.cfg.CM.ReusePort { // it is for whoever has the address now
 		code = lane.CodeGoingAway
 	}
-	if code == lane.CodeGoingAway || !e.ports.opened(int(st.ID()), st.Port()) {
+	if code == lane.CodeGoingAway || !e.ports.opened(st.ID(), st.Port()) {
 		if err := e.state.Refuse(st, code); err != nil {
 			e.failLocked(err)
 			return
@@ -281,8 +281,8 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 		e.note(noteBack, 0)
 		return
 	}
-	p := e.places[st.ID()]
-	e.places[st.ID()] = piece{}
+	p := e.places.At(st.ID())
+	e.places.Set(st.ID(), piece{})
 	e.recalls.went++
 	e.introduce(newcomer{s: e.newStream(st, p)})
 	e.note(noteTaken, 0)
@@ -292,16 +292,16 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 func (e *laneEnd) released(st *lane.Stream) {
 	id := st.ID()
 	e.unasked = append(e.unasked, id)
-	p := e.places[id]
+	p := e.places.At(id)
 	if p.chunk == nil {
-		if s := e.streams[id]; s != nil {
+		if s := e.streams.At(id); s != nil {
 			s.uncount()
 		}
 		e.note(noteReleased, 0)
 		return
 	}
-	e.places[id] = piece{}
-	e.ports.back(int(id))
+	e.places.Set(id, piece{})
+	e.ports.back(id)
 	e.freePiece(p)
 	if _, counted := e.refused[id]; counted {
 		delete(e.refused, id)

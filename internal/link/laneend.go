@@ -84,14 +84,14 @@ type laneEnd struct {
 	record    [lane.RecordLen]byte
 	bell      [bellLen]byte
 	frame     [ring.FrameHeaderLen + smallFrame]byte
-	got       uint32                         // records
-	hurry     bool                           // one was among what has just arrived
-	stuck     bool                           // a message waits for the send queue
-	blocked   []*stream                      // likewise, their data
-	newcomers []newcomer                     // that the device cannot write to yet
-	reached   []reach                        // memory of the peer that the device knows of, or is to
-	leaving   []*stream                      // closed, the peer's device has not confirmed their end
-	streams   []*stream                      // by id
+	got       uint32     // records
+	hurry     bool       // one was among what has just arrived
+	stuck     bool       // a message waits for the send queue
+	blocked   []*stream  // likewise, their data
+	newcomers []newcomer // that the device cannot write to yet
+	reached   []reach    // memory of the peer that the device knows of, or is to
+	leaving   []*stream  // closed, the peer's device has not confirmed their end
+	streams   lane.Table[*stream]
 	live      int                            // of them
 	dials     []*dial                        // that wait for a place, in order
 	asked     int                            // dialer: places that were asked for and have not come
@@ -100,7 +100,7 @@ type laneEnd struct {
 	busy      bool                           // dialer: a stream has it
 	answers   answers                        // dialer
 	ports     lanePorts                      // listener
-	places    []piece                        // listener: the rings of places, by id
+	places    lane.Table[piece]              // listener: the rings of places
 	coming    *arrival                       // listener: until the first word
 	share     *share                         // listener: of the backlog
 	recalls   recalls                        // listener
@@ -185,11 +185,6 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	})
 	if err != nil {
 		return err
-	}
-	e.streams = make([]*stream, streams+1)
-	if e.role == lane.RoleListener {
-		e.places = make([]piece, streams+1)
-		e.ports.place = make([]uint16, streams+1)
 	}
 	allLanes.add(e)
 	e.tasks.Add(1)

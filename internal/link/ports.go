@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 const (
@@ -93,10 +95,10 @@ func (p *ports) free(host netip.Addr, first uint16, n int) {
 type lanePorts struct {
 	all   *ports
 	host  netip.Addr
-	own   uint16   // the listener's, if it has the same address: both ends look the same there
-	place []uint16 // of places that were not taken, by id
-	bound uint16   // of the lane itself, which one stream may have; 0: another had it
-	busy  bool     // one has
+	own   uint16             // the listener's, if it has the same address: both ends look the same there
+	place lane.Table[uint16] // of places that were not taken, by id
+	bound uint16             // of the lane itself, which one stream may have; 0: another had it
+	busy  bool               // one has
 }
 
 // alloc takes ports for places.
@@ -109,9 +111,9 @@ func (l *lanePorts) free(first uint16, n int) {
 }
 
 // back gives the port of a place back, if it has one still.
-func (l *lanePorts) back(id int) {
-	if port := l.place[id]; port != 0 {
-		l.place[id] = 0
+func (l *lanePorts) back(id lane.ID) {
+	if port := l.place.At(id); port != 0 {
+		l.place.Set(id, 0)
 		l.free(port, 1)
 	}
 }
@@ -119,9 +121,9 @@ func (l *lanePorts) back(id int) {
 // opened returns whether a stream may have a port: that of its place or of the lane, or one that
 // it had at another listener, which is one that listeners give. It gives that of the place back
 // if it is another. mu is held.
-func (l *lanePorts) opened(id int, port uint16) bool {
-	own := l.place[id]
-	l.place[id] = 0
+func (l *lanePorts) opened(id lane.ID, port uint16) bool {
+	own := l.place.At(id)
+	l.place.Set(id, 0)
 	if port == own {
 		return true
 	}
@@ -148,7 +150,7 @@ func (l *lanePorts) ended(port uint16, laneEnded bool) {
 // end gives back what no stream has.
 func (l *lanePorts) end() {
 	for id := range l.place {
-		l.back(id)
+		l.back(lane.ID(id))
 	}
 	if l.bound != 0 && !l.busy {
 		l.all.free(l.host, l.bound, 1)

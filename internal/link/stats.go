@@ -21,7 +21,7 @@ func (s *stream) stalls(waits bool) {
 
 // countArrived counts a message that is no record. mu is held.
 func (e *laneEnd) countArrived(d lane.Doorbell) {
-	s := e.streams[d.Stream] // nil for an id that is no stream's: of slots it is 0
+	s := e.streams.At(d.Stream) // nil for an id that is no stream's: of slots it is 0
 	switch d.Type {
 	case lane.TypeData:
 		e.counts.bytesIn += uint64(d.N)
@@ -56,9 +56,11 @@ func (e *laneEnd) countSaid(m *lane.Message) *stream {
 		}
 		return s
 	}
-	if d, err := lane.ParseDoorbell(m.Imm); err == nil && d.Type == lane.TypeCredit && e.streams[d.Stream] != nil {
-		s := e.streams[d.Stream]
-		s.counts.creditsOut++
+	if d, err := lane.ParseDoorbell(m.Imm); err == nil && d.Type == lane.TypeCredit {
+		s := e.streams.At(d.Stream)
+		if s != nil {
+			s.counts.creditsOut++
+		}
 		return s
 	}
 	return nil
@@ -85,8 +87,5 @@ func (e *laneEnd) about(r *lane.Record) *stream {
 	case lane.KindPlaces, lane.KindRelease: // ids without a stream
 		return nil
 	}
-	if int(r.Stream) >= len(e.streams) {
-		return nil
-	}
-	return e.streams[r.Stream]
+	return e.streams.At(r.Stream)
 }

@@ -105,10 +105,10 @@ type counts struct {
 // newStream makes the stream of st, whose ring is p. mu is held.
 func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	s := &stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
-	if old := e.streams[st.ID()]; old != nil {
+	if old := e.streams.At(st.ID()); old != nil {
 		old.uncount()
 	}
-	e.streams[st.ID()] = s
+	e.streams.Set(st.ID(), s)
 	e.counts.opened++
 	s.counts.keepAlives = e.alive.asked
 	s.used = true
@@ -136,8 +136,8 @@ func (s *stream) uncount() {
 	if s.lost {
 		e.alive.lost--
 	}
-	if e.streams[s.st.ID()] == s {
-		e.streams[s.st.ID()] = nil
+	if e.streams.At(s.st.ID()) == s {
+		e.streams.Set(s.st.ID(), nil)
 	}
 	s.freePort()
 	e.live--

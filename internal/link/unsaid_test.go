@@ -65,14 +65,14 @@ func awaitEnds(t *testing.T, forgotten bool) {
 	if forgotten {
 		e.mu.Lock()
 		for _, s := range last {
-			e.streams[s.st.ID()] = nil
+			e.streams.Set(s.st.ID(), nil)
 		}
 		e.mu.Unlock()
 		defer func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			for _, s := range last {
-				e.streams[s.st.ID()] = s.stream
+				e.streams.Set(s.st.ID(), s.stream)
 				s.free()
 			}
 		}()

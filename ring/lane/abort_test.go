@@ -20,13 +20,13 @@ func TestLaneAbort(t *testing.T) {
 	}
 	l.Abort(RuleEpoch)
 	l.Abort(RulePing) // the first counts
-	_, _, ok, err := l.Data(l.table[1], 1, true)
+	_, _, ok, err := l.Data(l.table.At(1), 1, true)
 	require.NoError(t, err)
 	require.False(t, ok)
 	events := carry(t, pair)
 	require.Equal(t, []EventKind{EventAborted}, kindsOf(events))
 	require.ErrorIs(t, events[0].Err, RuleEpoch)
-	l.Close(l.table[1])
+	l.Close(l.table.At(1))
 	require.True(t, l.Ping(1))
 	_, ok = l.Next()
 	assert.False(t, ok)

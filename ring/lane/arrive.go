@@ -48,7 +48,7 @@ func (l *Lane) live(id ID) (*Stream, error) {
 	if id > l.cfg.Streams {
 		return nil, violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
 	}
-	s := l.table[id]
+	s := l.table.At(id)
 	switch {
 	case s == nil || !s.opened || l.cfg.Role == RoleDialer && !s.decided:
 		return nil, violation(RuleNotOpen, id, 0, 0)
@@ -160,7 +160,7 @@ func (l *Lane) streamRecord(r *Record) error {
 	if r.Stream > l.cfg.Streams {
 		return violation(RuleStream, r.Stream, uint64(r.Stream), uint64(l.cfg.Streams))
 	}
-	s := l.table[r.Stream]
+	s := l.table.At(r.Stream)
 	switch r.Kind {
 	case KindOpen:
 		return l.openArrived(s, r)

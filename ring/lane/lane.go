@@ -60,7 +60,7 @@ var (
 type Lane struct {
 	cfg    Config
 	slots  *Slots
-	table  []*Stream      // by id
+	table  Table[*Stream]
 	places queue[*Stream] // dialer: granted and not taken, in order
 	events queue[Event]
 	// arrivals are the streams of EventReadable.
@@ -95,7 +95,7 @@ func New(c Config) (*Lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lane{cfg: c, slots: s, table: make([]*Stream, c.Streams+1)}, nil
+	return &Lane{cfg: c, slots: s}, nil
 }
 
 // A Bell is the doorbell of a message.
@@ -249,7 +249,7 @@ func (l *Lane) take(s *Stream) Record {
 		r.Kind, r.Code = KindReset, s.code
 	case todoRelease:
 		r.Kind = KindRelease
-		l.table[s.id] = nil
+		l.table.Set(s.id, nil)
 		return r
 	}
 	if s.endSent {
@@ -352,7 +352,7 @@ func (l *Lane) end(s *Stream, how uint16) {
 
 // release queues the release of an id when both ends have ended.
 func (l *Lane) release(s *Stream) {
-	if l.cfg.Role == RoleDialer && s.endSent && s.endGot && l.table[s.id] == s {
+	if l.cfg.Role == RoleDialer && s.endSent && s.endGot && l.table.At(s.id) == s {
 		l.queue(s, todoRelease)
 	}
 }

@@ -45,7 +45,7 @@ func newHostile(t testing.TB, s *script) *hostile {
 func (h *hostile) open() ID {
 	first := h.s.next()
 	for i := range 4 {
-		if s := h.l.table[(first+i)%4+1]; s != nil && s.opened && !s.endGot {
+		if s := h.l.table.At(ID((first+i)%4 + 1)); s != nil && s.opened && !s.endGot {
 			return s.id
 		}
 	}
@@ -74,7 +74,7 @@ func (h *hostile) record(kind Kind) []byte {
 	}
 	if has&hasTotal != 0 {
 		r.Total = uint64(h.s.next())
-		if s := h.l.table[r.Stream%5]; s != nil && r.Total%2 == 0 {
+		if s := h.l.table.At(r.Stream % 5); s != nil && r.Total%2 == 0 {
 			r.Total = s.rx.received
 		}
 	}
@@ -118,7 +118,7 @@ func (h *hostile) lie() error {
 		if id := h.open(); id != 0 {
 			d.Stream = id
 		}
-		if s := h.l.table[d.Stream%5]; n == 2 && s != nil && s.rx.ring.Size > 0 { // all that fits
+		if s := h.l.table.At(d.Stream % 5); n == 2 && s != nil && s.rx.ring.Size > 0 { // all that fits
 			d.N = uint32(s.rx.ring.Size) - uint32(s.rx.Buffered()%MinRing)
 		}
 		if n == 2 && h.l.cfg.Checksums {

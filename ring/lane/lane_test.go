@@ -105,8 +105,8 @@ func TestLaneMisuse(t *testing.T) {
 	carry(t, pair)
 	assert.Equal(t, stateOpen, s.state())
 	require.ErrorIs(t, d.Accept(s), ErrStream)
-	require.ErrorIs(t, l.Refuse(l.table[5], CodeReset), ring.ErrConfig)
-	require.ErrorIs(t, l.Refuse(l.table[5], CodePort), ErrStream, "it was accepted")
+	require.ErrorIs(t, l.Refuse(l.table.At(5), CodeReset), ring.ErrConfig)
+	require.ErrorIs(t, l.Refuse(l.table.At(5), CodePort), ErrStream, "it was accepted")
 	require.NoError(t, d.CloseWrite(s))
 	require.ErrorIs(t, d.CloseWrite(s), ErrStream)
 	_, _, _, err = d.Data(s, 1, true)
@@ -134,7 +134,7 @@ func TestLaneLife(t *testing.T) {
 	assert.Equal(t, Span{Ring{RKey: 1, Size: 4096}, 0, 5}, p)
 	assert.Equal(t, Bell{0x40010005, true}, m)
 	deliver(t, l, Message{Bell: m}, nil)
-	peer := l.table[1]
+	peer := l.table.At(1)
 	assert.EqualValues(t, 40001, peer.Port())
 	assert.EqualValues(t, 5, peer.Receiver().Buffered())
 	d.Close(s)
@@ -155,7 +155,7 @@ func TestLaneMoveBeforeOffer(t *testing.T) {
 	require.NoError(t, err)
 	carry(t, pair)
 	l := pair[1]
-	require.NoError(t, l.Offer(l.table[1], Ring{RKey: 3, Size: 256}))
+	require.NoError(t, l.Offer(l.table.At(1), Ring{RKey: 3, Size: 256}))
 	b := make([]byte, RecordLen)
 	require.NoError(t, Record{Kind: KindMoved, Stream: 1, Epoch: 7, Number: l.got}.Put(b))
 	require.NoError(t, l.Arrive(Doorbell{Type: TypeControl}.Imm(), b))
@@ -175,7 +175,7 @@ func TestLaneReset(t *testing.T) {
 	s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
 	require.NoError(t, err)
 	carry(t, pair)
-	pair[1].Reset(pair[1].table[1], CodeNoMemory)
+	pair[1].Reset(pair[1].table.At(1), CodeNoMemory)
 	events := carry(t, pair)
 	require.ElementsMatch(t, []EventKind{EventReset, EventClosed, EventReleased}, kindsOf(events))
 	assert.Equal(t, CodeNoMemory, events[0].Code)
@@ -271,7 +271,7 @@ func TestLaneNoAllocation(t *testing.T) {
 	s, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)
 	require.NoError(t, err)
 	carry(t, pair)
-	peer := pair[1].table[1]
+	peer := pair[1].table.At(1)
 	step := func() {
 		p, m, ok, err := pair[0].Data(s, 1000, true)
 		if err != nil || !ok {
@@ -294,7 +294,7 @@ func BenchmarkLaneData(b *testing.B) {
 	s, err := pair[0].Open(Ring{RKey: 2, Size: 1 << 16}, 1)
 	require.NoError(b, err)
 	carry(b, pair)
-	peer := pair[1].table[1]
+	peer := pair[1].table.At(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		p, m, _, _ := pair[0].Data(s, 64, true)

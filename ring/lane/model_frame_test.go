@@ -132,7 +132,7 @@ func TestLaneFrames(t *testing.T) {
 	s, err := d.Open(Ring{RKey: 2, Size: 256}, 0)
 	require.NoError(t, err)
 	carry(t, pair)
-	peer := l.table[1]
+	peer := l.table.At(1)
 
 	memory := make([]byte, 256)
 	send := func(text string) {

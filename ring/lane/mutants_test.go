@@ -96,7 +96,7 @@ var breaches = []breach{
 		}},
 	{name: "a share that is never lent", plan: "slots, asleep", want: "deadlock: bytes cannot be sent",
 		before: func(m *model, e int, at spot) {
-			if l := m.lanes[e]; at == atData && int(l.slots.streams[1]) >= l.slots.share() {
+			if l := m.lanes[e]; at == atData && int(l.slots.streams.At(1)) >= l.slots.share() {
 				l.slots.posted += 1 << 20 // Data says no, as for a return that is due
 			}
 		},
@@ -201,8 +201,8 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) {
 			if e == 1 {
 				m.streams(e, func(s *Stream) {
-					if s.endSent && m.lanes[e].table[s.id] == s {
-						m.lanes[e].table[s.id] = nil
+					if s.endSent && m.lanes[e].table.At(s.id) == s {
+						m.lanes[e].table.Set(s.id, nil)
 						_ = m.grant(s.id)
 					}
 				})
@@ -210,9 +210,9 @@ var breaches = []breach{
 		}},
 	{name: "the dialer takes a place before it is granted again", plan: "reuse", want: RulePlace.Error(),
 		after: func(m *model, e int, at spot) {
-			if l := m.lanes[0]; e == 0 && at == atNext && l.table[1] == nil && l.places.len() == 0 {
+			if l := m.lanes[0]; e == 0 && at == atNext && l.table.At(1) == nil && l.places.len() == 0 {
 				s := &Stream{id: 1, placed: true, tx: newSender(Ring{Size: 256})}
-				l.table[1] = s
+				l.table.Set(1, s)
 				l.places.push(s)
 			}
 		}},
@@ -276,9 +276,9 @@ var breaches = []breach{
 		after: func(m *model, e int, at spot) { m.lanes[0].dropEvents(EventRedial) }},
 	{name: "the dialer opens after GOAWAY", plan: "GOAWAY, one", want: RuleGoAway.Error(),
 		after: func(m *model, e int, at spot) {
-			if g := &m.lanes[0].goAway; g.announced && m.lanes[0].control.len() == 0 && m.lanes[0].table[2] == nil {
+			if g := &m.lanes[0].goAway; g.announced && m.lanes[0].control.len() == 0 && m.lanes[0].table.At(2) == nil {
 				s := &Stream{id: 2, port: 9, placed: true, tx: newSender(Ring{Size: 256}), rx: newReceiver(Ring{Size: 256})}
-				m.lanes[0].table[2] = s
+				m.lanes[0].table.Set(2, s)
 				m.lanes[0].queue(s, todoOpen)
 			}
 		}},

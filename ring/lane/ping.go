@@ -54,7 +54,7 @@ func (l *Lane) laneRecord() (r Record, ok bool) {
 	case l.grants.len() > 0:
 		r = l.grants.pop()
 		for i := range ID(r.Count) {
-			l.table[r.Stream+i].placed = true
+			l.table.At(r.Stream + i).placed = true
 		}
 		return r, true
 	case l.recall > 0:

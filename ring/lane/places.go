@@ -14,7 +14,7 @@ func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 		return misuse("cannot grant %d places from %d on with %+v and port %d", count, first, r, port)
 	}
 	for id := first; int(id) < int(first)+count; id++ {
-		if l.table[id] != nil {
+		if l.table.At(id) != nil {
 			return misuse("stream %d is in use", id)
 		}
 	}
@@ -22,7 +22,7 @@ func (l *Lane) Grant(first ID, count int, r Ring, port uint16) error {
 		id := first + ID(i)
 		own := r
 		own.Addr += uint64(i) * uint64(r.Size)
-		l.table[id] = &Stream{id: id, rx: newReceiver(own), sums: l.newSums()}
+		l.table.Set(id, &Stream{id: id, rx: newReceiver(own), sums: l.newSums()})
 	}
 	l.granted += count
 	l.grants.push(Record{Kind: KindPlaces, Stream: first, Count: uint16(count), Ring: r, Port: port})
@@ -38,7 +38,7 @@ func (l *Lane) placesArrived(r *Record) error {
 		return violation(RuleStream, r.Stream, uint64(last), uint64(l.cfg.Streams))
 	}
 	for i := range ID(r.Count) {
-		if l.table[r.Stream+i] != nil {
+		if l.table.At(r.Stream+i) != nil {
 			return violation(RulePlace, r.Stream+i, uint64(r.Stream+i), 0)
 		}
 	}
@@ -46,7 +46,7 @@ func (l *Lane) placesArrived(r *Record) error {
 		to := r.Ring
 		to.Addr += uint64(i) * uint64(to.Size)
 		s := &Stream{id: r.Stream + i, tx: newSender(to), placed: true, own: r.Port + uint16(i), sums: l.newSums()}
-		l.table[s.id] = s
+		l.table.Set(s.id, s)
 		l.places.push(s)
 	}
 	l.tell(Event{Kind: EventPlaces, Count: r.Count})
@@ -185,7 +185,7 @@ func (l *Lane) releaseArrived(s *Stream, id ID) error {
 		l.placeUsed()
 	}
 	s.endGot = true
-	l.table[id] = nil
+	l.table.Set(id, nil)
 	l.tell(Event{Kind: EventReleased, Stream: s})
 	return nil
 }

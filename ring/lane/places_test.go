@@ -19,10 +19,10 @@ func TestPlacesLies(t *testing.T) {
 	l := newPair(t, 2)[1]
 	open := Record{Kind: KindOpen, Stream: 1, Ring: Ring{Size: 256}, Opens: 1, Port: 1}
 	require.NoError(t, say(t, l, open))
-	require.NoError(t, l.Accept(l.table[1]))
+	require.NoError(t, l.Accept(l.table.At(1)))
 	open.Opens = 2
 	requireViolation(t, ProtocolError{RulePlace, 1, 1, 0}, say(t, l, open))
-	l.Close(l.table[1])
+	l.Close(l.table.At(1))
 	for _, ok := l.Next(); ok; _, ok = l.Next() {
 	}
 	requireViolation(t, ProtocolError{RuleRelease, 1, 1, 0}, say(t, l, Record{Kind: KindRelease, Stream: 1}))
@@ -35,7 +35,7 @@ func TestAcceptOfClosed(t *testing.T) {
 	require.NoError(t, say(t, l, Record{Kind: KindClose, Stream: 1}))
 	_, ok := l.Next()
 	require.False(t, ok, "nothing goes before the answer")
-	require.NoError(t, l.Accept(l.table[1]))
+	require.NoError(t, l.Accept(l.table.At(1)))
 	for _, want := range []Kind{KindAccepted, KindClose} {
 		m, ok := l.Next()
 		require.True(t, ok)

@@ -55,9 +55,9 @@ type Slots struct {
 	arrived  int // messages that came, less those returned
 	posted   int // of arrived, how many receives are posted again
 	places   uint32
-	pending  uint32 // records whose slots the peer has not returned
-	unmarked int    // messages since the last solicited one
-	streams  []uint16
+	pending  uint32        // records whose slots the peer has not returned
+	unmarked int           // messages since the last solicited one
+	streams  Table[uint16] // messages under way
 }
 
 // usage is what a message used up beside a receive.
@@ -82,7 +82,7 @@ func NewSlots(own, depth, places int, streams ID) (*Slots, error) {
 	}
 	return &Slots{
 		depth: depth, free: depth, used: make([]usage, depth),
-		own: own, places: uint32(places), streams: make([]uint16, streams+1),
+		own: own, places: uint32(places),
 	}, nil
 }
 
@@ -107,7 +107,7 @@ func (s *Slots) hasPlace() bool { return s.pending < s.places }
 // CanData reports whether a data message of stream id may be sent.
 func (s *Slots) CanData(id ID) bool {
 	return s.free > SlotsReserve+ControlReserve && !s.Due() &&
-		(s.free > s.depth/2 || int(s.streams[id]) < s.share())
+		(s.free > s.depth/2 || int(s.streams.At(id)) < s.share())
 }
 
 // share is what a stream may have under way when slots are few.
@@ -130,7 +130,7 @@ func (s *Slots) send(u usage, solicited bool) bool {
 	if u.record {
 		s.pending++
 	}
-	s.streams[u.stream]++
+	*s.streams.ref(u.stream)++
 	if s.unmarked++; solicited || s.free <= s.depth/2 || s.unmarked >= s.depth/8 {
 		s.unmarked = 0
 		return true
@@ -176,7 +176,7 @@ func (s *Slots) Returned(n int) error {
 			s.head = 0
 		}
 		s.free++
-		s.streams[u.stream]--
+		*s.streams.ref(u.stream)--
 		if u.record {
 			s.pending--
 		}

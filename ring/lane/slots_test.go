@@ -150,7 +150,7 @@ func exploreSlots(t *testing.T, depth int, broken, fixed func(*Slots), held int)
 	s.own, s.depth, s.used = depth, depth, s.used[:depth]
 	load := func(st *state, i int) {
 		s.free, s.arrived, s.posted, s.head = st.free[i], st.arrived[i], st.posted[i], 0
-		s.streams[0] = uint16(s.depth - s.free)
+		s.streams.Set(0, uint16(s.depth-s.free))
 	}
 	for len(todo) > 0 {
 		st := todo[len(todo)-1]
