@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -27,6 +28,7 @@ func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}
+	runtime.SetFinalizer(c, nil)
 	c.stream.shut(c.linger.Load() == 0)
 	c.stream.dropPins(c)
 	c.exit(c.life.decref())

@@ -42,11 +42,11 @@ func newSizes(owner string, readBuffer, maxReadBuffer int) (sizes, error) {
 	if maxReadBuffer == 0 {
 		maxReadBuffer = readBuffer
 	}
-	first, err := checkRing(owner+".ReadBuffer", readBuffer)
+	first, err := checkRing(owner, "ReadBuffer", readBuffer)
 	if err != nil {
 		return sizes{}, err
 	}
-	most, err := checkRing(owner+".MaxReadBuffer", maxReadBuffer)
+	most, err := checkRing(owner, "MaxReadBuffer", maxReadBuffer)
 	if err != nil {
 		return sizes{}, err
 	}
@@ -57,12 +57,12 @@ func newSizes(owner string, readBuffer, maxReadBuffer int) (sizes, error) {
 }
 
 // checkRing is the size of a ring that n asks for, 0 if that is 0.
-func checkRing(name string, n int) (uint32, error) {
+func checkRing(owner, option string, n int) (uint32, error) {
 	if n == 0 {
 		return 0, nil
 	}
 	if n < MinReadBuffer || n > MaxReadBuffer {
-		return 0, fmt.Errorf("%s %d is out of bounds: choose %d to %d bytes", name, n, MinReadBuffer, MaxReadBuffer)
+		return 0, fmt.Errorf("%s.%s %d is out of bounds: choose %d to %d bytes", owner, option, n, MinReadBuffer, MaxReadBuffer)
 	}
 	return 1 << bits.Len32(uint32(n-1)), nil
 }

@@ -202,8 +202,8 @@ func (e *connError) Temporary() bool { return e.errno.Temporary() }
 // inCall dresses an errno that a failed connection gives for the call that meets
 // it, as os.NewSyscallError does for package net.
 func inCall(op string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == io.EOF {
+		return err
 	}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

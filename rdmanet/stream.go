@@ -31,7 +31,6 @@ type stream struct {
 	length    int           // how many of the bytes it asked for
 	held      atomic.Bool
 	left      atomic.Int32             // of the stream and the calls, what has not ended
-	shutDown  atomic.Bool              // shut was called
 	failed    atomic.Bool              // the cause was counted
 	peeked    atomic.Bool              // the application has what await returned
 	alive     atomic.Pointer[livePair] // nil until a program looks by SyscallConn
@@ -47,16 +46,14 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	c := &Conn{stream: st}
 	c.linger.Store(-1)
 	live.add(st, accepted)
-	runtime.AddCleanup(c, (*stream).dropped, st)
+	runtime.SetFinalizer(c, (*Conn).dropped) // cheaper than a cleanup, to set and to take back
 	return c
 }
 
 // dropped closes a connection that nobody can close any more, unless it was closed. Calls keep
 // their Conn, so none is inside.
-func (st *stream) dropped() {
-	if st.shutDown.Load() {
-		return
-	}
+func (c *Conn) dropped() {
+	st := c.stream
 	st.shut(st.linger.Load() == 0)
 	st.releasePins()
 	st.finish(st.drainLimit())
@@ -65,8 +62,8 @@ func (st *stream) dropped() {
 // cause counts the first failure of the stream, with the completion status that it was seen by:
 // where no request has failed all that were posted are flushed.
 func (st *stream) cause(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == io.EOF {
+		return err
 	}
 	errno := error(syscall.ECONNRESET)
 	var failure *link.Error // on the heap
@@ -264,7 +261,6 @@ func (st *stream) configureKeepAlive(change func(old net.KeepAliveConfig) net.Ke
 }
 
 func (st *stream) shut(reset bool) {
-	st.shutDown.Store(true)
 	if err := st.s.Status().Err; err != nil {
 		_ = st.cause(err) // what no call has seen
 	}
