@@ -11,7 +11,7 @@ test:
 # other seeds each time. What fails prints its seed, how to replay it, and what led to it.
 model: export MODEL_DEEP = 1
 model:
-	go test -count=1 -timeout 0 -v -run '^Test(Model|Slots|Hostile|Baton)' ./ring/...
+	go test -count=1 -timeout 0 -v -run '^Test(Model|Slots|Hostile|PollRole)' ./ring/...
 
 # The tests of connections that look for what is rare, at full length: go test runs a slice.
 # Wake-ups that are lost, ends that are abrupt, processes that are killed.

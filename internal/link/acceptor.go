@@ -35,7 +35,7 @@ func (a *acceptor) forget(e *laneEnd) {
 	}
 }
 
-// takesOver reports whether an Accept is about to poll e, for which the baton waits.
+// takesOver reports whether an Accept is about to poll e, for which the poll role waits.
 func (l *Listener) takesOver(e *laneEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // poll takes in what has completed, for all, and reports whether there may be more. Only who
-// has the baton calls it, without mu.
+// has the poll role calls it, without mu.
 func (e *laneEnd) poll() (more bool) {
 	some, more := e.pollLocked()
 	if some {
@@ -42,8 +42,8 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	return some, n == len(e.wcs)
 }
 
-// glance polls once for a call that holds mu, if the baton waits for one: most calls find what
-// they look for by that, and need nothing else of the baton.
+// glance polls once for a call that holds mu, if the poll role waits for one: most calls find what
+// they look for by that, and need nothing else of the poll role.
 // It reports whether there may be more.
 func (e *laneEnd) glance() (more bool) {
 	if e.seat.number == 0 || e.err != nil || e.ending.Load() != nil {

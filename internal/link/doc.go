@@ -13,7 +13,7 @@
 //     completes. One lock guards the machine and the send queue.
 //   - endpoint has the verbs objects of a lane, slab the memory of its rings.
 //
-// Whoever waits polls for all, and nobody polls who does not wait: see lane.Baton and wait.go.
+// Whoever waits polls for all, and nobody polls who does not wait: see lane.PollRole and wait.go.
 // A lie about the lane ends it, with the error that names it. A stream's error ends the
 // stream.
 //

@@ -319,7 +319,7 @@ func testIdle(t *testing.T, idle func()) {
 			quiet := func(e *laneEnd) bool {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				asleep := e.baton.Holds(0)
+				asleep := e.pollRole.Holds(0)
 				for _, w := range e.calls {
 					asleep = asleep || w != nil && w.inChannel.Load()
 				}

@@ -40,10 +40,10 @@ type owner interface {
 //
 // # Locks
 //
-// mu guards the state machine, the baton, the send queue, and what streams have of those.
+// mu guards the state machine, the poll role, the send queue, and what streams have of those.
 // Under it nothing is allocated from the device, registered or resolved: that is for the
 // keeper (keeper.go). A post is made under it, since messages are posted in the order in which
-// the machine has counted them. Completions are polled without it, by whoever has the baton,
+// the machine has counted them. Completions are polled without it, by whoever has the poll role,
 // but for one look of a call that holds it in any case (glance). Of several locks mu comes
 // first, then those of the owner and of the slab; before mu that of a stream's redial.
 type laneEnd struct {
@@ -69,7 +69,7 @@ type laneEnd struct {
 
 	mu        laneLock
 	state     *lane.Lane
-	baton     lane.Baton
+	pollRole  lane.PollRole
 	calls     []*waiter // that wait, by their number less 1
 	unused    []lane.Waiter
 	seat      seat
@@ -127,11 +127,11 @@ type laneEnd struct {
 	err        error
 	torn       bool
 
-	wcs      [wcBatch]verbs.WC // of who has the baton
+	wcs      [wcBatch]verbs.WC // of who has the poll role
 	sleeper  *waiter           // who sleeps in the channel with it
 	look     func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
-	rested   chan struct{}     // holds a token when nobody has the baton
+	rested   chan struct{}     // holds a token when nobody has the poll role
 
 	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
 	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)
@@ -192,7 +192,7 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 	return nil
 }
 
-// serve is the lane's goroutine. It sleeps in the channel while nobody has the baton, and
+// serve is the lane's goroutine. It sleeps in the channel while nobody has the poll role, and
 // leaves that to the calls that do.
 func (e *laneEnd) serve() {
 	defer e.tasks.Done()
@@ -220,7 +220,7 @@ func (e *laneEnd) attend(now bool) bool {
 	poll := n != 0
 	if n == 0 {
 		n = lane.Goroutine
-		poll = e.baton.Event()
+		poll = e.pollRole.Event()
 	}
 	if poll {
 		e.counts.wakeups++

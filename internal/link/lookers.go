@@ -7,7 +7,7 @@ import (
 )
 
 // lookers are calls that wait until somebody has polled: whatever had come when they asked was taken
-// in. Only one polls a lane at a time, so where another has the baton it is his poll, the next that
+// in. Only one polls a lane at a time, so where another has the poll role it is his poll, the next that
 // begins.
 type lookers struct {
 	asked atomic.Uint64 // so many, so far
@@ -44,7 +44,7 @@ func (e *laneEnd) lookOnce() {
 	switch {
 	case away || e.err != nil:
 		e.mu.Unlock()
-	case e.baton.Event(): // nobody polls
+	case e.pollRole.Event(): // nobody polls
 		e.mu.Unlock()
 		for i := 0; i < maxBatches && e.poll(); i++ {
 		}
@@ -53,7 +53,7 @@ func (e *laneEnd) lookOnce() {
 		done := make(chan struct{})
 		e.lookers.waits = append(e.lookers.waits, done)
 		e.lookers.asked.Add(1)
-		if n := e.baton.Holder(); n != lane.Goroutine {
+		if n := e.pollRole.Holder(); n != lane.Goroutine {
 			if w := e.calls[n-1]; w != nil && w.inChannel.Load() {
 				e.stir()
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// aboutToLeave has a call have the baton that is about to leave it: it may have polled for the last
+// aboutToLeave has a call have the poll role that is about to leave it: it may have polled for the last
 // time, and not run for as long as it likes.
 func (e *laneEnd) aboutToLeave(t *testing.T) lane.Waiter {
 	t.Helper()
@@ -20,19 +20,19 @@ func (e *laneEnd) aboutToLeave(t *testing.T) lane.Waiter {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.baton.Holder() != 0 {
+		if e.pollRole.Holder() != 0 {
 			return false
 		}
 		w := new(waiter)
 		e.enter(w)
 		n = w.number
 		e.calls[n-1] = nil
-		return e.baton.Wait(n)
+		return e.pollRole.Wait(n)
 	}, patience, time.Millisecond)
 	return n
 }
 
-// TestCloseBehindWhoLeaves: Close finds what has come although the call that has the baton polls no
+// TestCloseBehindWhoLeaves: Close finds what has come although the call that has the poll role polls no
 // more: the peer, of which something is unread, has a reset.
 func TestCloseBehindWhoLeaves(t *testing.T) {
 	for _, fails := range []bool{false, true} {
@@ -58,7 +58,7 @@ func TestCloseBehindWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestCloseBesideRead: likewise where a Read of another stream of the lane has the baton, and
+// TestCloseBesideRead: likewise where a Read of another stream of the lane has the poll role, and
 // sleeps, or is to have it next. It waits for nothing that the Read waits for.
 func TestCloseBesideRead(t *testing.T) {
 	for _, next := range []bool{false, true} {

@@ -7,28 +7,28 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// seat is the baton of a call that has gone and is expected back. A call that has found
+// seat is the poll role of a call that has gone and is expected back. A call that has found
 // something will mostly be followed by another at once, as in a conversation: it would poll as
 // well, and its peer would have to wake this end for nothing, since an armed queue cannot be
-// disarmed. So that call leaves the queue unarmed and the baton to the next one, for absence
+// disarmed. So that call leaves the queue unarmed and the poll role to the next one, for absence
 // at most: then a timer arms the queue and leaves the lane to its goroutine.
 //
-// Nobody waits meanwhile: a call that does takes the baton. What is late by that much is what
+// Nobody waits meanwhile: a call that does takes the poll role. What is late by that much is what
 // the peer says to an end that is in no call, and only after a call that was answered. The
 // lane's lock guards it.
 type seat struct {
-	number  lane.Waiter // who has the baton and is away; 0: nobody
+	number  lane.Waiter // who has the poll role and is away; 0: nobody
 	taken   bool        // somebody has polled since the timer was set
 	ticking bool
 	relieve func() (again time.Duration) // laneEnd.relieve; made once
 
 	left time.Duration // since epoch, when a call of a listener's went that had slept; 0: not known
-	skip uint16        // so many calls of a listener's do not leave the baton to the next
+	skip uint16        // so many calls of a listener's do not leave the poll role to the next
 	miss uint16        // how many the last one that was slow to come back made of it
 }
 
 const (
-	// absence is for how long a baton waits for the next call, or twice that.
+	// absence is for how long a poll role waits for the next call, or twice that.
 	absence = 10 * time.Millisecond
 	// slowReturn is after how long a call of a listener's has come back late. It hears of new
 	// streams at any time: those are not to wait for an application that does something else
@@ -49,14 +49,14 @@ func (s *seat) returned(late bool) {
 	s.left = 0
 }
 
-// back takes note of a call that uses the baton which is there for it.
+// back takes note of a call that uses the poll role which is there for it.
 func (s *seat) back() {
 	if s.taken = true; s.left != 0 {
 		s.returned(time.Since(epoch)-s.left > slowReturn)
 	}
 }
 
-// takeSeat gives w the baton that waits for it, if there is one.
+// takeSeat gives w the poll role that waits for it, if there is one.
 func (e *laneEnd) takeSeat(w *waiter) bool {
 	s := &e.seat
 	if s.number == 0 {
@@ -68,13 +68,13 @@ func (e *laneEnd) takeSeat(w *waiter) bool {
 	return true
 }
 
-// keepSeat leaves the baton of w, which has it, to the next call, unless somebody waits, for
+// keepSeat leaves the poll role of w, which has it, to the next call, unless somebody waits, for
 // messages, for a place or for an answer.
 //
 // slept says that the call has; to look at the clock for one that has polled takes too long.
 func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	s := &e.seat
-	if e.err != nil || e.blocks.Load() || e.lookers.some() || len(e.dials)+len(e.answers.waits) > 0 || !e.baton.Holds(w.number) || !e.baton.Alone() {
+	if e.err != nil || e.blocks.Load() || e.lookers.some() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Holds(w.number) || !e.pollRole.Alone() {
 		return false
 	}
 	if e.role == lane.RoleListener {
@@ -95,13 +95,13 @@ func (e *laneEnd) keepSeat(w *waiter, slept bool) bool {
 	return true
 }
 
-// leaveSeat returns who is away with the baton, for the caller to leave it in his place.
+// leaveSeat returns who is away with the poll role, for the caller to leave it in his place.
 func (e *laneEnd) leaveSeat() (n lane.Waiter) {
 	n, e.seat.number = e.seat.number, 0
 	return n
 }
 
-// giveUpSeat leaves the baton of who is away to the lane's goroutine, since something is waited
+// giveUpSeat leaves the poll role of who is away to the lane's goroutine, since something is waited
 // for that no call does. mu is held; chore does the rest.
 func (e *laneEnd) giveUpSeat() {
 	if e.seat.number != 0 {

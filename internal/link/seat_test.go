@@ -34,7 +34,7 @@ func TestSeatReturns(t *testing.T) {
 	require.Zero(t, s.skip)
 }
 
-// seated reports whether the baton waits for the next call of a stream's lane.
+// seated reports whether the poll role waits for the next call of a stream's lane.
 func seated(s *Stream) bool {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
@@ -54,7 +54,7 @@ func endless(t *testing.T, e *laneEnd) {
 	}, patience, time.Millisecond)
 }
 
-// keptSeat has an end answer until a call of it leaves the baton to the next one.
+// keptSeat has an end answer until a call of it leaves the poll role to the next one.
 func keptSeat(t *testing.T, from, to *Stream) {
 	for range 10000 {
 		all(func() { say(t, from, to) }, func() { say(t, to, from) })
@@ -62,7 +62,7 @@ func keptSeat(t *testing.T, from, to *Stream) {
 			return
 		}
 	}
-	t.Fatal("no call has left the baton to the next")
+	t.Fatal("no call has left the poll role to the next")
 }
 
 // TestSeatGivenUp: no call is waited for where something comes that no call waits for: when a

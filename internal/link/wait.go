@@ -36,13 +36,13 @@ var longPast = time.Unix(1, 0)
 func (w *waiter) found(e *laneEnd) {
 	switch {
 	case w.number == 0:
-	case e.baton.Holds(w.number): // it polls, or sleeps in the channel
+	case e.pollRole.Holds(w.number): // it polls, or sleeps in the channel
 		w.woken.Store(true)
 		if w.inChannel.Load() {
 			e.stir()
 		}
 	default:
-		e.baton.Found(w.number)
+		e.pollRole.Found(w.number)
 		w.wake(e)
 	}
 }
@@ -63,7 +63,7 @@ func (w *waiter) wake(e *laneEnd) {
 	}
 }
 
-// kick ends a sleep: there is something, or the baton was handed over.
+// kick ends a sleep: there is something, or the poll role was handed over.
 func (w *waiter) kick(e *laneEnd) {
 	if w.inChannel.Load() {
 		e.stir()
@@ -127,8 +127,8 @@ func (w *waiter) sleep() {
 // whether there is already. It fails when the deadline has passed. mu is held when it is called
 // and when it returns.
 //
-// It goes by lane.Baton: poll for all if nobody does; else sleep until somebody wakes this
-// call. Who has polled for long enough keeps the baton and goes on in the channel, which wakes
+// It goes by lane.PollRole: poll for all if nobody does; else sleep until somebody wakes this
+// call. Who has polled for long enough keeps the poll role and goes on in the channel, which wakes
 // it when there is something to poll: so a stream alone on its lane is woken directly.
 func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	if e.err != nil || ready() {
@@ -144,7 +144,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	poll := e.takeSeat(w)
 	if !poll {
 		e.enter(w)
-		poll = e.baton.Wait(w.number)
+		poll = e.pollRole.Wait(w.number)
 	}
 	if poll {
 		e.unseen.Store(false) // who polls arms the queues before it sleeps
@@ -169,10 +169,10 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		}
 		w.pays.slept(time.Since(began))
 		if poll {
-			continue // it has the baton still
+			continue // it has the poll role still
 		}
 		e.mu.Lock()
-		poll = e.baton.Holds(w.number)
+		poll = e.pollRole.Holds(w.number)
 		e.mu.Unlock()
 		if !poll {
 			break
@@ -207,7 +207,7 @@ func (e *laneEnd) enter(w *waiter) {
 	e.calls[w.number-1] = w
 }
 
-// sleepInChannel parks the call that has the baton until there is something for it, or for no
+// sleepInChannel parks the call that has the poll role until there is something for it, or for no
 // reason. It takes in what has come for others meanwhile, as if it polled.
 func (e *laneEnd) sleepInChannel(w *waiter) {
 	lookAtProcs()
@@ -254,7 +254,7 @@ func (e *laneEnd) stir() {
 	_ = e.p.channel.SetWriteDeadline(longPast) // fails if it is closed, which ends it as well
 }
 
-// rest tells the lane's goroutine that nobody has the baton.
+// rest tells the lane's goroutine that nobody has the poll role.
 func (e *laneEnd) rest() {
 	select {
 	case e.rested <- struct{}{}:
@@ -262,7 +262,7 @@ func (e *laneEnd) rest() {
 	}
 }
 
-// leave ends a wait, or a look of the lane's goroutine: the baton goes to whoever waits, or
+// leave ends a wait, or a look of the lane's goroutine: the poll role goes to whoever waits, or
 // the queue is armed and left to the goroutine. Nobody has the number any more.
 //
 // Whoever leaves has something else to do. While others keep the queue full this is left to a
@@ -288,7 +288,7 @@ const maxBatches = 4
 // leaveNow leaves unless something is found meanwhile, and reports whether it has.
 func (e *laneEnd) leaveNow(n lane.Waiter) bool {
 	e.mu.Lock()
-	next, arm := e.baton.Leave(n)
+	next, arm := e.pollRole.Leave(n)
 	e.hand(next)
 	if !arm {
 		e.forget(n)
@@ -310,7 +310,7 @@ func (e *laneEnd) leaveNow(n lane.Waiter) bool {
 // armed, and was found empty since.
 func (e *laneEnd) restOf(n lane.Waiter) (again bool) {
 	e.mu.Lock()
-	next, again := e.baton.Rest(n)
+	next, again := e.pollRole.Rest(n)
 	e.hand(next)
 	if !again {
 		e.forget(n)
@@ -329,8 +329,8 @@ func (e *laneEnd) forget(n lane.Waiter) {
 	}
 }
 
-// hand wakes whom the baton was handed to. A call that is about to leave has no need of that:
-// it passes the baton on.
+// hand wakes whom the poll role was handed to. A call that is about to leave has no need of that:
+// it passes the poll role on.
 func (e *laneEnd) hand(next lane.Waiter) {
 	if next == 0 {
 		return

@@ -11,7 +11,7 @@
 //   - Record is a control message of 64 bytes, written into a small ring of the lane.
 //   - Slots counts the receives at both ends.
 //   - Sender and Receiver are the two sides of a stream's ring.
-//   - Baton decides which goroutine polls the lane.
+//   - PollRole decides which goroutine polls the lane.
 //
 // Everything a peer sends is checked before it is used. A violation is a *ProtocolError. One about
 // a stream resets that stream, one about the lane ends the lane: see Rule.Scope.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBaton(t *testing.T) {
-	var b Baton
+func TestPollRole(t *testing.T) {
+	var b PollRole
 	require.True(t, b.Wait(1), "nobody polls")
 	require.False(t, b.Wait(2))
 	require.False(t, b.Wait(3))
@@ -46,48 +46,48 @@ func TestBaton(t *testing.T) {
 	assert.False(t, b.rung)
 }
 
-// batonModel is some calls and the lane's goroutine, each at some place of its way, and a
+// pollRoleModel is some calls and the lane's goroutine, each at some place of its way, and a
 // completion queue. Everything between two steps of one may happen to the others.
-type batonModel struct {
-	baton  Baton
-	at     []batonPlace // of each call; the goroutine is the last
-	rounds []int        // waits that a call has still to do
-	inbox  []int        // what was found for each call
-	token  []bool       // a wake-up that a sleeper takes
-	queue  []int        // completions, by call
-	coming []int        // those that the device will still make
+type pollRoleModel struct {
+	role   PollRole
+	at     []pollRolePlace // of each call; the goroutine is the last
+	rounds []int           // waits that a call has still to do
+	inbox  []int           // what was found for each call
+	token  []bool          // a wake-up that a sleeper takes
+	queue  []int           // completions, by call
+	coming []int           // those that the device will still make
 	armed  bool
 	event  bool
 	gives  bool // the first call may give up at any time
 	polls  bool // the last call waits for what never comes, and never tires of polling
 	stirs  bool // the goroutine may be woken for nothing
-	breach batonBreach
+	breach pollRoleBreach
 }
 
-type batonPlace uint8
+type pollRolePlace uint8
 
 const (
-	batonLook batonPlace = iota
-	batonWait
-	batonPoll
-	batonTireArm
-	batonTirePoll
-	batonTireRest
-	batonLookAgain
-	batonSleep
-	batonLeave
-	batonArm
-	batonPollAgain
-	batonRest
-	batonDone
-	batonAsleep // the goroutine
-	batonEvent
+	pollRoleLook pollRolePlace = iota
+	pollRoleWait
+	pollRolePoll
+	pollRoleTireArm
+	pollRoleTirePoll
+	pollRoleTireRest
+	pollRoleLookAgain
+	pollRoleSleep
+	pollRoleLeave
+	pollRoleArm
+	pollRolePollAgain
+	pollRoleRest
+	pollRoleDone
+	pollRoleAsleep // the goroutine
+	pollRoleEvent
 )
 
-type batonBreach uint8
+type pollRoleBreach uint8
 
 const (
-	batonSound batonBreach = iota
+	pollRoleSound pollRoleBreach = iota
 	noSecondLook
 	noArm
 	noSecondPoll
@@ -99,18 +99,18 @@ const (
 	noArmOfGoroutine
 )
 
-func (m *batonModel) clone() *batonModel {
+func (m *pollRoleModel) clone() *pollRoleModel {
 	c := *m
-	c.baton.waiting.of = slices.Clone(m.baton.waiting.of)
+	c.role.waiting.of = slices.Clone(m.role.waiting.of)
 	c.at, c.rounds, c.inbox, c.token = slices.Clone(m.at), slices.Clone(m.rounds), slices.Clone(m.inbox), slices.Clone(m.token)
 	c.queue, c.coming = slices.Clone(m.queue), slices.Clone(m.coming)
 	return &c
 }
 
-func (m *batonModel) hash() uint64 {
+func (m *pollRoleModel) hash() uint64 {
 	h := hasher(2)
-	waiting := m.baton.waiting.all()
-	h.add(uint64(m.baton.holder), uint64(len(waiting)), uint64(len(m.queue)))
+	waiting := m.role.waiting.all()
+	h.add(uint64(m.role.holder), uint64(len(waiting)), uint64(len(m.queue)))
 	for _, w := range waiting {
 		h.add(uint64(w))
 	}
@@ -121,11 +121,11 @@ func (m *batonModel) hash() uint64 {
 	for _, q := range m.queue {
 		h.add(uint64(q))
 	}
-	h.bits(m.armed, m.event, m.baton.rung)
+	h.bits(m.armed, m.event, m.role.rung)
 	return uint64(h)
 }
 
-func (m *batonModel) waiter(i int) Waiter {
+func (m *pollRoleModel) waiter(i int) Waiter {
 	if i == len(m.at)-1 {
 		return Goroutine
 	}
@@ -133,89 +133,89 @@ func (m *batonModel) waiter(i int) Waiter {
 }
 
 // poll takes one completion, if there is one, and wakes whom it is for.
-func (m *batonModel) poll() bool {
+func (m *pollRoleModel) poll() bool {
 	if len(m.queue) == 0 {
 		return false
 	}
 	x := m.queue[0]
 	m.queue = m.queue[1:]
 	m.inbox[x]++
-	m.baton.Found(m.waiter(x))
-	if at := m.at[x]; at == batonLookAgain || at == batonSleep { // it is known to wait
+	m.role.Found(m.waiter(x))
+	if at := m.at[x]; at == pollRoleLookAgain || at == pollRoleSleep { // it is known to wait
 		m.token[x] = true
 	}
 	return true
 }
 
-func (m *batonModel) wake(w Waiter) {
+func (m *pollRoleModel) wake(w Waiter) {
 	if w != 0 && m.breach != noWake {
 		m.token[w-1] = true
 	}
 }
 
 // finish ends a wait of call i.
-func (m *batonModel) finish(i int) {
+func (m *pollRoleModel) finish(i int) {
 	if m.waiter(i) == Goroutine {
-		m.at[i] = batonAsleep
+		m.at[i] = pollRoleAsleep
 		return
 	}
-	m.at[i] = batonDone
+	m.at[i] = pollRoleDone
 	if m.inbox[i] > 0 {
 		m.inbox[i]--
 		m.token[i] = false
 		if m.rounds[i]--; m.rounds[i] > 0 {
-			m.at[i] = batonLook
+			m.at[i] = pollRoleLook
 		}
 	}
 }
 
 // step lets i do its next thing, and reports whether there was one.
-func (m *batonModel) step(i int) bool {
+func (m *pollRoleModel) step(i int) bool {
 	w := m.waiter(i)
-	leave := batonLeave
+	leave := pollRoleLeave
 	if m.breach == noLeave && w != Goroutine {
-		leave = batonDone
+		leave = pollRoleDone
 	}
-	go_ := func(to batonPlace) bool { m.at[i] = to; return true }
+	go_ := func(to pollRolePlace) bool { m.at[i] = to; return true }
 	switch m.at[i] {
-	case batonLook:
+	case pollRoleLook:
 		if m.inbox[i] > 0 {
-			return go_(batonLeave) // it may hold the baton from its sleep
+			return go_(pollRoleLeave) // it may hold the poll role from its sleep
 		}
-		if m.baton.Holds(w) {
-			return go_(batonPoll)
+		if m.role.Holds(w) {
+			return go_(pollRolePoll)
 		}
-		return go_(batonWait)
-	case batonWait:
-		if m.baton.Wait(w) {
-			return go_(batonPoll)
+		return go_(pollRoleWait)
+	case pollRoleWait:
+		if m.role.Wait(w) {
+			return go_(pollRolePoll)
 		}
 		if m.breach == noSecondLook {
-			return go_(batonSleep)
+			return go_(pollRoleSleep)
 		}
-		return go_(batonLookAgain)
-	case batonLookAgain:
+		return go_(pollRoleLookAgain)
+	case pollRoleLookAgain:
 		if m.inbox[i] > 0 {
 			return go_(leave)
 		}
-		return go_(batonSleep)
-	case batonSleep:
+		return go_(pollRoleSleep)
+	case pollRoleSleep:
 		if !m.token[i] {
 			return false
 		}
 		m.token[i] = false
 		switch {
 		case m.inbox[i] > 0:
-			return go_(batonLeave)
-		case m.baton.Holds(w):
-			return go_(batonPoll)
-		case m.baton.waiting.contains(w):
+			return go_(pollRoleLeave)
+		case m.role.Holds(w):
+			return go_(pollRolePoll)
+		case m.role.waiting.contains(w):
 			return true // woken for nothing
 		}
-		return go_(batonWait)
-	case batonPoll:
+		return go_(pollRoleWait)
+	case pollRolePoll:
 		if m.inbox[i] > 0 && w != Goroutine {
-			if leave == batonDone {
+			if leave == pollRoleDone {
 				m.finish(i)
 				return true
 			}
@@ -226,53 +226,53 @@ func (m *batonModel) step(i int) bool {
 		}
 		if w == Goroutine {
 			if m.breach == noArmOfGoroutine {
-				return go_(batonRest)
+				return go_(pollRoleRest)
 			}
-			return go_(batonLeave)
+			return go_(pollRoleLeave)
 		}
 		if m.polls {
 			return false // until something comes
 		}
-		return go_(batonTireArm) // it has polled long enough
-	case batonTireArm, batonArm:
+		return go_(pollRoleTireArm) // it has polled long enough
+	case pollRoleTireArm, pollRoleArm:
 		m.armed = m.breach != noArm
 		return go_(m.at[i] + 1)
-	case batonTirePoll, batonPollAgain:
+	case pollRoleTirePoll, pollRolePollAgain:
 		if m.breach != noSecondPoll && m.poll() {
-			if m.at[i] == batonTirePoll {
-				return go_(batonPoll)
+			if m.at[i] == pollRoleTirePoll {
+				return go_(pollRolePoll)
 			}
-			return go_(batonLeave)
+			return go_(pollRoleLeave)
 		}
 		return go_(m.at[i] + 1)
-	case batonTireRest:
+	case pollRoleTireRest:
 		if m.rest(w) {
-			return go_(batonTireArm)
+			return go_(pollRoleTireArm)
 		}
-		return go_(batonSleep)
-	case batonLeave:
-		next, arm := m.baton.Leave(w)
+		return go_(pollRoleSleep)
+	case pollRoleLeave:
+		next, arm := m.role.Leave(w)
 		m.wake(next)
 		if arm {
-			return go_(batonArm)
+			return go_(pollRoleArm)
 		}
 		m.finish(i)
-	case batonRest:
+	case pollRoleRest:
 		if m.rest(w) {
-			return go_(batonArm)
+			return go_(pollRoleArm)
 		}
 		m.finish(i)
-	case batonAsleep:
+	case pollRoleAsleep:
 		if !m.event && !m.stirs {
 			return false
 		}
 		m.event = false
-		return go_(batonEvent)
-	case batonEvent:
-		if m.baton.Event() {
-			return go_(batonPoll)
+		return go_(pollRoleEvent)
+	case pollRoleEvent:
+		if m.role.Event() {
+			return go_(pollRolePoll)
 		}
-		return go_(batonAsleep)
+		return go_(pollRoleAsleep)
 	default:
 		return false
 	}
@@ -280,28 +280,28 @@ func (m *batonModel) step(i int) bool {
 }
 
 // rest is Rest, and reports whether to look again.
-func (m *batonModel) rest(w Waiter) bool {
+func (m *pollRoleModel) rest(w Waiter) bool {
 	if m.breach == noPass {
-		m.baton.holder = 0
+		m.role.holder = 0
 		return false
 	}
-	next, again := m.baton.Rest(w)
+	next, again := m.role.Rest(w)
 	m.wake(next)
 	if m.breach == noThirdPoll && again {
-		_, again = m.baton.Rest(w)
+		_, again = m.role.Rest(w)
 	}
 	return again
 }
 
 // explore takes the model every way there is, and returns what is wrong.
-func (m *batonModel) explore(seen map[uint64]struct{}) string {
+func (m *pollRoleModel) explore(seen map[uint64]struct{}) string {
 	h := m.hash()
 	if _, ok := seen[h]; ok {
 		return ""
 	}
 	seen[h] = struct{}{}
 	moved := false
-	try := func(c *batonModel) string {
+	try := func(c *pollRoleModel) string {
 		moved = true
 		return c.explore(seen)
 	}
@@ -322,11 +322,11 @@ func (m *batonModel) explore(seen map[uint64]struct{}) string {
 			}
 		}
 	}
-	if m.gives && m.at[0] == batonSleep { // its time is up
+	if m.gives && m.at[0] == pollRoleSleep { // its time is up
 		c := m.clone()
-		c.at[0] = batonLeave
+		c.at[0] = pollRoleLeave
 		if m.breach == noLeaveOfSleepers {
-			c.at[0] = batonDone
+			c.at[0] = pollRoleDone
 		}
 		if what := try(c); what != "" {
 			return what
@@ -339,16 +339,16 @@ func (m *batonModel) explore(seen map[uint64]struct{}) string {
 		return "a completion lies where nobody looks"
 	}
 	for i, at := range m.at[:len(m.at)-1] {
-		if at != batonDone && !(m.gives && i == 0) && !(m.polls && i == len(m.at)-2) {
+		if at != pollRoleDone && !(m.gives && i == 0) && !(m.polls && i == len(m.at)-2) {
 			return "a call sleeps over what was found for it"
 		}
 	}
 	return ""
 }
 
-// TestBatonExplore takes calls and the goroutine every way there is: no wake-up is lost, and
+// TestPollRoleExplore takes calls and the goroutine every way there is: no wake-up is lost, and
 // each way to lose one is found.
-func TestBatonExplore(t *testing.T) {
+func TestPollRoleExplore(t *testing.T) {
 	type setting struct {
 		rounds              []int
 		gives, polls, stirs bool
@@ -357,13 +357,13 @@ func TestBatonExplore(t *testing.T) {
 	if deep() {
 		settings = append(settings, setting{rounds: []int{1, 1, 1}}, setting{rounds: []int{2, 2}}, setting{rounds: []int{1, 1, 1}, gives: true}, setting{rounds: []int{2, 2, 1}})
 	}
-	explore := func(s setting, b batonBreach) (string, int) {
+	explore := func(s setting, b pollRoleBreach) (string, int) {
 		n := len(s.rounds)
-		m := &batonModel{
-			at: make([]batonPlace, n+1), rounds: append(slices.Clone(s.rounds), 0), inbox: make([]int, n+1), token: make([]bool, n+1),
+		m := &pollRoleModel{
+			at: make([]pollRolePlace, n+1), rounds: append(slices.Clone(s.rounds), 0), inbox: make([]int, n+1), token: make([]bool, n+1),
 			coming: append(slices.Clone(s.rounds), 0), armed: true, gives: s.gives, polls: s.polls, stirs: s.stirs, breach: b,
 		}
-		m.at[n] = batonAsleep
+		m.at[n] = pollRoleAsleep
 		if s.polls {
 			m.coming[n-1] = 0
 		}
@@ -371,11 +371,11 @@ func TestBatonExplore(t *testing.T) {
 		return m.explore(seen), len(seen)
 	}
 	for _, s := range settings {
-		what, n := explore(s, batonSound)
+		what, n := explore(s, pollRoleSound)
 		t.Logf("%d states", n)
 		require.Empty(t, what, "%+v", s)
 	}
-	for b, name := range map[batonBreach]string{
+	for b, name := range map[pollRoleBreach]string{
 		noSecondLook: "no second look before sleeping", noArm: "no arming", noSecondPoll: "no second poll",
 		noLeave: "done without leaving", noLeaveOfSleepers: "given up without leaving", noWake: "handed over without waking", noPass: "rest without passing on", noThirdPoll: "no look after the queue has rung", noArmOfGoroutine: "no arming by the goroutine",
 	} {
