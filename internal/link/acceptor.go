@@ -35,7 +35,7 @@ func (a *acceptor) forget(e *laneEnd) {
 	}
 }
 
-// takesOver reports whether an Accept is about to poll e, for which the poll role waits.
+// takesOver reports whether an Accept is about to poll e, whose poll role is kept.
 func (l *Listener) takesOver(e *laneEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *Listener) EndAccept() {
 	l.mu.Unlock()
 	if e != nil && e.begin() {
 		e.mu.Lock()
-		e.giveUpSeat()
+		e.giveUpKept()
 		e.mu.Unlock()
 		e.chore()
 		e.tasks.Done()
@@ -127,7 +127,7 @@ func (l *Listener) foundBy(e *laneEnd) bool {
 // reports whether a stream of e was found, whose calls are expected.
 func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	e.mu.Lock()
-	if e.err != nil || !e.takeSeat(w) {
+	if e.err != nil || !e.takeKept(w) {
 		e.mu.Unlock()
 		return
 	}
@@ -136,7 +136,7 @@ func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	if !e.spin(w) {
 		e.mu.Lock()
 	}
-	if !w.woken.Load() || !found(e) || !e.keepSeat(w, false) {
+	if !w.woken.Load() || !found(e) || !e.keepRole(w, false) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()

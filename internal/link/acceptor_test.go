@@ -22,12 +22,12 @@ func TestAcceptPolls(t *testing.T) {
 	client, server := b.pair()
 	e := server.e
 	endless(t, e)
-	keptSeat(t, client, server)
+	awaitKept(t, client, server)
 	b.l.BeginAccept()
 	defer b.l.EndAccept()
 	b.l.Poll() // as an Accept does
 	require.NoError(t, server.Close())
-	require.True(t, seated(server))
+	require.True(t, roleKept(server))
 	require.Len(t, b.l.Ready(), 1)
 	woken := func() uint64 {
 		e.mu.Lock()
@@ -45,7 +45,7 @@ func TestAcceptPolls(t *testing.T) {
 		server, err = b.l.TryAccept()
 		require.NoError(t, err)
 		require.NotNil(t, server)
-		require.True(t, seated(server), "left to the calls of the stream")
+		require.True(t, roleKept(server), "left to the calls of the stream")
 		b.l.Poll()
 		require.NoError(t, server.Close())
 		require.NoError(t, client.Close())
@@ -72,7 +72,7 @@ func TestAcceptThatIsOver(t *testing.T) {
 	leave := func() *laneEnd {
 		t.Helper()
 		client, server := b.pair()
-		keptSeat(t, client, server)
+		awaitKept(t, client, server)
 		b.l.BeginAccept()
 		require.NoError(t, server.Close())
 		require.Same(t, server.e, b.l.acceptor.lane)

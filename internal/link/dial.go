@@ -67,7 +67,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 			e.wantPlaces(len(e.dials))
 			e.lookAfter()
 			if len(e.dials) > 0 {
-				e.giveUpSeat()
+				e.giveUpKept()
 			}
 		}
 		e.settle()

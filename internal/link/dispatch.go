@@ -42,14 +42,14 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	return some, n == len(e.wcs)
 }
 
-// glance polls once for a call that holds mu, if the poll role waits for one: most calls find what
-// they look for by that, and need nothing else of the poll role.
+// glance polls once for a call that holds mu, if the role is kept for one: most calls find
+// what they wait for by that, and need nothing else of the poll role.
 // It reports whether there may be more.
 func (e *laneEnd) glance() (more bool) {
-	if e.seat.number == 0 || e.err != nil || e.ending.Load() != nil {
+	if e.kept.number == 0 || e.err != nil || e.ending.Load() != nil {
 		return false
 	}
-	e.seat.back()
+	e.kept.back()
 	n, err := e.p.recvCQ.Poll(e.wcs[:])
 	if n > 0 || err != nil || e.blocks.Load() {
 		e.takeIn(n, err)

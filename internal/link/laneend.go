@@ -72,7 +72,7 @@ type laneEnd struct {
 	pollRole  lane.PollRole
 	calls     []*waiter // that wait, by their number less 1
 	unused    []lane.Waiter
-	seat      seat
+	kept      keptRole
 	lookers   lookers
 	writes    uint // calls, that poll now and then
 	sq        sendQueue
@@ -131,7 +131,7 @@ type laneEnd struct {
 	sleeper  *waiter           // who sleeps in the channel with it
 	look     func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
-	rested   chan struct{}     // holds a token when nobody has the poll role
+	rested   chan struct{}     // holds a token while nobody has the poll role
 
 	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
 	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)
@@ -156,7 +156,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.sq.counter, _ = p.qp.(verbs.QPStatter)
-	e.look, e.seat.relieve = e.lookAgain, e.relieve
+	e.look, e.kept.timeout = e.lookAgain, e.keptTimeout
 	if role == lane.RoleListener {
 		e.share = &share{e: e}
 	}
@@ -215,7 +215,7 @@ func (e *laneEnd) attend(now bool) bool {
 	e.mu.Lock()
 	n := lane.Waiter(0)
 	if now {
-		n = e.leaveSeat()
+		n = e.dropKept()
 	}
 	poll := n != 0
 	if n == 0 {

@@ -38,7 +38,7 @@ func (l *lookers) polled(begun uint64, all bool) {
 // lookOnce takes in what has come.
 func (e *laneEnd) lookOnce() {
 	e.mu.Lock()
-	away := e.seat.number != 0
+	away := e.kept.number != 0
 	for i := 0; e.glance() && i < maxBatches; i++ {
 	}
 	switch {

@@ -92,7 +92,7 @@ func (e *laneEnd) allAnswered() <-chan struct{} {
 		a.waits = append(a.waits, answerWait{a.opened, a.unknown, make(chan struct{})})
 	}
 	done := a.waits[len(a.waits)-1].done
-	e.giveUpSeat() // nobody else would take the answer in
+	e.giveUpKept() // nobody else would take the answer in
 	e.mu.Unlock()
 	e.chore()
 	return done

@@ -338,8 +338,8 @@ func (s *stream) close(abort bool) error {
 		s.free()
 		s.freePort()
 		s.awaitConfirmation()
-		if s.e.seat.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
-			s.e.giveUpSeat() // new streams come, of which nobody who is away would tell
+		if s.e.kept.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
+			s.e.giveUpKept() // no call would report the new streams that come
 		}
 		return nil
 	})

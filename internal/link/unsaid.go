@@ -37,7 +37,7 @@ func (h *Stream) AwaitEnd() {
 	left := time.Until(e.unsaidBy)
 	said, late := make(chan struct{}), make(chan struct{})
 	e.unsaid = append(e.unsaid, unsaidEnd{s, said})
-	e.giveUpSeat() // nobody who is away would take in what the peer gives back
+	e.giveUpKept() // no call would take in what the peer gives back
 	e.mu.Unlock()
 	e.chore()
 	timer := runtimer.After(left, func() { close(late) })

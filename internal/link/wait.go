@@ -141,7 +141,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	}
 	w.mayBeWoken()
 	e.tasks.Add(1)
-	poll := e.takeSeat(w)
+	poll := e.takeKept(w)
 	if !poll {
 		e.enter(w)
 		poll = e.pollRole.Wait(w.number)
@@ -182,7 +182,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.mu.Lock()
 	}
 	w.waiting.Store(false)
-	if !w.woken.Load() || !e.keepSeat(w, slept) {
+	if !w.woken.Load() || !e.keepRole(w, slept) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()
