@@ -87,7 +87,7 @@ func (l *Listener) EndAccept() {
 		e.mu.Lock()
 		e.giveUpKept()
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 		e.tasks.Done()
 	}
 }
@@ -144,5 +144,5 @@ func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	} else {
 		e.mu.Unlock()
 	}
-	e.chore()
+	e.startWorker()
 }

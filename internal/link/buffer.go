@@ -64,7 +64,7 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 		}
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	if !registered || b != nil {
 		return b, err
 	}
@@ -140,7 +140,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	}
 	s.writing.end()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return sent - first, err
 }
 
@@ -155,7 +155,7 @@ func (b *Buffer) Free() {
 	}
 	e.mu.Unlock()
 	_ = e.sends.release() // unmapping fails only for what was never mapped
-	e.chore()
+	e.startWorker()
 }
 
 // sent takes back what completed requests have read. mu is held.
@@ -178,8 +178,8 @@ func (e *laneEnd) keepBuffer(b *Buffer) {
 	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.short() {
 		e.spare = append(e.spare, b)
 	} else if e.sends.free(b.p) {
-		e.keep.trim = true
-		e.work.Store(true)
+		e.work.trim = true
+		e.hasWork.Store(true)
 	}
 }
 

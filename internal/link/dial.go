@@ -73,7 +73,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		e.settle()
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	select {
 	case <-d.done:
 	default: // a context may have no timer before it is asked
@@ -90,7 +90,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		}
 		e.freePiece(d.ring)
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 	}
 	return newHandle(d.stream), d.err
 }

@@ -14,7 +14,7 @@ func (e *laneEnd) poll() (more bool) {
 	some, more := e.pollLocked()
 	if some {
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 	}
 	return more
 }
@@ -174,8 +174,8 @@ func (e *laneEnd) firstWord() {
 		e.timer.Stop()
 	}
 	e.owner.heard(e)
-	e.keep.notify = true
-	e.work.Store(true)
+	e.work.notify = true
+	e.hasWork.Store(true)
 }
 
 // readable says that something has arrived for a stream.

@@ -332,7 +332,7 @@ func (e *laneEnd) keepAliveTick() {
 	e.mu.Lock()
 	e.tickLocked()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // tickLocked is keepAliveTick with mu held, which it may let go of meanwhile.

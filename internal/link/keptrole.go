@@ -103,7 +103,7 @@ func (e *laneEnd) dropKept() (n lane.Waiter) {
 }
 
 // giveUpKept leaves a kept role to the lane's goroutine, since something is waited for without a
-// call. mu is held; chore does the rest.
+// call. mu is held; startWorker does the rest.
 func (e *laneEnd) giveUpKept() {
 	if e.kept.number != 0 {
 		e.unseen.Store(true)

@@ -86,7 +86,7 @@ func TestKeptRoleGivenUp(t *testing.T) {
 	e.mu.Lock()
 	e.giveUpKept()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	gone(client)
 	awaitKept(t, server, client)
 	e.mu.Lock()

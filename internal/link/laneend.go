@@ -42,7 +42,7 @@ type owner interface {
 //
 // mu guards the state machine, the poll role, the send queue, and what streams have of those.
 // Under it nothing is allocated from the device, registered or resolved: that is for the
-// keeper (keeper.go). A post is made under it, since messages are posted in the order in which
+// worker (worker.go). A post is made under it, since messages are posted in the order in which
 // the machine has counted them. Completions are polled without it, by whoever has the poll role,
 // but for one look of a call that holds it in any case (glance). Of several locks mu comes
 // first, then those of the owner and of the slab; before mu that of a stream's redial.
@@ -65,7 +65,7 @@ type laneEnd struct {
 	taken      atomic.Int32          // ids of streams: what live says
 	unanswered atomic.Bool           // dialer: there are streams that the listener has not answered
 	unseen     atomic.Bool           // likewise, since somebody has armed the queue of completions
-	work       atomic.Bool           // the keeper has something to do
+	hasWork    atomic.Bool           // for the worker
 
 	mu        laneLock
 	state     *lane.Lane
@@ -104,14 +104,14 @@ type laneEnd struct {
 	coming    *arrival                       // listener: until the first word
 	share     *share                         // listener: of the backlog
 	recalls   recalls                        // listener
-	making    int                            // listener: places that the keeper is about to take ids for
+	making    int                            // listener: places that the worker is about to take ids for
 	refused   map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
 	unasked   []lane.ID                      // listener: ids that may be granted again
 	nextID    lane.ID                        // listener: the first that never was
 	maxID     lane.ID
 	heard     bool // a message has arrived
 	away      bool // no stream can be opened any more
-	keep      chores
+	work      work
 	memory    memoryWatch
 	alive     keepAlive
 
@@ -330,7 +330,7 @@ func (e *laneEnd) failLocked(err error) {
 	e.memory.stop()
 	e.alive.stop()
 	if e.role == lane.RoleListener {
-		e.keep.grant, e.making = 0, 0
+		e.work.grant, e.making = 0, 0
 		e.note(noteLeft, 0)
 		e.recalls.stop()
 		e.ports.end()

@@ -33,7 +33,7 @@ func (s *stream) lend(limit int) ([]byte, error) {
 	s.tells(err)
 	s.reading.end()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return b, err
 }
 
@@ -101,5 +101,5 @@ func (s *stream) giveBack(n int) {
 		s.free() // if it was closed meanwhile
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }

@@ -434,7 +434,7 @@ func (e *laneEnd) leaveListener() {
 		e.settle()
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // What a lane tells its Listener.

@@ -49,7 +49,7 @@ func TestPlacesOfALaneThatEnds(t *testing.T) {
 	e.share.window = 50 // as if it had used what it got
 	b.l.mu.Unlock()
 	e.note(noteWanted, 20)
-	due := e.keep.grant
+	due := e.work.grant
 	e.failLocked(errGone)
 	e.mu.Unlock()
 	require.Positive(t, due)

@@ -108,7 +108,7 @@ func (e *laneEnd) lookAtMemory() {
 	}
 	e.settle()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // lookAtRing has a ring shrink that was found unused often enough, and reports whether it is

@@ -64,18 +64,18 @@ func enlarge(t *testing.T, from, to *Stream) {
 }
 
 // TestGrowsAlthoughRead: a ring that was too small grows also when all of it is read before the
-// keeper comes to it.
+// worker comes to it.
 func TestGrowsAlthoughRead(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		client, server := b.pair()
 		say(t, client, server)
 		small, e := ringOf(server), server.e
-		require.Eventually(t, func() bool { // the keeper is kept from beginning
+		require.Eventually(t, func() bool { // the worker is kept from beginning
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			free := !e.keep.running
-			e.keep.running = true
+			free := !e.work.running
+			e.work.running = true
 			return free
 		}, patience, time.Millisecond)
 		within(t, "filling half of a ring", func() {
@@ -89,9 +89,9 @@ func TestGrowsAlthoughRead(t *testing.T) {
 		})
 		require.Equal(t, small, ringOf(server))
 		e.mu.Lock()
-		e.keep.running = false
+		e.work.running = false
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 		require.Eventually(t, func() bool { return ringOf(server) > small }, patience, time.Millisecond)
 	})
 }
@@ -172,7 +172,7 @@ func look(t *testing.T, s *Stream) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return !e.keep.running && !e.keep.any()
+		return !e.work.running && !e.work.any()
 	}, patience, time.Millisecond)
 }
 
@@ -228,10 +228,10 @@ func TestGrowthOnce(t *testing.T) {
 	require.Eventually(t, func() bool { // it has made the first places
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return !e.keep.running && !e.keep.any()
+		return !e.work.running && !e.work.any()
 	}, patience, time.Millisecond)
 	e.mu.Lock()
-	e.keep.running = true // so that nobody makes it
+	e.work.running = true // so that nobody makes it
 	e.mu.Unlock()
 	_, err := client.Write(make([]byte, DefaultFirstRing*3/4))
 	require.NoError(t, err)
@@ -240,15 +240,15 @@ func TestGrowthOnce(t *testing.T) {
 	for range 3 {
 		server.reclaim() // as a Read does
 	}
-	due := e.keep.resize
-	e.keep.resize = nil // the keeper has it, and registers
+	due := e.work.resize
+	e.work.resize = nil // the worker has it, and registers
 	server.reclaim()
-	again := e.keep.resize
-	e.keep.resize, e.keep.running = due, false
+	again := e.work.resize
+	e.work.resize, e.work.running = due, false
 	e.mu.Unlock()
 	require.Len(t, due, 1)
 	require.Empty(t, again)
-	e.chore()
+	e.startWorker()
 	require.Eventually(t, func() bool { return ringOf(server) == DefaultFirstRing*growthFactor }, patience, time.Millisecond)
 	e.mu.Lock()
 	defer e.mu.Unlock()

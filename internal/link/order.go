@@ -94,7 +94,7 @@ func (e *laneEnd) allAnswered() <-chan struct{} {
 	done := a.waits[len(a.waits)-1].done
 	e.giveUpKept() // nobody else would take the answer in
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return done
 }
 

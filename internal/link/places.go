@@ -35,9 +35,9 @@ func (e *laneEnd) carryOut(o allotment) {
 		return
 	}
 	if o.grant > 0 {
-		e.keep.grant += o.grant
-		e.keep.wanted += o.wanted
-		e.work.Store(true)
+		e.work.grant += o.grant
+		e.work.wanted += o.wanted
+		e.hasWork.Store(true)
 	}
 	if o.recall > 0 {
 		e.state.Recall(o.recall)
@@ -46,7 +46,7 @@ func (e *laneEnd) carryOut(o allotment) {
 }
 
 // freeIDs is how many places more there are ids for. mu is held.
-func (e *laneEnd) freeIDs() int { return len(e.unasked) + e.newIDs() - e.keep.grant - e.making }
+func (e *laneEnd) freeIDs() int { return len(e.unasked) + e.newIDs() - e.work.grant - e.making }
 
 // note keeps account of the places of a lane.
 func (l *Listener) note(e *laneEnd, what note, n int) allotment {
@@ -108,7 +108,7 @@ func (l *Listener) feedAll(s *share) {
 			e.settle()
 		}
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 		l.mu.Lock()
 		s = l.backlog.next()
 		l.feeding = s != nil

@@ -99,7 +99,7 @@ func (e *laneEnd) introduceLate() {
 		e.settle()
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // introduceReady tells of the streams that can be written to, in order, or of all when the lane

@@ -17,7 +17,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.tells(err)
 	s.reading.end()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return n, err
 }
 

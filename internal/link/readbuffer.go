@@ -21,7 +21,7 @@ func (s *stream) setReadBuffer(n int) {
 		e.growDue(s)
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // smallest is the ring that a stream goes back to. mu is held.

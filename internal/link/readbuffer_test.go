@@ -36,7 +36,7 @@ func TestSetReadBuffer(t *testing.T) {
 			client.e.lookAtRing(client.stream, 1)
 		}
 		client.e.mu.Unlock()
-		client.e.chore()
+		client.e.startWorker()
 		say(t, server, client)
 		own, told := ringSizes(client, server)
 		require.Equal(t, []int{64 << 10, 64 << 10}, []int{own, told})

@@ -77,7 +77,7 @@ func (h *handOver) leave(t *testing.T) {
 	far.goAway(lane.StageStopped)
 	far.settle()
 	h.held()
-	far.chore()
+	far.startWorker()
 }
 
 // accept returns the stream at the next listener.

@@ -47,7 +47,7 @@ type stream struct {
 	reached  uint32       // key of the peer's memory that the device knows of
 	port     uint16       // of the dialer's end; does not change
 
-	resizing bool // the keeper is to offer another ring
+	resizing bool // the worker is to offer another ring
 	wants    bool // a larger one, since the last was offered
 	listed   bool // among those with a large ring
 	copying  bool // a Read copies out of a ring
@@ -360,7 +360,7 @@ func (s *stream) change(f func() error) error {
 		s.writer.wake(s.e)
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	if errors.Is(err, lane.ErrStream) {
 		return syscall.EPIPE
 	}

@@ -39,7 +39,7 @@ func (h *Stream) AwaitEnd() {
 	e.unsaid = append(e.unsaid, unsaidEnd{s, said})
 	e.giveUpKept() // no call would take in what the peer gives back
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	timer := runtimer.After(left, func() { close(late) })
 	defer timer.Stop()
 	select {

@@ -150,7 +150,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.unseen.Store(false) // who polls arms the queues before it sleeps
 	}
 	e.mu.Unlock()
-	e.chore()                     // of what the call has taken in before it waits
+	e.startWorker()               // of what the call has taken in before it waits
 	locked, slept := false, false // locked: by spin
 	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
 		if poll {
@@ -300,7 +300,7 @@ func (e *laneEnd) leaveNow(n lane.Waiter) bool {
 	e.arm()
 	if some, _ := e.pollLocked(); some { // the queue may not be armed any more
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 		return false
 	}
 	return !e.restOf(n)
@@ -416,7 +416,7 @@ func (e *laneEnd) pollFor(w *waiter) bool {
 		return true
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return false
 }
 

@@ -29,7 +29,7 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	n, err = s.write(p)
 	s.writing.end()
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 	return n, err
 }
 
@@ -76,14 +76,14 @@ func (s *stream) giveWay() {
 	e := s.e
 	if s.share < turnBytes || !e.mu.contended() {
 		e.mu.Unlock()
-		e.chore()
+		e.startWorker()
 	} else {
 		if s.passing == nil {
 			s.passing = make(chan struct{}, 1)
 		}
 		s.share = 0
 		e.mu.pass(s.passing)
-		e.chore()
+		e.startWorker()
 	}
 	e.mu.Lock()
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// chores are what may block and has to be done for a lane: by a goroutine that lives as long
-// as there are any. The lane's lock guards them.
-type chores struct {
+// work is what has to be done for a lane and may block. Its worker does it, a goroutine that lives
+// as long as there is any. The lane's lock guards it.
+type work struct {
 	running bool
 	notify  bool      // tell the connection manager that the dialer has spoken
 	trim    bool      // give empty chunks back
@@ -18,56 +18,57 @@ type chores struct {
 	resize  []*stream // they get a larger ring, or a small one
 }
 
-func (c *chores) any() bool { return c.notify || c.trim || c.grant > 0 || len(c.resize) > 0 }
+func (w *work) any() bool { return w.notify || w.trim || w.grant > 0 || len(w.resize) > 0 }
 
-// chore has the chores done. It is to be called without mu, behind whatever may have made some.
-func (e *laneEnd) chore() {
+// startWorker starts the worker if there is work. It is to be called without mu, after whatever may
+// have made some.
+func (e *laneEnd) startWorker() {
 	if e.unseen.Load() && e.unseen.CompareAndSwap(true, false) && e.begin() {
 		e.see()
 		e.tasks.Done()
 	}
-	if !e.work.Load() {
+	if !e.hasWork.Load() {
 		return
 	}
 	e.mu.Lock()
-	start := e.keep.any() && !e.keep.running && e.err == nil
+	start := e.work.any() && !e.work.running && e.err == nil
 	if start {
-		e.keep.running = true
+		e.work.running = true
 		e.tasks.Add(1)
 	}
 	e.mu.Unlock()
 	if start {
-		go e.keeper()
+		go e.worker()
 	}
 }
 
-// keeper does chores until there are none.
-func (e *laneEnd) keeper() {
+// worker works until nothing is left.
+func (e *laneEnd) worker() {
 	defer e.tasks.Done()
 	for {
 		e.mu.Lock()
-		c := e.keep
-		e.keep = chores{running: true}
-		e.making = c.grant
-		if !c.any() || e.err != nil {
-			e.keep.running = false
-			e.work.Store(false)
+		w := e.work
+		e.work = work{running: true}
+		e.making = w.grant
+		if !w.any() || e.err != nil {
+			e.work.running = false
+			e.hasWork.Store(false)
 			e.mu.Unlock()
-			e.chore() // where there was no room to post
+			e.startWorker() // where there was no room to post
 			return
 		}
 		e.mu.Unlock()
-		if c.notify {
+		if w.notify {
 			if err := e.id.Notify(); err != nil {
 				e.cfg.logger().Debug("link: notify", "err", err)
 			}
 		}
-		e.grant(c.wanted, useStream)
-		for _, s := range c.resize {
+		e.grant(w.wanted, useStream)
+		for _, s := range w.resize {
 			e.resize(s)
 		}
-		e.grant(c.grant-c.wanted, usePlace)
-		if c.trim {
+		e.grant(w.grant-w.wanted, usePlace)
+		if w.trim {
 			if err := errors.Join(e.slab.trim(), e.sends.trim()); err != nil {
 				e.cfg.logger().Warn("link: giving back memory", "err", err)
 			}
@@ -88,8 +89,8 @@ func (e *laneEnd) growDue(s *stream) {
 
 func (e *laneEnd) resizeDue(s *stream) {
 	s.resizing = true
-	e.keep.resize = append(e.keep.resize, s)
-	e.work.Store(true)
+	e.work.resize = append(e.work.resize, s)
+	e.hasWork.Store(true)
 }
 
 // growthFactor is how much larger the next ring is.
@@ -147,8 +148,8 @@ func (e *laneEnd) resize(s *stream) {
 // freePiece gives memory back that the peer writes to no more. mu is held.
 func (e *laneEnd) freePiece(p piece) {
 	if e.slab.free(p) {
-		e.keep.trim = true
-		e.work.Store(true)
+		e.work.trim = true
+		e.hasWork.Store(true)
 	}
 }
 
@@ -346,7 +347,7 @@ func (e *laneEnd) leaveUnanswered() {
 		e.settle()
 	}
 	e.mu.Unlock()
-	e.chore()
+	e.startWorker()
 }
 
 // retire has no stream opened any more. mu is held.

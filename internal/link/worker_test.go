@@ -11,9 +11,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// TestChoresBeforeSleep: a call that takes in, on its way to sleep, that another stream needs a
+// TestWorkBeforeSleep: a call that takes in, on its way to sleep, that another stream needs a
 // larger ring sees to that before it sleeps: nothing else comes that would wake it.
-func TestChoresBeforeSleep(t *testing.T) {
+func TestWorkBeforeSleep(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		for range 20 {
