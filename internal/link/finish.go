@@ -51,7 +51,7 @@ func (s *stream) finish() {
 
 // endSaid takes note that CLOSE or RESET of a stream was posted. mu is held.
 func (e *laneEnd) endSaid(id lane.ID) {
-	e.unsaidBy = time.Time{} // the peer takes something in
+	e.endsBy = time.Time{} // the peer takes something in
 	if s := e.streams.At(id); s != nil {
 		s.said = e.sq.posted
 		s.awaitConfirmation()

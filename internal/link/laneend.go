@@ -119,8 +119,8 @@ type laneEnd struct {
 	lastWord uint64 // sendQueue.posted behind it; 0: none was said
 
 	final      bool        // listener: and the dialer knows which were
-	unsaid     []unsaidEnd // dialer: calls that wait until the end of their stream was posted
-	unsaidBy   time.Time   // dialer: until when closed streams wait whose end could not be said; the zero time if none could not
+	endWaits   []endWait   // dialer: calls that wait until the end of their stream was posted
+	endsBy     time.Time   // dialer: until when closed streams wait for their end to be sent; the zero time if none waits
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
 	patient    *time.Timer // listener: of newcomers
@@ -313,7 +313,7 @@ func (e *laneEnd) failLocked(err error) {
 			s.writer.wake(e)
 		}
 	}
-	e.endsSaid()
+	e.endsSent()
 	for _, d := range e.dials {
 		d.end(e.retiredErr())
 	}

@@ -21,8 +21,8 @@ func (e *laneEnd) settle() {
 			break
 		}
 	}
-	if len(e.unsaid) > 0 {
-		e.endsSaid()
+	if len(e.endWaits) > 0 {
+		e.endsSent()
 	}
 }
 

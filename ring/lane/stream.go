@@ -73,8 +73,8 @@ func (s *Stream) Ended() bool { return s.finGot || s.endGot }
 // be used for something else.
 func (s *Stream) Quiet() bool { return s.endGot }
 
-// Unsaid reports whether CLOSE or RESET of this end was not sent yet.
-func (s *Stream) Unsaid() bool { return s.todo&(todoClose|todoReset) != 0 }
+// EndUnsent reports whether CLOSE or RESET of this end was not sent yet.
+func (s *Stream) EndUnsent() bool { return s.todo&(todoClose|todoReset) != 0 }
 
 // sends reports whether bytes of the application may be sent.
 func (s *Stream) sends() bool {

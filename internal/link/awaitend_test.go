@@ -27,7 +27,7 @@ func behind(t *testing.T) (last []*Stream, goOn func()) {
 	for _, s := range clients {
 		require.NoError(t, s.Close())
 		s.e.mu.Lock()
-		if s.unsaid() {
+		if s.endUnsent() {
 			last = append(last, s)
 		}
 		s.e.mu.Unlock()
@@ -53,7 +53,7 @@ func awaitEnds(t *testing.T, forgotten bool) {
 			s.AwaitEnd()
 			s.e.mu.Lock()
 			defer s.e.mu.Unlock()
-			done <- s.st.Unsaid()
+			done <- s.st.EndUnsent()
 		}()
 	}
 	select {
@@ -85,7 +85,7 @@ func awaitEnds(t *testing.T, forgotten bool) {
 	})
 	last[0].AwaitEnd() // nor does it wait now
 	e.mu.Lock()
-	by := e.unsaidBy
+	by := e.endsBy
 	e.mu.Unlock()
 	require.Zero(t, by)
 }
@@ -96,7 +96,7 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	last, _ := behind(t)
 	e := last[0].e
 	e.mu.Lock()
-	e.unsaidBy = time.Now().Add(time.Millisecond)
+	e.endsBy = time.Now().Add(time.Millisecond)
 	e.mu.Unlock()
 	within(t, "the last of patience", func() {
 		for _, s := range last {
@@ -104,10 +104,10 @@ func TestAwaitEndGivesUp(t *testing.T) {
 		}
 	})
 	e.mu.Lock()
-	unsaid := last[0].st.Unsaid()
-	e.unsaidBy = time.Now().Add(time.Hour)
+	unsent := last[0].st.EndUnsent()
+	e.endsBy = time.Now().Add(time.Hour)
 	e.mu.Unlock()
-	require.True(t, unsaid)
+	require.True(t, unsent)
 	time.AfterFunc(10*time.Millisecond, func() { e.fail(ErrLinkClosed) })
 	within(t, "the end of the lane", last[0].AwaitEnd)
 }

@@ -13,9 +13,9 @@ import (
 // while the peer has got no processor for as long as many streams come and go. So a dialer can wait
 // until it was posted.
 
-// unsaidTime bounds for how long the closed streams of a lane wait together, in time in which this
+// endWaitTime bounds for how long the closed streams of a lane wait together, in time in which this
 // process runs, until the peer has room for the end of one of them.
-const unsaidTime = 10 * time.Second
+const endWaitTime = 10 * time.Second
 
 // AwaitEnd waits until the end of a closed stream was posted, at a dialer whose peer is a process of
 // this host: if that dies now the end arrives. Where the peer takes in nothing at all it waits for a
@@ -27,49 +27,49 @@ func (h *Stream) AwaitEnd() {
 		return
 	}
 	e.mu.Lock()
-	if !s.unsaid() {
+	if !s.endUnsent() {
 		e.mu.Unlock()
 		return
 	}
-	if e.unsaidBy.IsZero() {
-		e.unsaidBy = time.Now().Add(unsaidTime)
+	if e.endsBy.IsZero() {
+		e.endsBy = time.Now().Add(endWaitTime)
 	}
-	left := time.Until(e.unsaidBy)
-	said, late := make(chan struct{}), make(chan struct{})
-	e.unsaid = append(e.unsaid, unsaidEnd{s, said})
+	left := time.Until(e.endsBy)
+	sent, late := make(chan struct{}), make(chan struct{})
+	e.endWaits = append(e.endWaits, endWait{s, sent})
 	e.giveUpKept() // no call would take in what the peer gives back
 	e.mu.Unlock()
 	e.startWorker()
 	timer := runtimer.After(left, func() { close(late) })
 	defer timer.Stop()
 	select {
-	case <-said:
+	case <-sent:
 	case <-late:
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.unsaid = slices.DeleteFunc(e.unsaid, func(w unsaidEnd) bool { return w.said == said })
+		e.endWaits = slices.DeleteFunc(e.endWaits, func(w endWait) bool { return w.sent == sent })
 	}
 }
 
-// unsaid reports whether a closed stream has an end that is still to be said. mu is held.
-func (s *stream) unsaid() bool {
-	return s.closed && s.e.err == nil && !s.moving() && s.st.Unsaid()
+// endUnsent reports whether a closed stream has an end that is still to be sent. mu is held.
+func (s *stream) endUnsent() bool {
+	return s.closed && s.e.err == nil && !s.moving() && s.st.EndUnsent()
 }
 
-// An unsaidEnd is a call of AwaitEnd that waits until said is closed.
-type unsaidEnd struct {
+// An endWait is a call of AwaitEnd that waits until sent is closed.
+type endWait struct {
 	s    *stream
-	said chan struct{}
+	sent chan struct{}
 }
 
-// endsSaid ends the waits for which there is nothing to wait any more. The lane may have forgotten
+// endsSent ends the waits for which there is nothing to wait any more. The lane may have forgotten
 // the stream by then. mu is held.
-func (e *laneEnd) endsSaid() {
-	e.unsaid = slices.DeleteFunc(e.unsaid, func(w unsaidEnd) bool {
-		if w.s.unsaid() {
+func (e *laneEnd) endsSent() {
+	e.endWaits = slices.DeleteFunc(e.endWaits, func(w endWait) bool {
+		if w.s.endUnsent() {
 			return false
 		}
-		close(w.said)
+		close(w.sent)
 		return true
 	})
 }
