@@ -25,15 +25,15 @@ func requireClosed(t testing.TB, c *Conn) {
 // requireEnd sees that a Conn fails with want and is torn down by Close.
 func requireEnd(t testing.TB, c *Conn, want error) {
 	t.Helper()
-	requireLastWord(t, c, want)
+	requireEndError(t, c, want)
 	requireClosed(t, c)
 }
 
-// requireLastWord sees that a Conn fails with want.
-func requireLastWord(t testing.TB, c *Conn, want error) {
+// requireEndError sees that a Conn fails with want.
+func requireEndError(t testing.TB, c *Conn, want error) {
 	t.Helper()
 	var err error
-	inTime(t, soon, "the last call", func() { err = lastWord(c) })
+	inTime(t, soon, "the last call", func() { err = endError(c) })
 	var op *net.OpError
 	require.ErrorAs(t, err, &op)
 	require.ErrorIs(t, err, want)
@@ -65,8 +65,8 @@ func promptly(t *testing.T, c *Conn) {
 	promise(t, "the teardown", time.Since(began), defaultDrain/4)
 }
 
-// lastWord reads until an error; if that was the orderly end, it writes until one.
-func lastWord(c *Conn) error {
+// endError reads until an error, and after an orderly end writes until one.
+func endError(c *Conn) error {
 	buf := make([]byte, 512)
 	for {
 		if _, err := c.Read(buf); err == io.EOF {

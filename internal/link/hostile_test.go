@@ -247,7 +247,7 @@ func TestHostileStream(t *testing.T) {
 				require.Equal(t, lied.id, r.Stream)
 				require.Equal(t, lane.CodeProtocol, r.Code)
 				m.s, m.ours = beside, neighbour
-				if l.name != "TotalOfClose" { // that was the peer's last word
+				if l.name != "TotalOfClose" { // that was the peer's last record
 					m.p.say(lane.Record{Kind: lane.KindReset, Stream: lied.id, Code: lane.CodeReset})
 				}
 				if role == lane.RoleDialer {

@@ -115,8 +115,8 @@ type laneEnd struct {
 	memory    memoryWatch
 	alive     keepAlive
 
-	counts   laneCounts
-	lastWord uint64 // sendQueue.posted behind it; 0: none was said
+	counts      laneCounts
+	abortPosted uint64 // sendQueue.posted after ABORT; 0: none was sent
 
 	final      bool        // listener: and the dialer knows which were
 	endWaits   []endWait   // dialer: calls that wait until the end of their stream was posted
@@ -304,7 +304,7 @@ func (e *laneEnd) failLocked(err error) {
 	if e.err != nil {
 		return
 	}
-	e.sayLastWord(err)
+	e.sendAbort(err)
 	e.err = err
 	e.failed.Store(true)
 	for _, s := range e.streams {
@@ -355,7 +355,7 @@ func (e *laneEnd) retiredErr() error {
 
 // teardown destroys everything but what streams may still read.
 func (e *laneEnd) teardown() {
-	e.awaitLastWord()
+	e.awaitAbort()
 	away := e.outOfReach()
 	if !away { // the peer learns it by this, and all that is posted is flushed
 		if err := e.id.Disconnect(); err != nil {

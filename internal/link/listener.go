@@ -475,7 +475,7 @@ func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
 func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
 func (l *Listener) emptied(e *laneEnd) {
 	// The dialer ends a lane that it has no use for. One that goes away ends by itself when
-	// the dialer has said its last word of it, and has heard what was refused.
+	// the dialer has sent its last record about it, and has heard what was refused.
 	if e.final && (len(e.refused) == 0 || e.unheeded) {
 		e.failLocked(ErrLinkClosed)
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The last word of a lane says which rule its peer broke, and no other follows.
+// The last message of a lane names the rule that its peer broke, and nothing follows it.
 func TestLaneAbort(t *testing.T) {
 	pair := newPair(t, 1)
 	_, err := pair[0].Open(Ring{RKey: 2, Size: 4096}, 1)

@@ -66,11 +66,11 @@ func (m *model) abort(e int) error {
 	slots := m.lanes[e].slots
 	may := slots.Free() > 0 && slots.hasPlace()
 	m.lanes[e].Abort(RulePing)
-	said, err := m.next(e)
-	if err == nil && said != may {
-		return failf("the last word may be said: %v, and is: %v", may, said)
+	sent, err := m.next(e)
+	if err == nil && sent != may {
+		return failf("ABORT may be sent: %v, and is: %v", may, sent)
 	}
-	m.told = m.told || !said
+	m.told = m.told || !sent
 	return err
 }
 

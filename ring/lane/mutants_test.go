@@ -169,9 +169,9 @@ var breaches = []breach{
 				})
 			}
 		}},
-	{name: "the last word of a lane is lost", plan: "a lie", want: "the end that lied is not told",
+	{name: "the ABORT of a lane is lost", plan: "a lie", want: "the end that lied is not told",
 		packet: func(m *model, e int, p *packet) bool { return p.Record.Kind == KindAbort }},
-	{name: "the last word of a lane wakes nobody", plan: "a lie", want: "the end that lied is not told",
+	{name: "the ABORT of a lane wakes nobody", plan: "a lie", want: "the end that lied is not told",
 		packet: func(m *model, e int, p *packet) bool {
 			p.Solicited = p.Solicited && p.Record.Kind != KindAbort
 			return false
