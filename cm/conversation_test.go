@@ -121,8 +121,8 @@ func (x *talker) close() error {
 	return errors.Join(errs...)
 }
 
-// meet exchanges the addresses over rw and connects the QP.
-func (x *talker) meet(rw io.ReadWriter, param *BringUpParam) error {
+// bringUp exchanges the addresses over rw and connects the QP.
+func (x *talker) bringUp(rw io.ReadWriter, param *BringUpParam) error {
 	remote, err := ExchangeQPAddr(rw, &x.local)
 	if err != nil {
 		return err
@@ -319,7 +319,7 @@ func converse(rw io.ReadWriter, device string, local netip.Addr, writer bool) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, x.close()) }()
-	if err := x.meet(rw, nil); err != nil {
+	if err := x.bringUp(rw, nil); err != nil {
 		return err
 	}
 	return x.talk(rw, writer)

@@ -33,16 +33,16 @@ type lie struct {
 	name string
 	who  int
 	rule error
-	tell func(m *meeting)
+	tell func(m *wirePair)
 }
 
 // laneLies are about the lane.
 func laneLies() []lie {
-	imm := func(i uint32) func(*meeting) { return func(m *meeting) { m.p.imm(i) } }
-	bell := func(d lane.Doorbell) func(*meeting) { return imm(d.Imm()) }
+	imm := func(i uint32) func(*wirePair) { return func(m *wirePair) { m.p.imm(i) } }
+	bell := func(d lane.Doorbell) func(*wirePair) { return imm(d.Imm()) }
 	const own = lane.MaxStream // stands for the id of the liar's own stream
-	rec := func(r lane.Record, f func(b []byte)) func(*meeting) {
-		return func(m *meeting) {
+	rec := func(r lane.Record, f func(b []byte)) func(*wirePair) {
+		return func(m *wirePair) {
 			r := r
 			if r.Stream == own {
 				r.Stream = m.s.id
@@ -75,7 +75,7 @@ func laneLies() []lie {
 		{"HighCode", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindReset, Stream: own, Code: lane.CodeReset}, func(b []byte) { b[12] = 8 })},
 		{"AbortOfNothing", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},
 		{"AbortOfAStream", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = byte(lane.RuleOverflow) })},
-		{"AfterClose", byDialer, lane.RuleAfterEnd, func(m *meeting) {
+		{"AfterClose", byDialer, lane.RuleAfterEnd, func(m *wirePair) {
 			m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
 			m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: m.s.id, N: 1}.Imm())
 		}},
@@ -89,13 +89,13 @@ func laneLies() []lie {
 		{"DialerRefuses", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRefused, Stream: own, Code: lane.CodeClosed}, nil)},
 		{"DialerGrants", byDialer, lane.RuleRole, rec(places, nil)},
 		{"DialerRecalls", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, nil)},
-		{"OpenTwice", byDialer, lane.RulePlace, func(m *meeting) {
+		{"OpenTwice", byDialer, lane.RulePlace, func(m *wirePair) {
 			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: m.s.id, Ring: m.s.own, Opens: m.p.opens + 1, Port: m.s.port}, nil)
 		}},
-		{"OpenWithoutAPlace", byDialer, lane.RulePlace, func(m *meeting) {
+		{"OpenWithoutAPlace", byDialer, lane.RulePlace, func(m *wirePair) {
 			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: wireStreams - 1, Ring: m.s.own, Opens: m.p.opens + 1, Port: m.s.port}, nil)
 		}},
-		{"OpensCounted", byDialer, lane.RuleOpenNumber, func(m *meeting) {
+		{"OpensCounted", byDialer, lane.RuleOpenNumber, func(m *wirePair) {
 			s := m.p.place()
 			m.p.record(lane.Record{Kind: lane.KindOpen, Stream: s.id, Ring: m.s.own, Opens: m.p.opens + 2, Port: s.port}, nil)
 		}},
@@ -116,13 +116,13 @@ func laneLies() []lie {
 		{"AcceptOfNone", byListener, lane.RuleNotOpen, rec(lane.Record{Kind: lane.KindAccepted, Stream: wireStreams - 1}, nil)},
 		{"RecallOfNothing", byListener, lane.RuleCount, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, func(b []byte) { b[14] = 0 })},
 		{"FinalUnannounced", byListener, lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, nil)},
-		{"FinalOfMoreOpens", byListener, lane.RuleOpenNumber, func(m *meeting) {
+		{"FinalOfMoreOpens", byListener, lane.RuleOpenNumber, func(m *wirePair) {
 			m.p.say(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageAnnounce})
 			require.Equal(m.t, lane.StageStopped, m.p.heardRecord(lane.KindGoAway).Stage)
 			m.p.record(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal, Opens: 1000}, nil)
 		}},
 		{"StoppedByTheListener", byListener, lane.RuleRole, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped}, nil)},
-		{"DataBeforeAccepted", byListener, lane.RuleNotOpen, func(m *meeting) {
+		{"DataBeforeAccepted", byListener, lane.RuleNotOpen, func(m *wirePair) {
 			dialled := m.dialBehind(m.ctx(), m.p.listener.LocalAddr())
 			m.p.grant(2)
 			require.Equal(m.t, lane.ID(2), m.p.heardRecord(lane.KindOpen).Stream)
@@ -145,7 +145,7 @@ func TestHostileLane(t *testing.T) {
 				continue
 			}
 			t.Run(l.name, func(t *testing.T) {
-				m := b.on(t).meet(role, wireConfig{})
+				m := b.on(t).wirePair(role, wireConfig{})
 				l.tell(m)
 				within(t, "a link that was lied to", func() {
 					if _, err := m.ours.Read(make([]byte, 1)); err != io.EOF { // its peer had closed it
@@ -173,7 +173,7 @@ func TestHostileLane(t *testing.T) {
 func TestHostileAbort(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		m := b.meet(role, wireConfig{})
+		m := b.wirePair(role, wireConfig{})
 		m.p.record(lane.Record{Kind: lane.KindAbort, Code: lane.Code(lane.RuleDepth)}, nil)
 		within(t, "a link that was ended", func() {
 			_, err := m.ours.Read(make([]byte, 1))
@@ -189,30 +189,30 @@ func TestHostileAbort(t *testing.T) {
 
 // streamLies are about one stream. Neither end forgets what the lane has counted.
 func streamLies() []lie {
-	data := func(m *meeting, n uint32) { m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: m.s.id, N: n}.Imm()) }
-	total := func(k lane.Kind) func(m *meeting) {
-		return func(m *meeting) { m.p.say(lane.Record{Kind: k, Stream: m.s.id, Total: m.s.sent + 12345}) }
+	data := func(m *wirePair, n uint32) { m.p.imm(lane.Doorbell{Type: lane.TypeData, Stream: m.s.id, N: n}.Imm()) }
+	total := func(k lane.Kind) func(m *wirePair) {
+		return func(m *wirePair) { m.p.say(lane.Record{Kind: k, Stream: m.s.id, Total: m.s.sent + 12345}) }
 	}
 	return []lie{
-		{"Overflow", byEither, lane.RuleOverflow, func(m *meeting) { data(m, 1<<16) }},
-		{"OverflowByOne", byEither, lane.RuleOverflow, func(m *meeting) { data(m, m.s.to.Size+1) }},
-		{"Credit", byEither, lane.RuleCredit, func(m *meeting) {
+		{"Overflow", byEither, lane.RuleOverflow, func(m *wirePair) { data(m, 1<<16) }},
+		{"OverflowByOne", byEither, lane.RuleOverflow, func(m *wirePair) { data(m, m.s.to.Size+1) }},
+		{"Credit", byEither, lane.RuleCredit, func(m *wirePair) {
 			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 1}.Imm())
 		}},
-		{"CreditOfMore", byEither, lane.RuleCredit, func(m *meeting) {
+		{"CreditOfMore", byEither, lane.RuleCredit, func(m *wirePair) {
 			_, err := m.ours.Write(make([]byte, 3*lane.Granule))
 			require.NoError(m.t, err)
 			m.p.read(m.s, 3*lane.Granule)
 			m.p.imm(lane.Doorbell{Type: lane.TypeCredit, Stream: m.s.id, N: 4}.Imm())
 		}},
-		{"Move", byEither, lane.RuleMove, func(m *meeting) { m.p.say(lane.Record{Kind: lane.KindMoved, Stream: m.s.id}) }},
+		{"Move", byEither, lane.RuleMove, func(m *wirePair) { m.p.say(lane.Record{Kind: lane.KindMoved, Stream: m.s.id}) }},
 		{"Total", byEither, lane.RuleTotal, total(lane.KindFIN)},
 		{"TotalOfClose", byEither, lane.RuleTotal, total(lane.KindClose)},
-		{"AfterFIN", byEither, lane.RuleAfterFIN, func(m *meeting) {
+		{"AfterFIN", byEither, lane.RuleAfterFIN, func(m *wirePair) {
 			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
 			data(m, 1)
 		}},
-		{"TwoFINs", byEither, lane.RuleAfterFIN, func(m *meeting) {
+		{"TwoFINs", byEither, lane.RuleAfterFIN, func(m *wirePair) {
 			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
 			m.p.say(lane.Record{Kind: lane.KindFIN, Stream: m.s.id, Total: m.s.sent})
 		}},
@@ -225,7 +225,7 @@ func TestHostileStream(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		for _, l := range streamLies() {
 			t.Run(l.name, func(t *testing.T) {
-				m := newBed(t, cfg).meet(role, wireConfig{})
+				m := newBed(t, cfg).wirePair(role, wireConfig{})
 				lied, ours := m.s, m.ours
 				m.another(2)
 				beside, neighbour := m.s, m.ours
@@ -267,8 +267,8 @@ func TestHostileVerbs(t *testing.T) {
 	write := func(addr uint64, rkey uint32) verbs.SendWR {
 		return verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: make([]byte, 64), RemoteAddr: addr, RKey: rkey}
 	}
-	read := func(op verbs.WROpcode) func(m *meeting, _ *Stream) verbs.SendWR {
-		return func(m *meeting, _ *Stream) verbs.SendWR {
+	read := func(op verbs.WROpcode) func(m *wirePair, _ *Stream) verbs.SendWR {
+		return func(m *wirePair, _ *Stream) verbs.SendWR {
 			return verbs.SendWR{
 				Opcode: op, RemoteAddr: m.s.to.Addr, RKey: m.s.to.RKey, CompareAdd: 1,
 				SGList: []verbs.SGE{{Addr: m.p.mr.Addr() + wireScratch, Length: 8, LKey: m.p.mr.LKey()}},
@@ -277,15 +277,15 @@ func TestHostileVerbs(t *testing.T) {
 	}
 	for _, l := range []struct {
 		name string
-		wr   func(m *meeting, other *Stream) verbs.SendWR
+		wr   func(m *wirePair, other *Stream) verbs.SendWR
 	}{
-		{"BeforeTheRecords", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records-64, m.p.rkey) }},
-		{"AcrossTheRecords", func(m *meeting, _ *Stream) verbs.SendWR {
+		{"BeforeTheRecords", func(m *wirePair, _ *Stream) verbs.SendWR { return write(m.p.records-64, m.p.rkey) }},
+		{"AcrossTheRecords", func(m *wirePair, _ *Stream) verbs.SendWR {
 			return write(m.p.records+uint64(m.ours.e.p.remoteMR.Len())-63, m.p.rkey)
 		}},
-		{"FarAway", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records+1<<40, m.p.rkey) }},
-		{"WrongKey", func(m *meeting, _ *Stream) verbs.SendWR { return write(m.p.records, m.p.rkey^1<<31) }},
-		{"RingOfAnother", func(_ *meeting, other *Stream) verbs.SendWR {
+		{"FarAway", func(m *wirePair, _ *Stream) verbs.SendWR { return write(m.p.records+1<<40, m.p.rkey) }},
+		{"WrongKey", func(m *wirePair, _ *Stream) verbs.SendWR { return write(m.p.records, m.p.rkey^1<<31) }},
+		{"RingOfAnother", func(_ *wirePair, other *Stream) verbs.SendWR {
 			other.e.mu.Lock()
 			defer other.e.mu.Unlock()
 			r := other.st.Receiver().Ring()
@@ -293,10 +293,10 @@ func TestHostileVerbs(t *testing.T) {
 		}},
 		{"Read", read(verbs.WRRDMARead)},
 		{"FetchAndAdd", read(verbs.WRAtomicFetchAndAdd)},
-		{"SendOfNothing", func(*meeting, *Stream) verbs.SendWR {
+		{"SendOfNothing", func(*wirePair, *Stream) verbs.SendWR {
 			return verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: []byte{}}
 		}},
-		{"SendOfTooMuch", func(*meeting, *Stream) verbs.SendWR {
+		{"SendOfTooMuch", func(*wirePair, *Stream) verbs.SendWR {
 			return verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, Inline: make([]byte, 5)}
 		}},
 	} {
@@ -305,7 +305,7 @@ func TestHostileVerbs(t *testing.T) {
 				b := newBed(t, cfg)
 				bystander, beside := b.stranger()
 				say(t, bystander, beside)
-				m := b.meet(role, wireConfig{})
+				m := b.wirePair(role, wireConfig{})
 				wr := l.wr(m, beside)
 				if wr.SGList != nil && !m.p.mayRead(t, wr.Opcode) {
 					return

@@ -84,7 +84,7 @@ func TestHostileBystanders(t *testing.T) {
 			if i%parts != part || l.who&by(role) == 0 {
 				continue
 			}
-			m := b.meet(role, wireConfig{})
+			m := b.wirePair(role, wireConfig{})
 			l.tell(m)
 			beside.goesOn(t, l.name)
 			m.p.close()
@@ -93,7 +93,7 @@ func TestHostileBystanders(t *testing.T) {
 				<-m.ours.e.done
 			})
 		}
-		m := b.meet(role, wireConfig{})
+		m := b.wirePair(role, wireConfig{})
 		within(t, "an honest peer's conversation", m.conversation)
 		beside.goesOn(t, "an honest peer")
 	})

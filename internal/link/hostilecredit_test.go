@@ -17,7 +17,7 @@ import (
 func TestHostileLeastCredit(t *testing.T) {
 	const credits = 20
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
-		m := newBed(t, cfg).meet(role, wireConfig{})
+		m := newBed(t, cfg).wirePair(role, wireConfig{})
 		stuff(t, m.ours)
 		takeIn := func(n int) { // and give no room back
 			t.Helper()

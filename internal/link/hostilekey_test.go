@@ -18,9 +18,9 @@ func TestHostileKey(t *testing.T) {
 		"Key":     func(r *lane.Ring) { r.RKey ^= 1 << 31 },
 		"Address": func(r *lane.Ring) { r.Addr += 1 << 40 },
 	} {
-		for where, meet := range map[string]func(*bed, lane.Role) *meeting{
-			"Begin": func(b *bed, role lane.Role) *meeting { // which no ACCEPTED may answer any more
-				m := &meeting{bed: b, p: newWirePeer(b.t, role, wireConfig{device: b.l.cfg.CM.Device, ring: spoil})}
+		for where, connect := range map[string]func(*bed, lane.Role) *wirePair{
+			"Begin": func(b *bed, role lane.Role) *wirePair { // which no ACCEPTED may answer any more
+				m := &wirePair{bed: b, p: newWirePeer(b.t, role, wireConfig{device: b.l.cfg.CM.Device, ring: spoil})}
 				if role == lane.RoleDialer {
 					m.p.dial(b.l.Addr())
 					m.p.beginOpen()
@@ -35,8 +35,8 @@ func TestHostileKey(t *testing.T) {
 				within(b.t, "a dial", func() { m.dialled(dialled) })
 				return m
 			},
-			"Ring": func(b *bed, role lane.Role) *meeting {
-				m := b.meet(role, wireConfig{})
+			"Ring": func(b *bed, role lane.Role) *wirePair {
+				m := b.wirePair(role, wireConfig{})
 				r := m.s.own
 				spoil(&r)
 				m.p.say(lane.Record{Kind: lane.KindRing, Stream: m.s.id, Ring: r})
@@ -48,7 +48,7 @@ func TestHostileKey(t *testing.T) {
 				eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 					b := newBed(t, cfg)
 					bystander, beside := b.stranger()
-					m := meet(b, role)
+					m := connect(b, role)
 					within(t, "a stream to memory that is not there", func() {
 						_, err := m.ours.Write([]byte("hello"))
 						if err == nil {

@@ -35,7 +35,7 @@ func stuff(t *testing.T, s *Stream) {
 // deadline, and another stream of the lane goes on.
 func TestHostileNoCredit(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
-		m := newBed(t, cfg).meet(role, wireConfig{})
+		m := newBed(t, cfg).wirePair(role, wireConfig{})
 		starved := m.ours
 		stuff(t, starved)
 		m.another(2)
@@ -53,7 +53,7 @@ func TestHostileNoSlots(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
 		bystander, beside := b.stranger()
-		m := b.meet(role, wireConfig{silent: true})
+		m := b.wirePair(role, wireConfig{silent: true})
 		stuff(t, m.ours)
 		require.NoError(t, m.ours.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 		within(t, "a Read with a deadline", func() {
@@ -109,7 +109,7 @@ func TestHostileVanish(t *testing.T) {
 	}
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		t.Run("BeforeRead", func(t *testing.T) {
-			m := newBed(t, cfg).meet(role, wireConfig{})
+			m := newBed(t, cfg).wirePair(role, wireConfig{})
 			m.p.write(m.s, []byte("last words"))
 			require.Eventually(t, func() bool {
 				m.ours.e.mu.Lock()
@@ -131,7 +131,7 @@ func TestHostileVanish(t *testing.T) {
 			"WhileWriting": func(s *Stream) error { _, err := s.Write(make([]byte, 1)); return err },
 		} {
 			t.Run(name, func(t *testing.T) {
-				m := newBed(t, cfg).meet(role, wireConfig{})
+				m := newBed(t, cfg).wirePair(role, wireConfig{})
 				stuff(t, m.ours)
 				done := make(chan error, 1)
 				go func() { done <- call(m.ours) }()
@@ -140,7 +140,7 @@ func TestHostileVanish(t *testing.T) {
 			})
 		}
 		t.Run("Closed", func(t *testing.T) {
-			m := newBed(t, cfg).meet(role, wireConfig{})
+			m := newBed(t, cfg).wirePair(role, wireConfig{})
 			stuff(t, m.ours)
 			require.NoError(t, m.ours.Close())
 			m.p.vanish()
@@ -152,7 +152,7 @@ func TestHostileVanish(t *testing.T) {
 // TestHostileBytesChange: a peer changes bytes that it has announced. What Read has returned stays.
 func TestHostileBytesChange(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
-		m := newBed(t, cfg).meet(role, wireConfig{})
+		m := newBed(t, cfg).wirePair(role, wireConfig{})
 		m.p.write(m.s, []byte("first"))
 		got := make([]byte, 5)
 		_, err := io.ReadFull(m.ours, got)
@@ -277,7 +277,7 @@ func TestHostileRandom(t *testing.T) {
 		bystander, beside := b.stranger()
 		for range rounds {
 			seed := rand.Uint64()
-			m := b.on(t).meet(role, wireConfig{})
+			m := b.on(t).wirePair(role, wireConfig{})
 			ours := m.ours
 			ended := make(chan struct{}, 2)
 			for _, call := range []func(b []byte) (int, error){ours.Read, ours.Write} {
@@ -307,7 +307,7 @@ func TestHostileRandom(t *testing.T) {
 }
 
 // babble says up to fifty things.
-func (m *meeting) babble(r *rand.Rand) {
+func (m *wirePair) babble(r *rand.Rand) {
 	id := func() lane.ID {
 		return lane.ID([]int{int(m.s.id), 0, 2, wireStreams, 1 + r.IntN(wireStreams), int(lane.MaxStream)}[r.IntN(6)])
 	}

@@ -198,8 +198,8 @@ func (p *wirePeer) param() *cm.ConnParam {
 	return c
 }
 
-// meet takes in the other end's first word.
-func (p *wirePeer) meet(b []byte) {
+// takeHello takes in the other end's first word.
+func (p *wirePeer) takeHello(b []byte) {
 	p.t.Helper()
 	require.GreaterOrEqual(p.t, len(b), 48)
 	require.Equal(p.t, "RDML\x01\x30", string(b[:6]))
@@ -248,7 +248,7 @@ func (p *wirePeer) dial(addr netip.AddrPort) {
 	p.t.Helper()
 	ev := p.ask(addr)
 	require.Equal(p.t, cm.Established, ev.Type, "%v", ev)
-	p.meet(ev.Param.PrivateData)
+	p.takeHello(ev.Param.PrivateData)
 }
 
 // listen begins to listen and returns the address.
@@ -266,7 +266,7 @@ func (p *wirePeer) request() {
 	ev := p.event()
 	require.Equal(p.t, cm.ConnectRequest, ev.Type, "%v", ev)
 	p.id = ev.ID
-	p.meet(ev.Param.PrivateData)
+	p.takeHello(ev.Param.PrivateData)
 }
 
 // accept answers the dialer that request has found.

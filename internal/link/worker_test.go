@@ -136,7 +136,7 @@ func TestLeavesWhoDoesNotAnswer(t *testing.T) {
 
 // TestLeavesWhoDoesNotRelease: nor one whose dialer keeps a stream that was refused.
 func TestLeavesWhoDoesNotRelease(t *testing.T) {
-	m := newBed(t, Config{}).meet(lane.RoleDialer, wireConfig{})
+	m := newBed(t, Config{}).wirePair(lane.RoleDialer, wireConfig{})
 	e := m.ours.e
 	s := m.p.place()
 	require.NoError(t, m.l.Close())

@@ -11,8 +11,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// A meeting is a wirePeer with a stream to a Stream.
-type meeting struct {
+// A wirePair is a wirePeer connected to a Stream.
+type wirePair struct {
 	*bed
 	p    *wirePeer
 	s    *wireStream
@@ -42,11 +42,11 @@ func (b *bed) stranger() (client, server *Stream) {
 	return client, server
 }
 
-// meet has a peer and a Stream of a bed come together.
-func (b *bed) meet(role lane.Role, cfg wireConfig) *meeting {
+// wirePair connects a wirePeer with a Stream of a bed.
+func (b *bed) wirePair(role lane.Role, cfg wireConfig) *wirePair {
 	b.t.Helper()
 	cfg.device = b.l.cfg.CM.Device
-	m := &meeting{bed: b, p: newWirePeer(b.t, role, cfg)}
+	m := &wirePair{bed: b, p: newWirePeer(b.t, role, cfg)}
 	if role == lane.RoleDialer {
 		m.p.dial(b.l.Addr())
 		m.another(0)
@@ -61,7 +61,7 @@ func (b *bed) meet(role lane.Role, cfg wireConfig) *meeting {
 }
 
 // another opens one more stream, with an id that a peer which listens grants.
-func (m *meeting) another(id lane.ID) {
+func (m *wirePair) another(id lane.ID) {
 	m.t.Helper()
 	if m.p.role == lane.RoleDialer {
 		m.s = m.p.open()
@@ -90,7 +90,7 @@ func (b *bed) dialBehind(ctx context.Context, at netip.AddrPort) <-chan dialled 
 	return done
 }
 
-func (m *meeting) dialled(done <-chan dialled) {
+func (m *wirePair) dialled(done <-chan dialled) {
 	m.t.Helper()
 	d := <-done
 	require.NoError(m.t, d.err)
@@ -98,14 +98,14 @@ func (m *meeting) dialled(done <-chan dialled) {
 	m.closeLater()
 }
 
-func (m *meeting) closeLater() {
+func (m *wirePair) closeLater() {
 	s := m.ours
 	m.t.Cleanup(func() { _ = s.Close() })
 }
 
 // told waits for ABORT, and passes over all before. Where there is little room for it, or its time may
 // run out, the lane may end without.
-func (m *meeting) told(rule error, may bool) {
+func (m *wirePair) told(rule error, may bool) {
 	m.t.Helper()
 	for {
 		d, ok := m.p.hearUnlessEnded()
@@ -125,7 +125,7 @@ func (m *meeting) told(rule error, may bool) {
 func TestWirePeer(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		m := b.meet(role, wireConfig{})
+		m := b.wirePair(role, wireConfig{})
 		for range 3 {
 			m.conversation()
 			m.another(1)
@@ -134,7 +134,7 @@ func TestWirePeer(t *testing.T) {
 }
 
 // conversation moves bytes both ways and ends the stream in good order.
-func (m *meeting) conversation() {
+func (m *wirePair) conversation() {
 	m.t.Helper()
 	m.p.write(m.s, []byte("hello, lane\n"))
 	got := make([]byte, 12)
