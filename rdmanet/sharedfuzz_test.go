@@ -188,7 +188,7 @@ func TestSharedMemoryFuzz(t *testing.T) {
 	if n, err := strconv.ParseUint(os.Getenv(fuzzSeedVar), 10, 64); err == nil {
 		seed = n
 	}
-	by := startBystander(t)
+	by := startBackground(t)
 	defer by.stop(t)
 	echoes := map[string]*echoes{}
 	for _, device := range []string{"soft0", "soft0-iwarp"} {
@@ -216,7 +216,7 @@ func TestSharedMemoryFuzz(t *testing.T) {
 				ends[name]++
 			}
 		}
-		require.Eventually(t, func() bool { return by.moved.Load() > moved }, patience, time.Millisecond, "the bystander stands still\n%s", replay)
+		require.Eventually(t, func() bool { return by.moved.Load() > moved }, patience, time.Millisecond, "the connection beside it stands still\n%s", replay)
 	}
 	require.True(t, len(ends) > 0 || rounds < scribblerRounds, "nobody came")
 	t.Logf("seed %d, %d rounds: %v", seed, rounds, ends)

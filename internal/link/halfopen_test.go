@@ -66,7 +66,7 @@ func TestHalfOpenCrowd(t *testing.T) {
 		}
 		if i%every == every-1 {
 			within(t, "an honest dialer among them", func() {
-				client, server := b.stranger()
+				client, server := b.separatePair()
 				say(t, client, server)
 				require.NoError(t, client.Close())
 				require.NoError(t, server.Close())
@@ -88,7 +88,7 @@ func TestHalfOpenStay(t *testing.T) {
 	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device})
 	p.dial(b.l.Addr())
 	for began := time.Now(); time.Since(began) < 2*silentTick*silentTicks; {
-		client, server := b.stranger()
+		client, server := b.separatePair()
 		say(t, client, server)
 		require.NoError(t, client.Close())
 		require.NoError(t, server.Close())

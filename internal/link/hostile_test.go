@@ -139,7 +139,7 @@ func laneLies() []lie {
 func TestHostileLane(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		bystander, beside := b.stranger()
+		other, otherEnd := b.separatePair()
 		for _, l := range laneLies() {
 			if l.who&by(role) == 0 {
 				continue
@@ -161,8 +161,8 @@ func TestHostileLane(t *testing.T) {
 					<-m.ours.e.done
 				})
 				require.ErrorIs(t, m.ours.e.err, l.rule)
-				say(t, bystander, beside)
-				say(t, beside, bystander)
+				say(t, other, otherEnd)
+				say(t, otherEnd, other)
 			})
 		}
 	})
@@ -303,10 +303,10 @@ func TestHostileVerbs(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 				b := newBed(t, cfg)
-				bystander, beside := b.stranger()
-				say(t, bystander, beside)
+				other, otherEnd := b.separatePair()
+				say(t, other, otherEnd)
 				m := b.wirePair(role, wireConfig{})
-				wr := l.wr(m, beside)
+				wr := l.wr(m, otherEnd)
 				if wr.SGList != nil && !m.p.mayRead(t, wr.Opcode) {
 					return
 				}
@@ -323,8 +323,8 @@ func TestHostileVerbs(t *testing.T) {
 					_ = m.ours.Close()
 					<-m.ours.e.done
 				})
-				say(t, bystander, beside)
-				say(t, beside, bystander)
+				say(t, other, otherEnd)
+				say(t, otherEnd, other)
 			})
 		})
 	}

@@ -47,7 +47,7 @@ func TestHostileKey(t *testing.T) {
 			t.Run(name+where, func(t *testing.T) {
 				eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 					b := newBed(t, cfg)
-					bystander, beside := b.stranger()
+					other, otherEnd := b.separatePair()
 					m := connect(b, role)
 					within(t, "a stream to memory that is not there", func() {
 						_, err := m.ours.Write([]byte("hello"))
@@ -60,8 +60,8 @@ func TestHostileKey(t *testing.T) {
 						<-m.ours.e.done
 					})
 					within(t, "streams beside it", func() {
-						say(t, bystander, beside)
-						say(t, beside, bystander)
+						say(t, other, otherEnd)
+						say(t, otherEnd, other)
 						client, server := b.pair()
 						say(t, client, server)
 					})

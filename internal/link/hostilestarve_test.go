@@ -52,7 +52,7 @@ func TestHostileNoCredit(t *testing.T) {
 func TestHostileNoSlots(t *testing.T) {
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		bystander, beside := b.stranger()
+		other, otherEnd := b.separatePair()
 		m := b.wirePair(role, wireConfig{silent: true})
 		stuff(t, m.ours)
 		require.NoError(t, m.ours.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
@@ -60,7 +60,7 @@ func TestHostileNoSlots(t *testing.T) {
 			_, err := m.ours.Read(make([]byte, 1))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
-		say(t, bystander, beside)
+		say(t, other, otherEnd)
 		within(t, "Close", func() { require.NoError(t, m.ours.Close()) })
 		m.p.vanish()
 		within(t, "the end of the lane", func() { <-m.ours.e.done })
@@ -274,7 +274,7 @@ func TestHostileRandom(t *testing.T) {
 	}
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		b := newBed(t, cfg)
-		bystander, beside := b.stranger()
+		other, otherEnd := b.separatePair()
 		for range rounds {
 			seed := rand.Uint64()
 			m := b.on(t).wirePair(role, wireConfig{})
@@ -302,7 +302,7 @@ func TestHostileRandom(t *testing.T) {
 				t.Fatalf("the seed was %d", seed)
 			}
 		}
-		say(t, bystander, beside)
+		say(t, other, otherEnd)
 	})
 }
 

@@ -31,8 +31,8 @@ func eachPeer(t *testing.T, f func(t *testing.T, cfg Config, role lane.Role)) {
 // on is the bed for another test.
 func (b *bed) on(t testing.TB) *bed { return &bed{t, b.l, b.links} }
 
-// stranger makes the ends of a stream on a lane that has nothing to do with the others.
-func (b *bed) stranger() (client, server *Stream) {
+// separatePair returns the ends of a stream on a lane of its own, over a link of its own.
+func (b *bed) separatePair() (client, server *Stream) {
 	b.t.Helper()
 	client, err := b.anotherLinks().Dial(b.ctx(), Target{Dst: b.l.Addr()})
 	require.NoError(b.t, err)

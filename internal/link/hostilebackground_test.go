@@ -11,22 +11,22 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// A bystander is a stream that moves bytes all the time, and looks at every one.
-type bystander struct {
+// A backgroundStream is a stream that moves bytes all the time, and checks every one.
+type backgroundStream struct {
 	client, server *Stream
 	moved          atomic.Int64 // messages
 	write, read    chan error   // how either direction ended
 }
 
-const bystanderLen = 1 << 10 // bytes of one message
+const backgroundLen = 1 << 10 // bytes of one message
 
-func (b *bed) startBystander() *bystander {
+func (b *bed) startBackground() *backgroundStream {
 	b.t.Helper()
-	s := &bystander{write: make(chan error, 1), read: make(chan error, 1)}
-	s.client, s.server = b.stranger()
+	s := &backgroundStream{write: make(chan error, 1), read: make(chan error, 1)}
+	s.client, s.server = b.separatePair()
 	const texts = 251
-	text := noise(texts+bystanderLen, 1)
-	message := func(i int) []byte { return text[i%texts:][:bystanderLen] } // unlike the one before
+	text := noise(texts+backgroundLen, 1)
+	message := func(i int) []byte { return text[i%texts:][:backgroundLen] } // unlike the one before
 	go func() {
 		for i := 0; ; i++ {
 			if _, err := s.client.Write(message(i)); err != nil {
@@ -36,7 +36,7 @@ func (b *bed) startBystander() *bystander {
 		}
 	}()
 	go func() {
-		got := make([]byte, bystanderLen)
+		got := make([]byte, backgroundLen)
 		for i := 0; ; i++ {
 			if _, err := io.ReadFull(s.server, got); err != nil {
 				s.read <- err
@@ -53,7 +53,7 @@ func (b *bed) startBystander() *bystander {
 }
 
 // goesOn sees that more bytes move.
-func (s *bystander) goesOn(t *testing.T, beside string) {
+func (s *backgroundStream) goesOn(t *testing.T, beside string) {
 	t.Helper()
 	timeout := time.After(patience)
 	for before := s.moved.Load(); s.moved.Load() == before; {
@@ -69,16 +69,16 @@ func (s *bystander) goesOn(t *testing.T, beside string) {
 	}
 }
 
-// TestHostileBystanders has a stream move bytes beside peers that lie, and beside an honest one: it
+// TestHostileBackground has a stream move bytes beside peers that lie, and beside an honest one: it
 // goes on all the time, and none of its bytes changes.
-func TestHostileBystanders(t *testing.T) {
+func TestHostileBackground(t *testing.T) {
 	const parts = 5 // TestHostileLane and TestHostileStream have all the lies for each peer
 	peers := 0
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		part := peers % parts
 		peers++
 		b := newBed(t, cfg)
-		beside := b.startBystander()
+		beside := b.startBackground()
 		beside.goesOn(t, "nobody")
 		for i, l := range append(laneLies(), streamLies()...) {
 			if i%parts != part || l.who&by(role) == 0 {

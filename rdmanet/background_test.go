@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bystander is a connection that moves bytes all the time, and looks at every one.
-type bystander struct {
+// A backgroundConn is a connection that moves bytes all the time, and checks every one.
+type backgroundConn struct {
 	client, server *Conn
 	moved          atomic.Int64
 	done           chan error
 }
 
-func startBystander(t *testing.T) *bystander {
-	b := &bystander{done: make(chan error, 2)}
+func startBackground(t *testing.T) *backgroundConn {
+	b := &backgroundConn{done: make(chan error, 2)}
 	b.client, b.server = pair(t)
 	go func() { b.done <- b.write() }()
 	go func() { b.done <- b.read() }()
@@ -33,7 +33,7 @@ func stamp(b []byte, at int64) {
 
 const stampLen = 1024 // bytes of one message
 
-func (b *bystander) write() error {
+func (b *backgroundConn) write() error {
 	msg := make([]byte, stampLen)
 	for at := int64(0); ; at += stampLen {
 		stamp(msg, at)
@@ -43,7 +43,7 @@ func (b *bystander) write() error {
 	}
 }
 
-func (b *bystander) read() error {
+func (b *backgroundConn) read() error {
 	got, want := make([]byte, stampLen), make([]byte, stampLen)
 	for at := int64(0); ; at += stampLen {
 		for n := 0; n < len(got); {
@@ -60,7 +60,7 @@ func (b *bystander) read() error {
 	}
 }
 
-func (b *bystander) stop(t *testing.T) {
+func (b *backgroundConn) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, b.client.Close())
 	require.NoError(t, b.server.Close())
