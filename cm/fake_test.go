@@ -92,7 +92,7 @@ func (d *fakeDriver) open() int {
 	return n
 }
 
-// request makes a stranger ask the listening id l.
+// request has a client ask the listening id l.
 func (d *fakeDriver) request(l *fakeID, privateData string) *fakeID {
 	id := &fakeID{driver: d, sink: l.currentSink(), local: l.local, remote: netip.MustParseAddrPort("10.9.9.9:999"), opened: true}
 	d.mu.Lock()

@@ -46,14 +46,14 @@ type Options struct {
 	// user; by default only the own user's and root's. Other devices ignore it.
 	AnyUser bool
 	// HandshakeTimeout bounds how long a listener waits for the request of a
-	// stranger that has connected, and for the confirmation of one that was answered; 0
+	// client that has connected, and for the confirmation of one that was answered; 0
 	// is the default of five seconds. Time in which the process did not run does not
-	// count, nor does what the stranger has sent and nobody has read yet.
+	// count, nor does what the client has sent and nobody has read yet.
 	HandshakeTimeout time.Duration
-	// MaxHalfOpen bounds the strangers that have connected but sent no request; 0
+	// MaxHalfOpen bounds the clients that have connected but sent no request; 0
 	// means 1,024. Past it the oldest that is silent is dropped, never the newest.
 	MaxHalfOpen int
-	// OnEvict, if it is not nil, is called for each stranger that is dropped so. It must
+	// OnEvict, if it is not nil, is called for each client that is dropped so. It must
 	// not block.
 	OnEvict func()
 }

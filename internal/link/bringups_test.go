@@ -127,9 +127,9 @@ func (b *bed) silentDialers(n int) (leave func()) {
 	return leave
 }
 
-// TestStrangersThatSayNothing: hundreds connect with a proper first word and say nothing more.
+// TestSilentDialers: hundreds connect with a proper first word and say nothing more.
 // The listener has a bounded number of lanes for them, and the next client gets through.
-func TestStrangersThatSayNothing(t *testing.T) {
+func TestSilentDialers(t *testing.T) {
 	b := newBed(t, Config{HandshakeTimeout: time.Hour}) // so that all that go give way
 	b.silentDialers(150)
 	if !strings.HasPrefix(b.links.cfg.CM.Device, "siw") { // where few ask at once, and the first have given way
@@ -178,9 +178,9 @@ func (e *laneEnd) spoke() bool {
 	return e.heard
 }
 
-// TestUnreadFirstWord: a dialer whose first word has arrived, and was not taken in yet, was not
+// TestUnreadFirstMessage: a dialer whose first word has arrived, and was not taken in yet, was not
 // silent.
-func TestUnreadFirstWord(t *testing.T) {
+func TestUnreadFirstMessage(t *testing.T) {
 	needFailing(t)
 	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}})
 	answered := make(chan *laneEnd, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// TestHostileReplay: a stranger repeats a dialer's first word. It gets a lane of its own, on which
+// TestHostileReplay: another process repeats a dialer's first word. It gets a lane of its own, on which
 // nothing of the dialer's can be reached, and the dialer does not notice.
 func TestHostileReplay(t *testing.T) {
 	for name, lie := range map[string]func(t *testing.T, b *bed, dialer, listener *laneEnd){
@@ -36,9 +36,9 @@ func TestHostileReplay(t *testing.T) {
 }
 
 // replayWhole repeats all of it, so that the listener writes its records to the dialer's memory: the
-// stranger's queue pair has no access to that, and its lane ends.
+// other queue pair has no access to that, and its lane ends.
 func replayWhole(t *testing.T, b *bed, dialer, _ *laneEnd) {
-	first := firstWordOf(dialer)
+	first := helloOf(dialer)
 	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func([]byte) []byte { return first.put() }})
 	ev := p.ask(b.l.Addr())
 	require.Equal(t, cm.Established, ev.Type, "%v", ev)
@@ -50,10 +50,10 @@ func replayWhole(t *testing.T, b *bed, dialer, _ *laneEnd) {
 	p.cutOff()
 }
 
-// replayNames repeats the epoch and the link, and has memory of its own: the stranger has what any
+// replayNames repeats the epoch and the link, and has memory of its own: it has what any
 // dialer has.
 func replayNames(t *testing.T, b *bed, dialer, listener *laneEnd) {
-	first := firstWordOf(dialer)
+	first := helloOf(dialer)
 	var p *wirePeer
 	p = newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func(own []byte) []byte {
 		p.epoch, p.link = first.epoch, uint64(first.link)
@@ -74,9 +74,9 @@ func replayNames(t *testing.T, b *bed, dialer, listener *laneEnd) {
 	})
 	require.Equal(t, "hello", string(got))
 	p.vanish()
-	within(t, "the end of the stranger's lane", func() { <-server.e.done })
+	within(t, "the end of the other lane", func() { <-server.e.done })
 	require.NoError(t, server.Close())
 }
 
-// firstWordOf is what e has said first.
-func firstWordOf(e *laneEnd) hello { return e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.link) }
+// helloOf returns what e has said first.
+func helloOf(e *laneEnd) hello { return e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.link) }

@@ -313,7 +313,7 @@ func TestLanesShareTheBacklog(t *testing.T) {
 	})
 	b.l.mu.Lock()
 	defer b.l.mu.Unlock()
-	require.Len(t, b.l.backlog.dialers, 2, "it joined the link of a stranger")
+	require.Len(t, b.l.backlog.dialers, 2, "it joined the link of another process")
 }
 
 // TestSecret: the id of a link is the same for all its lanes, and tells nothing of others.

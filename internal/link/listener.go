@@ -135,7 +135,7 @@ func (l *Listener) request(ev *cm.Event) {
 // bringUp answers a request, and reports whether there is a lane, which then ends u.
 func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
 	peer, err := parseHello(first)
-	if err != nil { // a stranger: nothing is spent on it
+	if err != nil { // not one of ours: nothing is spent on it
 		l.noLane(id, err)
 		_ = id.Close()
 		return false

@@ -16,8 +16,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
-// TestStrangersListener has a dialer that finds a stranger behind the address.
-func TestStrangersListener(t *testing.T) {
+// TestRawListener has a dialer that finds a foreign server behind the address.
+func TestRawListener(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(c *net.UnixConn)
 		want error

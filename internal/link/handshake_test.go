@@ -26,8 +26,8 @@ func TestHandshakeTimeout(t *testing.T) {
 	require.Len(t, patient.l.Lanes(), 1)
 }
 
-// TestStrangersAreCounted: who connects with another first word is refused.
-func TestStrangersAreCounted(t *testing.T) {
+// TestForeignHelloIsCounted: a dialer that says something else first is refused.
+func TestForeignHelloIsCounted(t *testing.T) {
 	b := newBed(t, Config{})
 	p := newWirePeer(t, lane.RoleDialer, wireConfig{
 		device: b.l.cfg.CM.Device,

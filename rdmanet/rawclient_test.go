@@ -17,9 +17,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 )
 
-// A stranger is a client of the Unix socket behind a listener of the software
+// A rawClient is a client of the Unix socket behind a listener of the software
 // device that may never have heard of RDMA.
-type stranger struct {
+type rawClient struct {
 	*net.UnixConn
 	t testing.TB
 }
@@ -29,17 +29,17 @@ func socketName(at *net.TCPAddr) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unixpacket", Name: "@rdmanet/soft0/" + strconv.Itoa(at.Port) + "/" + at.IP.String()}
 }
 
-// newStranger connects to the socket behind l.
-func newStranger(t testing.TB, l *Listener) stranger {
+// newRawClient connects to the socket behind l.
+func newRawClient(t testing.TB, l *Listener) rawClient {
 	t.Helper()
 	c, err := net.DialUnix("unixpacket", nil, socketName(l.addr))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	return stranger{c, t}
+	return rawClient{c, t}
 }
 
 // say sends one message with n descriptors.
-func (s stranger) say(b []byte, n int) {
+func (s rawClient) say(b []byte, n int) {
 	s.t.Helper()
 	var fds []int
 	for range n {
@@ -54,7 +54,7 @@ func (s stranger) say(b []byte, n int) {
 }
 
 // dropped waits until the listener has hung up, and returns what it said before.
-func (s stranger) dropped() []byte {
+func (s rawClient) dropped() []byte {
 	s.t.Helper()
 	require.NoError(s.t, s.SetReadDeadline(time.Now().Add(patience)))
 	buf := make([]byte, 4096)
@@ -78,8 +78,8 @@ func requireHangup(t testing.TB, err error) {
 	}
 }
 
-// strangersListener has a listener with Accept running: every result is sent.
-func strangersListener(t testing.TB, lc ListenConfig) (*Listener, <-chan dialled) {
+// rawListener has a listener with Accept running: every result is sent.
+func rawListener(t testing.TB, lc ListenConfig) (*Listener, <-chan dialled) {
 	t.Helper()
 	lc.Device = "soft0"
 	l, err := lc.listen(context.Background(), "rdma", loopbackAddr)
@@ -98,7 +98,7 @@ func strangersListener(t testing.TB, lc ListenConfig) (*Listener, <-chan dialled
 	t.Cleanup(func() {
 		require.NoError(t, l.Close())
 		last := <-accepted
-		require.ErrorIs(t, last.err, net.ErrClosed, "Accept returned something for a stranger")
+		require.ErrorIs(t, last.err, net.ErrClosed, "Accept returned something for a raw client")
 	})
 	return l, accepted
 }
@@ -119,8 +119,8 @@ func requireAccepted(t testing.TB, l *Listener, accepted <-chan dialled) {
 	require.Equal(t, "hello", string(readFull(t, s.conn, 5)))
 }
 
-// TestStrangersGarbage has strangers that say something else than a request.
-func TestStrangersGarbage(t *testing.T) {
+// TestRawClientsGarbage has clients that say something else than a request.
+func TestRawClientsGarbage(t *testing.T) {
 	request := make([]byte, 200) // the beginning of a request, as far as anybody can tell
 	request[0], request[1] = 1, 1
 	for _, g := range []struct {
@@ -144,11 +144,11 @@ func TestStrangersGarbage(t *testing.T) {
 		{name: "as many descriptors as there can be", msg: request, fds: 253},
 	} {
 		t.Run(g.name, func(t *testing.T) {
-			l, accepted := strangersListener(t, ListenConfig{})
+			l, accepted := rawListener(t, ListenConfig{})
 			requireAccepted(t, l, accepted)
 			files := len(leaktest.OpenFiles())
 			for range 3 {
-				s := newStranger(t, l)
+				s := newRawClient(t, l)
 				s.say(g.msg, g.fds)
 				s.dropped()
 				require.NoError(t, s.Close())
@@ -162,19 +162,19 @@ func TestStrangersGarbage(t *testing.T) {
 	}
 }
 
-// TestStrangersLeave has strangers that hang up.
-func TestStrangersLeave(t *testing.T) {
-	for name, do := range map[string]func(s stranger){
-		"at once":                func(stranger) {},
-		"for writing":            func(s stranger) { _ = s.CloseWrite(); s.dropped() },
-		"with an empty message":  func(s stranger) { _, _, _ = s.WriteMsgUnix(nil, nil, nil); s.dropped() },
-		"with data to be read":   func(s stranger) { _ = s.CloseRead() },
-		"after an empty message": func(s stranger) { _, _, _ = s.WriteMsgUnix(nil, nil, nil) },
+// TestRawClientsLeave has clients that hang up.
+func TestRawClientsLeave(t *testing.T) {
+	for name, do := range map[string]func(s rawClient){
+		"at once":                func(rawClient) {},
+		"for writing":            func(s rawClient) { _ = s.CloseWrite(); s.dropped() },
+		"with an empty message":  func(s rawClient) { _, _, _ = s.WriteMsgUnix(nil, nil, nil); s.dropped() },
+		"with data to be read":   func(s rawClient) { _ = s.CloseRead() },
+		"after an empty message": func(s rawClient) { _, _, _ = s.WriteMsgUnix(nil, nil, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, accepted := strangersListener(t, ListenConfig{})
+			l, accepted := rawListener(t, ListenConfig{})
 			for range 10 {
-				s := newStranger(t, l)
+				s := newRawClient(t, l)
 				do(s)
 				require.NoError(t, s.Close())
 			}
@@ -186,14 +186,14 @@ func TestStrangersLeave(t *testing.T) {
 	}
 }
 
-// TestStrangersSilent has strangers that say nothing until they are dropped.
-func TestStrangersSilent(t *testing.T) {
+// TestRawClientsSilent has clients that say nothing until they are dropped.
+func TestRawClientsSilent(t *testing.T) {
 	// Those who are not silent have that long, too.
 	timeout := 5 * soon
-	l, accepted := strangersListener(t, ListenConfig{HandshakeTimeout: timeout})
-	var silent []stranger
+	l, accepted := rawListener(t, ListenConfig{HandshakeTimeout: timeout})
+	var silent []rawClient
 	for range 20 {
-		silent = append(silent, newStranger(t, l))
+		silent = append(silent, newRawClient(t, l))
 	}
 	requireAccepted(t, l, accepted)
 	began := time.Now()
@@ -207,14 +207,14 @@ func TestStrangersSilent(t *testing.T) {
 	requireAccepted(t, l, accepted)
 }
 
-// TestStrangersHundred has as many half-open strangers as there should ever be:
+// TestRawClientsHundred has as many half-open clients as there should ever be:
 // the next dialer, an honest one, is served beside them.
-func TestStrangersHundred(t *testing.T) {
-	l, accepted := strangersListener(t, ListenConfig{Backlog: 1})
+func TestRawClientsHundred(t *testing.T) {
+	l, accepted := rawListener(t, ListenConfig{Backlog: 1})
 	before := MemoryInUse()
-	var strangers []stranger
+	var clients []rawClient
 	for range 100 {
-		strangers = append(strangers, newStranger(t, l))
+		clients = append(clients, newRawClient(t, l))
 	}
 	requireAccepted(t, l, accepted)
 	require.Equal(t, 100, l.Stats().HalfOpen)
@@ -222,18 +222,18 @@ func TestStrangersHundred(t *testing.T) {
 		requireAccepted(t, l, accepted)
 	}
 	// What the honest ones took goes when their ends have met.
-	require.Eventually(t, func() bool { return MemoryInUse() <= before }, patience, time.Millisecond, "half-open strangers cost rings")
-	for _, s := range strangers[:50] {
+	require.Eventually(t, func() bool { return MemoryInUse() <= before }, patience, time.Millisecond, "half-open clients cost rings")
+	for _, s := range clients[:50] {
 		require.NoError(t, s.Close())
 	}
 	requireAccepted(t, l, accepted)
 }
 
-// TestStrangersAtClose has a listener closed while strangers hang on it.
-func TestStrangersAtClose(t *testing.T) {
+// TestRawClientsAtClose has a listener closed while clients hang on it.
+func TestRawClientsAtClose(t *testing.T) {
 	l, err := (&ListenConfig{Device: "soft0"}).listen(context.Background(), "rdma", loopbackAddr)
 	require.NoError(t, err)
-	s := newStranger(t, l)
+	s := newRawClient(t, l)
 	inTime(t, soon, "Close", func() { assert.NoError(t, l.Close()) })
 	s.dropped()
 	_, err = net.DialUnix("unixpacket", nil, socketName(l.addr))
