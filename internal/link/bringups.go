@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxBringUps is how many lanes may be coming up: from the answer to a request, which costs
-	// what a lane has, to the first word behind it. Further requests wait unanswered.
+	// what a lane has, to the first message on it. Further requests wait unanswered.
 	maxBringUps = 64
 	// A dialer that was answered and is silent gives way to one that waits when it has been so
 	// for that many ticks, while others waited. A tick in which this process stood still is one.

@@ -164,7 +164,7 @@ func TestDialerHeardLate(t *testing.T) {
 		synctest.Wait()
 		require.Greater(t, asked.Load(), int32(1))
 		require.Empty(t, got)
-		b.end(late) // its first word
+		b.end(late) // its first message
 		require.NoError(t, <-got)
 		require.Zero(t, b.leaving)
 		close(closed)
@@ -178,7 +178,7 @@ func (e *laneEnd) spoke() bool {
 	return e.heard
 }
 
-// TestUnreadFirstMessage: a dialer whose first word has arrived, and was not taken in yet, was not
+// TestUnreadFirstMessage: a dialer whose first message has arrived, and was not taken in yet, was not
 // silent.
 func TestUnreadFirstMessage(t *testing.T) {
 	needFailing(t)
@@ -213,7 +213,7 @@ func TestUnreadFirstMessage(t *testing.T) {
 	listener := <-answered
 	require.False(t, listener.spoke())
 	dialer.mu.Lock()
-	dialer.wantPlaces(1) // its first word, which nobody is woken for
+	dialer.wantPlaces(1) // its first message, which wakes nobody
 	dialer.settle()
 	dialer.mu.Unlock()
 	require.Eventually(t, func() bool {

@@ -89,7 +89,7 @@ type Config struct {
 	// does there, for what the dialer says.
 	Retries int
 
-	// HandshakeTimeout is how long a listener waits for the first word of a dialer.
+	// HandshakeTimeout is how long a listener waits for the first message of a dialer.
 	HandshakeTimeout time.Duration
 
 	// OnEvent, if it is not nil, is told what the connection manager says of a listening id

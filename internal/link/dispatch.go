@@ -117,7 +117,7 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 	}
 	if !e.heard {
 		e.heard = true
-		e.firstWord()
+		e.firstMessage()
 	}
 	d, err := lane.ParseDoorbell(imm)
 	if err != nil {
@@ -165,8 +165,8 @@ func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 	return errors.Join(errGone, status)
 }
 
-// firstWord takes note that the dialer has confirmed the connection, and says something.
-func (e *laneEnd) firstWord() {
+// firstMessage records that the dialer has confirmed the connection and has sent a message.
+func (e *laneEnd) firstMessage() {
 	if e.role != lane.RoleListener {
 		return
 	}

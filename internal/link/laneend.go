@@ -101,7 +101,7 @@ type laneEnd struct {
 	answers   answers                        // dialer
 	ports     lanePorts                      // listener
 	places    lane.Table[piece]              // listener: the rings of places
-	coming    *arrival                       // listener: until the first word
+	coming    *arrival                       // listener: until the first message
 	share     *share                         // listener: of the backlog
 	recalls   recalls                        // listener
 	making    int                            // listener: places that the worker is about to take ids for
@@ -138,7 +138,7 @@ type laneEnd struct {
 	release sync.Once
 	done    chan struct{}   // closed when nothing is left
 	up      chan struct{}   // dialer: closed when the first place has come, or none will
-	timer   *runtimer.Timer // listener: of the first word
+	timer   *runtimer.Timer // listener: of the first message
 }
 
 // newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is

@@ -110,7 +110,7 @@ func (e *laneEnd) stats() LaneStats {
 // Requests counts the requests for lanes that a Listener could not grant.
 type Requests struct {
 	Refused uint64 // malformed, of another version, or there was nothing to make a lane of
-	Failed  uint64 // the dialer left before it got a place, or did not say its first word in time
+	Failed  uint64 // the dialer left before it got a place, or did not send its first message in time
 	Evicted uint64 // likewise, while others waited
 }
 
