@@ -228,7 +228,7 @@ func (id *ID) sharer() verbs.ListenSharer {
 }
 
 // Hold has a listening ID take in no further clients, until it is called with false:
-// for a listener that cannot serve those it has for want of descriptors or memory. On
+// for a listener that cannot serve those it has for lack of descriptors or memory. On
 // devices that can, they wait where they cost this process nothing; elsewhere requests go
 // on to arrive. Each call with true also gives up something that takes descriptors and that
 // nobody misses, if there is any. It may be called at any time.

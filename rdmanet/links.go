@@ -136,7 +136,7 @@ func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
 	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
 	config.Backlog, config.OnEvent, config.OnEvict = min(l.backlog, link.MaxBacklog), l.event, l.evicted
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout
-	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.lacking, l.logger
+	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.reportShortage, l.logger
 	links, err := link.Bind(config, at)
 	if err == nil {
 		l.links, l.id = links, links.ID()

@@ -301,7 +301,7 @@ func (l *Listener) event(ev *cm.Event) {
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		l.lacking(err)
+		l.reportShortage(err)
 	case ev.Err != nil:
 		l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 	}

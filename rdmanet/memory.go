@@ -33,7 +33,7 @@ func limitAtStart() int64 {
 }
 
 // limitWithin is the limit at start within a cgroup's, and whether it stays: an error may
-// say that there is none, or that it could not be read now, as for want of descriptors.
+// say that there is none, or that it could not be read now, as for lack of descriptors.
 func limitWithin(cgroup uint64, err error) (limit int64, known bool) {
 	if err == nil {
 		return int64(min(DefaultMemoryLimit, cgroup/2)), true

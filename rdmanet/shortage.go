@@ -14,8 +14,8 @@ import (
 // A listener that has no descriptors or no memory for a client keeps it waiting: see package
 // shortage. Who is sent away dials again by itself: see Dialer.dialAddr.
 
-// lacking makes known that a client has to wait.
-func (l *Listener) lacking(err error) {
+// reportShortage reports that a client has to wait.
+func (l *Listener) reportShortage(err error) {
 	level := slog.LevelDebug
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
@@ -53,7 +53,7 @@ const (
 	rejectNoResources cm.RejectReason = 3
 )
 
-// peerShort reports whether a dial failed for want of something that may be there soon, at
+// peerShort reports whether a dial failed for lack of something that may be there soon, at
 // the listener, or of what descriptors all of a user's processes may have under way.
 func peerShort(err error) bool {
 	var refused *cm.RefusedError

@@ -151,7 +151,7 @@ func (r *Remote) EndScarce(_ int, counts *RemoteScarceCounts) error {
 	return nil
 }
 
-// AwaitScarcity returns when an Accept has failed for want of something, or after patience.
+// AwaitScarcity returns when an Accept has failed for lack of something, or after patience.
 func (r *Remote) AwaitScarcity(_ int, errors *int) error {
 	for end := time.Now().Add(patience); *errors == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		*errors = int(scarceServer.temporary.Load())
@@ -287,7 +287,7 @@ func shortCrowds(t *testing.T, clients int, crowds []shortCrowd) {
 	}
 }
 
-// TestShortageHTTPServer has an http.Server live through want of descriptors.
+// TestShortageHTTPServer has an http.Server live through lack of descriptors.
 func TestShortageHTTPServer(t *testing.T) {
 	onSoftware(t)
 	besideBusy(t)

@@ -65,7 +65,7 @@ type ListenerStats struct {
 	Failed      uint64 // requests whose client left or failed before the connection stood
 	Pending     int    // established connections that wait for Accept
 	Requests    uint64 // requests that arrived
-	Shortages   uint64 // times that clients had to wait for want of descriptors or memory: see Accept
+	Shortages   uint64 // times that clients had to wait for lack of descriptors or memory: see Accept
 	HalfOpen    int    // clients connected that have not asked for anything yet
 	Evicted     uint64 // clients that were silent and gave way to others: half-open ones, and those that were answered
 	TimedOut    uint64 // clients that asked for nothing in time

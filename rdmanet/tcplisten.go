@@ -115,7 +115,7 @@ func (l *Listener) Fallback() *FallbackError {
 }
 
 // acceptTCP brings TCP clients to Accept, one at a time. What is wrong with a socket's
-// accept, as a want of descriptors, is for Accept to say, as package net does.
+// accept, as a lack of descriptors, is for Accept to say, as package net does.
 func (l *Listener) acceptTCP() {
 	for {
 		c, err := l.tcp.listener.AcceptTCP()

@@ -207,7 +207,7 @@ func TestVerdictOnAnOldKernel(t *testing.T) {
 	assert.Equal(t, "RDMA works here, on rxe0.", r.verdict())
 }
 
-// TestRDMAIsSwitchedOff: that is said once, and not as the want of a device.
+// TestRDMAIsSwitchedOff: that is said once, and not as the lack of a device.
 func TestRDMAIsSwitchedOff(t *testing.T) {
 	h := roceHost()
 	h.chosen, h.devices, h.devicesErr = switchedOff, nil, cm.ErrNoDevice

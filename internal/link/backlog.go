@@ -164,7 +164,7 @@ func (b *backlog) failed(s *share, n int) {
 	b.settle()
 }
 
-// denied: likewise, for want of memory. The lane gets none before retry.
+// denied: likewise, for lack of memory. The lane gets none before retry.
 func (b *backlog) denied(s *share, n int) {
 	s.denied = true
 	b.failed(s, n)

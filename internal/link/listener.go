@@ -117,7 +117,7 @@ func (l *Listener) request(ev *cm.Event) {
 		err := l.ups.begin(func(turn <-chan struct{}) error { return l.waitTurn(turn, ev.ID, h) })
 		if err != nil {
 			if errors.Is(err, errDialerLeft) {
-				l.noLane(ev.ID, err)
+				l.refuseLane(ev.ID, err)
 			}
 			_ = ev.ID.Close()
 			return
@@ -136,13 +136,13 @@ func (l *Listener) request(ev *cm.Event) {
 func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
 	peer, err := parseHello(first)
 	if err != nil { // not one of ours: nothing is spent on it
-		l.noLane(id, err)
+		l.refuseLane(id, err)
 		_ = id.Close()
 		return false
 	}
 	e, err := l.prepare(id, h)
 	if err != nil {
-		l.noLane(id, err)
+		l.refuseLane(id, err)
 		_ = id.Close()
 		return false
 	}
@@ -158,12 +158,12 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	}
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.streams), peer.epoch, peer.link)
 	if err := mine.meet(&peer); err != nil {
-		l.noLane(id, err)
+		l.refuseLane(id, err)
 		e.discard()
 		return false
 	}
 	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
-		l.noLane(id, err)
+		l.refuseLane(id, err)
 		e.discard()
 		return false
 	}
@@ -190,7 +190,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		PrivateData: mine.put(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}); err != nil {
-		l.noLane(id, err)
+		l.refuseLane(id, err)
 		e.fail(err)
 		return true
 	}
@@ -470,7 +470,7 @@ func (l *Listener) heard(e *laneEnd) {
 		l.quiet(e)
 	}
 }
-func (l *Listener) short(err error)      { l.lacking(err) }
+func (l *Listener) short(err error)      { l.reportShortage(err) }
 func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
 func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
 func (l *Listener) emptied(e *laneEnd) {

@@ -12,7 +12,7 @@ const (
 	noteWanted   note = iota // n dials of the peer wait
 	noteGranted              // n places that were due stand
 	noteFailed               // n places that were due do not
-	noteDenied               // likewise, for want of memory
+	noteDenied               // likewise, for lack of memory
 	noteNoStore              // likewise, and they were for the dialer's store
 	noteRetry                // there may be memory again
 	noteTaken                // a stream was opened with one

@@ -219,7 +219,7 @@ func (s *stream) reclaim() {
 }
 
 const (
-	// busyRing is the size from which a ring grows only for want of room.
+	// busyRing is the size from which a ring grows only for lack of room.
 	busyRing = 16 << 10
 	// busyFills is how many times a stream fills a smaller ring within busyTime to get a
 	// larger one: each half of a ring costs a credit.
@@ -227,7 +227,7 @@ const (
 	busyTime  = 250 * time.Millisecond
 )
 
-// wantsRing reports whether the peer is to be offered a larger ring: for want of room, or since
+// wantsRing reports whether the peer is to be offered a larger ring: for lack of room, or since
 // the stream is busy. mu is held.
 func (s *stream) wantsRing() bool {
 	rx := s.st.Receiver()

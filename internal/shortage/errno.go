@@ -15,7 +15,7 @@ var errnos = []syscall.Errno{
 	syscall.EAGAIN, // of a device without free resources, as mlx5's, or of a thread
 }
 
-// Errno returns the errno by which programs know a shortage, if err is one: a want of
+// Errno returns the errno by which programs know a shortage, if err is one: a lack of
 // descriptors, memory or address space, which may pass.
 func Errno(err error) (errno syscall.Errno, ok bool) {
 	for _, errno := range errnos {
@@ -26,7 +26,7 @@ func Errno(err error) (errno syscall.Errno, ok bool) {
 	return syscall.ENOMEM, errors.Is(err, verbs.ErrNoMemory)
 }
 
-// Is reports whether err is a want of something that may pass.
+// Is reports whether err is a shortage that may pass.
 func Is(err error) bool {
 	_, ok := Errno(err)
 	return ok

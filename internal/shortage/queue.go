@@ -7,7 +7,7 @@
 // outside.
 //
 // Who waits may hold what another one lacks, so that none of them would ever be served. So
-// after each try that failed for want of descriptors the one that came last of those that
+// after each try that failed for lack of descriptors the one that came last of those that
 // hold some is sent away, and dials again by itself.
 package shortage
 
@@ -143,7 +143,7 @@ func (q *Queue) Waiting() bool {
 	return q.waiting.Len() > 0
 }
 
-// Serve has try make what a client needs, once or until it does not fail for want of
+// Serve has try make what a client needs, once or until it does not fail for lack of
 // something, and returns its error. Lacking hears of each try that does. Before the next the
 // client waits for its turn, as wait is to do: until the channel has a token, or is closed,
 // which is ErrGivenBack, or the client or the listener has left, which is an error. Holds
@@ -186,7 +186,7 @@ func (q *Queue) join(holds bool) *client {
 	return c
 }
 
-// failed is told that a client was served in vain once more, for want of descriptors or
+// failed is told that a client was served in vain once more, for lack of descriptors or
 // else of memory.
 func (q *Queue) failed(c *client, descriptors bool) {
 	q.mu.Lock()

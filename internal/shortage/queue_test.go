@@ -10,7 +10,7 @@ import (
 )
 
 // TestTurns has three clients wait: the first tries again after pauses that grow;
-// for want of descriptors the last is sent away, so that who holds what the first one lacks
+// for lack of descriptors the last is sent away, so that who holds what the first one lacks
 // gives it back; who is served lets the next one try at once.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ var listenerColumns = []column{
 	{"By TCP", "TCP connections handed to Accept"},
 	{"Refused", "requests that were refused, and clients of another user"},
 	{"Failed", "clients that left or failed before the connection stood, said nothing in time, or gave way to others"},
-	{"Shortages", "times that clients had to wait for want of descriptors or memory"},
+	{"Shortages", "times that clients had to wait for lack of descriptors or memory"},
 }
 
 // listenerRecords, connRecords and laneRecords are the rows of the page; links to others are

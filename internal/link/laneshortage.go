@@ -20,7 +20,7 @@ func (l *Listener) prepare(id *cm.ID, h *eventHandler) (e *laneEnd, err error) {
 	err = l.shortages.Serve(id.HoldsDescriptor, func() (err error) {
 		e, err = newLaneEnd(&l.cfg, lane.RoleListener, id, l)
 		return err
-	}, l.lacking, func(turn <-chan struct{}) error { return l.waitTurn(turn, id, h) })
+	}, l.reportShortage, func(turn <-chan struct{}) error { return l.waitTurn(turn, id, h) })
 	return e, err
 }
 
@@ -47,8 +47,8 @@ func (l *Listener) waitTurn(turn <-chan struct{}, id *cm.ID, h *eventHandler) er
 	}
 }
 
-// lacking makes known that dialers have to wait, for a lane or for places.
-func (l *Listener) lacking(err error) {
+// reportShortage reports that dialers have to wait, for a lane or for places.
+func (l *Listener) reportShortage(err error) {
 	if l.cfg.OnShortage != nil {
 		l.cfg.OnShortage(err)
 		return
@@ -60,11 +60,11 @@ func (l *Listener) lacking(err error) {
 	l.cfg.logger().Log(context.Background(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
-// noLane refuses a dialer for whom no lane could be made.
-func (l *Listener) noLane(id *cm.ID, err error) {
+// refuseLane refuses a dialer for whom no lane could be made.
+func (l *Listener) refuseLane(id *cm.ID, err error) {
 	level := slog.LevelDebug
 	if shortage.Is(err) {
-		l.lacking(err) // prepare, which has the dialer wait, does not fail by that
+		l.reportShortage(err) // prepare, which has the dialer wait, does not fail by that
 	}
 	if errors.Is(err, errDialerLeft) {
 		l.count(0, 1)
