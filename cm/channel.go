@@ -114,7 +114,7 @@ func (ec *EventChannel) signal() {
 	}
 }
 
-// push queues ev; false says that the channel is closed and did not take it.
+// push queues ev; false means that the channel is closed and did not take it.
 func (ec *EventChannel) push(owner *ID, ev *Event) bool {
 	ec.mu.Lock()
 	defer ec.mu.Unlock()
@@ -177,7 +177,7 @@ func (ec *EventChannel) drain() []*Event {
 	return events
 }
 
-// isClosed says that nobody listens any more.
+// isClosed reports whether nobody listens any more.
 func (ec *EventChannel) isClosed() bool {
 	ec.mu.Lock()
 	defer ec.mu.Unlock()

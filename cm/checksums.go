@@ -9,16 +9,16 @@ import (
 type Features uint32
 
 const (
-	// FeatureChecksum says that this end can send and check checksums.
+	// FeatureChecksum means that this end can send and check checksums.
 	FeatureChecksum Features = 1 << 2
-	// FeatureWantChecksum says that this end wants them. It comes with FeatureChecksum.
+	// FeatureWantChecksum means that this end wants them. It comes with FeatureChecksum.
 	FeatureWantChecksum Features = 1 << 3
 )
 
-// ErrNoChecksum says that one end wants checksums and the other does not know them.
+// ErrNoChecksum means that one end wants checksums and the other does not know them.
 var ErrNoChecksum = errors.New("no checksums: one end wants them and the other is too old to know them")
 
-// Checksums says whether the connection has checksums: if both ends know them and one of
+// Checksums reports whether the connection has checksums: if both ends know them and one of
 // them wants them. It fails with ErrNoChecksum if an end that wants them does not get them.
 func Checksums(local, peer Features) (bool, error) {
 	either, both := local|peer, local&peer

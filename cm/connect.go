@@ -148,7 +148,7 @@ func (id *ID) Reject(privateData []byte) error {
 }
 
 // Withdraw gives up an ID that was accepted and is not Established, and reports whether it
-// did; the ID still has to be closed. False says that the peer has confirmed: Established
+// did; the ID still has to be closed. False means that the peer has confirmed: Established
 // was delivered or is about to be. On the software device the two ends decide that in one
 // place, and a peer that was given up learns it (ErrTryAgain). Elsewhere a confirmation may
 // be on its way, and the peer sees the end of a connection.
@@ -164,7 +164,7 @@ func (id *ID) Withdraw() bool {
 	return true
 }
 
-// Notify says that data has arrived on the QP of an ID that has answered a request. The
+// Notify records that data has arrived on the QP of an ID that has answered a request. The
 // message with which the peer confirms the connection may have been lost: data proves as
 // much, and Established follows (rdma_notify). It may be called at any time after Accept,
 // and does nothing where the ID is connected, or its messages cannot be lost.

@@ -29,7 +29,7 @@ func testedDevice(t *testing.T) (device string, local netip.Addr) {
 	return device, at.Addr()
 }
 
-// isIWARP says whether the device to test is of iWARP.
+// isIWARP reports whether the device to test is of iWARP.
 func isIWARP(t *testing.T, device string) bool {
 	t.Helper()
 	devices, err := Devices()

@@ -13,47 +13,47 @@ import (
 // Causes that callers branch on with errors.Is. Where a TCP socket would fail with
 // an errno of bind(2) or connect(2), that errno is in the chain as well.
 var (
-	// ErrNoDevice says that no RDMA device of the given name or kind is present.
+	// ErrNoDevice means that no RDMA device of the given name or kind is present.
 	ErrNoDevice = verbs.ErrNoDevice
-	// ErrNoRoute says that no device reaches the address.
+	// ErrNoRoute means that no device reaches the address.
 	ErrNoRoute = verbs.ErrNoRoute
-	// ErrNotSupported says that the device or driver does not offer what was asked.
+	// ErrNotSupported means that the device or driver does not offer what was asked.
 	ErrNotSupported = verbs.ErrNotSupported
-	// ErrTCPPorts says that the device has its ports from the system's TCP, as those of iWARP
+	// ErrTCPPorts means that the device has its ports from the system's TCP, as those of iWARP
 	// do, and was left out for it: Options.ApartFromTCP. It is an ErrNotSupported.
 	ErrTCPPorts = verbs.ErrTCPPorts
-	// ErrInvalid says that an argument is outside what the call allows.
+	// ErrInvalid means that an argument is outside what the call allows.
 	ErrInvalid = verbs.ErrInvalid
-	// ErrState says that the ID's state forbids the call. See StateError.
+	// ErrState means that the ID's state forbids the call. See StateError.
 	ErrState = verbs.ErrState
-	// ErrNoMemory says that memory, or the permission to lock it, ran out.
+	// ErrNoMemory means that memory, or the permission to lock it, ran out.
 	ErrNoMemory = verbs.ErrNoMemory
-	// ErrBusy says that the object is still used by others.
+	// ErrBusy means that the object is still used by others.
 	ErrBusy = verbs.ErrBusy
-	// ErrClosed says that the ID or the channel was closed before or during the call.
+	// ErrClosed means that the ID or the channel was closed before or during the call.
 	ErrClosed = verbs.ErrClosed
-	// ErrPeerGone says that the peer vanished without an orderly disconnect.
+	// ErrPeerGone means that the peer vanished without an orderly disconnect.
 	ErrPeerGone = verbs.ErrPeerGone
-	// ErrTryAgain says that the listener had no place for the connection, or took its answer
+	// ErrTryAgain means that the listener had no place for the connection, or took its answer
 	// back before the dialer had confirmed it, or that the dial had no turn behind others of
 	// this process. Nothing was delivered: dial again.
 	ErrTryAgain = verbs.ErrTryAgain
-	// ErrProtocol says that the peer broke a protocol. See MalformedError.
+	// ErrProtocol means that the peer broke a protocol. See MalformedError.
 	ErrProtocol = verbs.ErrProtocol
-	// ErrQueueFull says that a work queue has no room.
+	// ErrQueueFull means that a work queue has no room.
 	ErrQueueFull = verbs.ErrQueueFull
-	// ErrCQOverrun says that completions were lost because the CQ was full.
+	// ErrCQOverrun means that completions were lost because the CQ was full.
 	ErrCQOverrun = verbs.ErrCQOverrun
 
-	// ErrRejected says that the peer, or its host, refused the connection. See RejectedError.
+	// ErrRejected means that the peer, or its host, refused the connection. See RejectedError.
 	ErrRejected = errors.New("connection rejected")
-	// ErrUnreachable says that the peer did not answer. See UnreachableError.
+	// ErrUnreachable means that the peer did not answer. See UnreachableError.
 	ErrUnreachable = errors.New("peer unreachable")
-	// ErrDeviceRemoved says that the device of an ID went away. See DeviceRemovedError.
+	// ErrDeviceRemoved means that the device of an ID went away. See DeviceRemovedError.
 	ErrDeviceRemoved = errors.New("RDMA device removed")
 )
 
-// A StateError says that an ID is in no state for a call.
+// A StateError means that an ID is in no state for a call.
 type StateError struct {
 	Op    string // the call: "connect"
 	State State  // the state the ID is in
@@ -94,11 +94,11 @@ func (e *DriverError) Detail() string { return detail(e.Err) }
 // Unwrap returns the driver's own error.
 func (e *DriverError) Unwrap() error { return e.Err }
 
-// A LibraryError, found by errors.As, says that a library of the system is missing
+// A LibraryError, found by errors.As, means that a library of the system is missing
 // or too old, and what to install.
 type LibraryError = verbs.LibraryError
 
-// A NoDriverError says that no driver serves an address, and what each of them said.
+// A NoDriverError means that no driver serves an address, and what each of them said.
 type NoDriverError struct {
 	Op      string         // "bind", "listen" or "resolve"
 	Device  string         // the device that was asked for, "" if any would do
@@ -205,7 +205,7 @@ func (e *RejectedError) Is(target error) bool {
 	return false
 }
 
-// Timeout says whether the connection was rejected for a timeout.
+// Timeout reports whether the connection was rejected for a timeout.
 func (e *RejectedError) Timeout() bool { return e.Reason == RejectTimeout }
 
 // Unwrap returns the peer's refusal as a *RefusedError, and the driver's error.
@@ -244,7 +244,7 @@ func (e *UnreachableError) Detail() string {
 // Is matches ErrUnreachable.
 func (e *UnreachableError) Is(target error) bool { return target == ErrUnreachable }
 
-// Timeout says whether the cause was a timeout.
+// Timeout reports whether the cause was a timeout.
 func (e *UnreachableError) Timeout() bool { return isTimeout(e.Err) }
 
 // Unwrap returns the cause.
@@ -272,7 +272,7 @@ func (e *ConnectionError) Detail() string {
 	return detail(e.Err)
 }
 
-// Timeout says whether the cause was a timeout.
+// Timeout reports whether the cause was a timeout.
 func (e *ConnectionError) Timeout() bool { return isTimeout(e.Err) }
 
 // Unwrap returns the cause.

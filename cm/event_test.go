@@ -34,7 +34,7 @@ func TestSixteenEvents(t *testing.T) {
 // state it leads to.
 func TestEvents(t *testing.T) {
 	boom := errors.New("boom")
-	// as says that the error is of type E.
+	// as reports that the error is of type E.
 	for _, c := range []struct {
 		ev    EventType
 		from  State

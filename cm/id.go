@@ -23,7 +23,7 @@ type ID struct {
 	ec    *EventChannel
 	state State
 	bound bool // BindAddr has succeeded
-	// delivering says that some goroutine hands over what is pending, and holds back
+	// delivering reports that some goroutine hands over what is pending, and holds back
 	// events of a request until its ConnectRequest was handed over.
 	delivering bool
 	cause      error // the failure that led to StateDisconnected
@@ -200,7 +200,7 @@ func (id *ID) leave(from, to State) {
 	}
 }
 
-// stateError says that op is not possible now; id.mu is held.
+// stateError returns why op is not possible now. id.mu is held.
 func (id *ID) stateError(op string) error {
 	return &StateError{Op: op, State: id.state, Err: id.cause}
 }

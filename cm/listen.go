@@ -190,7 +190,7 @@ func (id *ID) unbind() error {
 	return errors.Join(errs...)
 }
 
-// takenByAnother says whether a bind failed on a device whose addresses cannot be shared
+// takenByAnother reports whether a bind failed on a device whose addresses cannot be shared
 // because somebody has the address who may share it on the others.
 func (id *ID) takenByAnother(l *leg, err error) bool {
 	_, shares := l.id.(verbs.ListenSharer)

@@ -141,7 +141,7 @@ func (s *portSearch) looked(l PortLook) { s.failed.Looked = append(s.failed.Look
 
 var errIWARP = fmt.Errorf("QPs of iWARP can only be connected by the connection manager: %w", ErrNotSupported)
 
-// A NoPortError says that no port is there for an address, and where it was looked for.
+// A NoPortError means that no port is there for an address, and where it was looked for.
 type NoPortError struct {
 	Addr   netip.Addr
 	Device string     // the device that was asked for, "" if any would do

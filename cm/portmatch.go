@@ -137,7 +137,7 @@ func (m *portMatch) isOwner(g *PortGID) bool {
 	return slices.ContainsFunc(m.owners, func(o owner) bool { return o.name == g.NetDev || o.index == g.IfIndex })
 }
 
-// mayBelong says whether the address may be one of an iWARP port, whose only GID is
+// mayBelong reports whether the address may be one of an iWARP port, whose only GID is
 // made of its hardware address: by the network interface, if the device tells it.
 func (m *portMatch) mayBelong(gids []PortGID) bool {
 	return len(gids) == 0 || slices.ContainsFunc(gids, func(g PortGID) bool { return g.NetDev == "" || m.isOwner(&g) })

@@ -187,7 +187,7 @@ func (a *QPAddr) check() error {
 	return nil
 }
 
-// isUnicast says whether a GID can be a port's.
+// isUnicast reports whether a GID can be a port's.
 func isUnicast(g GID) bool {
 	a := g.Addr()
 	return !a.IsUnspecified() && !a.IsMulticast() && a != broadcast

@@ -139,7 +139,7 @@ func malformedRefusal(format string, args ...any) error {
 	return &MalformedError{What: "refusal", Detail: fmt.Sprintf(format, args...)}
 }
 
-// ErrRefused says that the peer's application refused, and said why. See RefusedError.
+// ErrRefused means that the peer's application refused, and said why. See RefusedError.
 var ErrRefused = errors.New("connection refused by the application")
 
 // A RefusedError is a Refusal that arrived.

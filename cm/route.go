@@ -49,7 +49,7 @@ func isSoftware(c candidate) bool {
 	return false
 }
 
-// cannotServe says that err means that a driver has nothing to do with an address,
+// cannotServe reports whether err means that a driver has nothing to do with an address,
 // and not that the address is in use or forbidden.
 func cannotServe(err error) bool {
 	for _, target := range []error{

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// ErrVersion says that two ends have no version of the protocol in common. See VersionError.
+// ErrVersion means that two ends have no version of the protocol in common. See VersionError.
 var ErrVersion = errors.New("no common protocol version")
 
 // A VersionError says which versions the two ends speak.

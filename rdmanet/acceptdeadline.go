@@ -22,7 +22,7 @@ func (d *acceptDeadline) wait() <-chan struct{} {
 	return d.expired
 }
 
-// passed says whether the channel that wait returned is still the one in force:
+// passed reports whether the channel that wait returned is still the one in force:
 // otherwise the deadline was moved.
 func (d *acceptDeadline) passed(expired <-chan struct{}) bool { return d.wait() == expired }
 

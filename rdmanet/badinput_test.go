@@ -130,7 +130,7 @@ func TestBadAddresses(t *testing.T) {
 	})
 }
 
-// hasLoopback says whether the device under test has the loopback addresses.
+// hasLoopback reports whether the device under test has the loopback addresses.
 func hasLoopback() bool {
 	return slices.ContainsFunc(verbs.Drivers(), func(d verbs.Driver) bool {
 		_, err := d.Route(cm.DefaultDevice(), netip.MustParseAddrPort(loopbackAddr).Addr())

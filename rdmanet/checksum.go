@@ -1,4 +1,4 @@
 package rdmanet
 
-// Checksum says whether the connection has checksums, by the wish of either end.
+// Checksum reports whether the connection has checksums, by the wish of either end.
 func (c *Conn) Checksum() bool { return c.ok() && c.stream.hasChecksum() }

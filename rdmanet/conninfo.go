@@ -32,7 +32,7 @@ type ConnInfo struct {
 	// SendQueueSize. On a lane both, and Credits, are those of all its connections.
 	SendQueue, SendQueueSize int
 
-	// Checksum says that the connection has checksums. What they take of the rings counts
+	// Checksum reports that the connection has checksums. What they take of the rings counts
 	// in Unread and Writable.
 	Checksum bool
 

@@ -16,38 +16,38 @@ import (
 // Causes that this package adds to those of package net. Test for them with
 // errors.Is; they arrive wrapped in a *net.OpError.
 var (
-	// ErrProtocol says that the peer broke the protocol, as with a doorbell longer
+	// ErrProtocol means that the peer broke the protocol, as with a doorbell longer
 	// than the ring or a credit for bytes it was never sent. The connection is
 	// closed; no other connection is touched. Of a connection that stood, errors.Is
 	// also finds syscall.ECONNABORTED.
 	ErrProtocol = ring.ErrProtocol
 
-	// ErrChecksum says that bytes did not arrive as they were sent, on a connection with
+	// ErrChecksum means that bytes did not arrive as they were sent, on a connection with
 	// checksums; see Dialer.Checksum. The end that found it has read all bytes before
 	// them and none of them. errors.Is also finds syscall.ECONNRESET.
 	ErrChecksum = ring.ErrChecksum
 
-	// ErrNoChecksum says that one end wants checksums and the other is too old to know
+	// ErrNoChecksum means that one end wants checksums and the other is too old to know
 	// them: update it, or do without.
 	ErrNoChecksum = cm.ErrNoChecksum
 
-	// ErrPeerGone says that the peer vanished without closing the connection: its
+	// ErrPeerGone means that the peer vanished without closing the connection: its
 	// process died, its device was removed, or its host or the way there does not
 	// answer. errors.Is also finds syscall.ECONNRESET, or in the last case
 	// syscall.ETIMEDOUT.
 	ErrPeerGone = verbs.ErrPeerGone
 
-	// ErrNoDevice says that the RDMA device asked for is not present.
+	// ErrNoDevice means that the RDMA device asked for is not present.
 	ErrNoDevice = verbs.ErrNoDevice
 
-	// ErrNoRoute says that no RDMA device reaches the address.
+	// ErrNoRoute means that no RDMA device reaches the address.
 	ErrNoRoute = verbs.ErrNoRoute
 
-	// ErrNoMemory says that memory for rings could not be had: the system refused
+	// ErrNoMemory means that memory for rings could not be had: the system refused
 	// it, or the limit of SetMemoryLimit is reached.
 	ErrNoMemory = verbs.ErrNoMemory
 
-	// ErrReservation says that Commit was called without Reserve before it, or
+	// ErrReservation means that Commit was called without Reserve before it, or
 	// with more bytes than were reserved.
 	ErrReservation = errors.New("commit without a matching reserve")
 )

@@ -73,7 +73,7 @@ func (e *FallbackError) Error() string {
 // Unwrap returns the cause.
 func (e *FallbackError) Unwrap() error { return e.Err }
 
-// Timeout says whether the cause was a timeout.
+// Timeout reports whether the cause was a timeout.
 func (e *FallbackError) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return errors.As(e.Err, &t) && t.Timeout()

@@ -125,7 +125,7 @@ func throughHandOver[C any](ctx context.Context, dial func() (C, error)) (C, err
 	return none, first
 }
 
-// closing says whether a dial failed because the listener was just closing, or its
+// closing reports whether a dial failed because the listener was just closing, or its
 // process ending. Nobody there has had a connection of it.
 func closing(err error) bool {
 	var rejected *cm.RejectedError

@@ -265,7 +265,7 @@ func (s *thisSide) through() int {
 	return s.whole
 }
 
-// quiet says that nothing of a dead process is left: each client was accepted or failed,
+// quiet reports whether nothing of a dead process is left: each client was accepted or failed,
 // and those that were accepted are through. What has come by a lane and was not taken in yet
 // counts nowhere, so its lanes are to have ended first.
 func (s *thisSide) quiet() bool {

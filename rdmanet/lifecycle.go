@@ -74,7 +74,7 @@ func (l *lifecycle) incref() bool {
 	}
 }
 
-// decref drops a reference and says whether it was the last one after close.
+// decref drops a reference and reports whether it was the last one after close.
 func (l *lifecycle) decref() (last bool) {
 	w := l.word.Add(^uint64(lifeRef - 1))
 	return w&(lifeClosed|lifeRefMask) == lifeClosed
@@ -108,7 +108,7 @@ func (l *lifecycle) lock(d direction) bool {
 	}
 }
 
-// unlock drops the lock of a direction and its reference, and says whether that
+// unlock drops the lock of a direction and its reference, and reports whether that
 // was the last one after close.
 func (l *lifecycle) unlock(d direction) (last bool) {
 	lock, wait, waitMask := d.bits()

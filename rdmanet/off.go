@@ -14,7 +14,7 @@ func deviceOr(device string) string {
 	return device
 }
 
-// An offError says that RDMA is switched off. It is an ErrNoDevice.
+// An offError means that RDMA is switched off. It is an ErrNoDevice.
 type offError string
 
 const (

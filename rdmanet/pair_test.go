@@ -99,7 +99,7 @@ type flavour struct {
 
 func flavourName(fl flavour) string { return fl.name }
 
-// faulty says that the connections are late: what takes many of them takes long.
+// faulty reports whether the connections are late: what takes many of them takes long.
 func (fl flavour) faulty() bool { return deviceOr(fl.dialer.Device) == faulty0.Name() }
 
 func flavours() []flavour {

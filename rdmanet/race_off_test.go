@@ -2,5 +2,5 @@
 
 package rdmanet
 
-// raceEnabled says that the race detector is on, which allocates.
+// raceEnabled reports that the race detector is on, which allocates.
 const raceEnabled = false

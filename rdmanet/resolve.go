@@ -36,7 +36,7 @@ func idOf(network string) networkID { return networkID(slices.Index(networks[:],
 
 func (id networkID) String() string { return networks[id] }
 
-// withTCP says whether a network, which is one, takes TCP as well.
+// withTCP reports whether a network, which is one, takes TCP as well.
 func withTCP(network string) bool { return network[0] == 't' }
 
 // ipVersion is '4' or '6' for a network of one address family, 0 for one of both.
@@ -48,7 +48,7 @@ func ipVersion(network string) byte {
 	return 0
 }
 
-// serves says whether a network takes an address.
+// serves reports whether a network takes an address.
 func serves(network string, a netip.Addr) bool {
 	switch ipVersion(network) {
 	case '4':

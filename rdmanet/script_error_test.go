@@ -123,7 +123,7 @@ func (w *world) plain(text string) string {
 	return addressWord.ReplaceAllString(text, "ADDR")
 }
 
-// matches says whether rdmanet's error does for a program that knows TCP's. The
+// matches reports whether rdmanet's error does for a program that knows TCP's. The
 // text may go on where TCP's ends.
 func (f errorFacts) matches(tcp errorFacts) bool {
 	longer := strings.HasPrefix(f.text, tcp.text+": ") || strings.HasPrefix(f.text, tcp.text+" (")

@@ -205,7 +205,7 @@ func scriptArrived(w *world, a []string) (string, error) {
 	return "", nil
 }
 
-// heardOf says whether n bytes have arrived.
+// heardOf reports whether n bytes have arrived.
 func (c *Conn) heardOf(n uint64) bool {
 	i := c.info()
 	return i.BytesRead+uint64(i.Unread) >= n

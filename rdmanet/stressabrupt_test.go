@@ -91,7 +91,7 @@ func abruptOne(fl flavour, seed uint64) error {
 	return err
 }
 
-// isOrdinaryEnd says that an error is one that connections end with.
+// isOrdinaryEnd reports whether an error is one that connections end with.
 func isOrdinaryEnd(err error) bool {
 	var op *net.OpError
 	if !errors.As(err, &op) {

@@ -79,7 +79,7 @@ func (lc *ListenConfig) forTCP() *net.ListenConfig {
 	return &net.ListenConfig{Control: controlTOS(lc.TOS, lc.Control), KeepAlive: lc.KeepAlive, KeepAliveConfig: lc.KeepAliveConfig}
 }
 
-// anyPort says whether a good address leaves the port to the system.
+// anyPort reports whether a good address leaves the port to the system.
 func anyPort(address string) bool {
 	_, port, _ := net.SplitHostPort(address)
 	n, err := strconv.Atoi(port)

@@ -33,7 +33,7 @@ func (h *host) checkDaemons() (checks []check) {
 	return checks
 }
 
-// running says whether there is a process of this name. Where other processes are hidden,
+// running reports whether there is a process of this name. Where other processes are hidden,
 // as in a container, there is none to be seen.
 func (h *host) running(name string) bool {
 	for _, pid := range h.list("proc") {

@@ -107,7 +107,7 @@ func (h *host) bringUp(p rdmanet.Port, nic string) string {
 	return "plug in the cable, or enable the port at the switch"
 }
 
-// administrativelyUp says whether somebody has switched a network device on.
+// administrativelyUp reports whether somebody has switched a network device on.
 func (h *host) administrativelyUp(nic string) bool {
 	flags, err := strconv.ParseUint(h.read(path.Join(sysNet, nic, "flags")), 0, 32)
 	return err == nil && flags&1 != 0 // IFF_UP

@@ -85,7 +85,7 @@ func shareMemory() (err error) {
 	return err
 }
 
-// supported says whether any driver serves this system.
+// supported reports whether any driver serves this system.
 func (h *host) supported() bool {
 	for _, d := range h.drivers {
 		if !errors.Is(d.Err, cm.ErrNotSupported) {
@@ -95,7 +95,7 @@ func (h *host) supported() bool {
 	return false
 }
 
-// exists says whether there is a file or directory of this name.
+// exists reports whether there is a file or directory of this name.
 func (h *host) exists(name string) bool {
 	_, err := fs.Stat(h.files, name)
 	return err == nil
@@ -123,7 +123,7 @@ func (h *host) list(dir string) []string {
 	return names
 }
 
-// container says whether this looks like the inside of a container.
+// container reports whether this looks like the inside of a container.
 func (h *host) container() bool {
 	return h.exists(".dockerenv") || h.exists("run/.containerenv") || h.exists("run/secrets/kubernetes.io")
 }

@@ -105,7 +105,7 @@ func (h *host) checkMemlock(need costs, n int) check {
 	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: %s lock %s, %s for each lane", text, h.to(n), console.Size(total), console.Size(each))
 }
 
-// locks says whether there is a device that locks memory.
+// locks reports whether there is a device that locks memory.
 func (h *host) locks() bool {
 	for _, d := range h.devices {
 		if d.Transport != cm.TransportSoftware {
@@ -143,7 +143,7 @@ const (
 	capSysResource = 24
 )
 
-// capability says whether the process has a capability that counts for the whole
+// capability reports whether the process has a capability that counts for the whole
 // system, not only inside of a user namespace.
 func (h *host) capability(number int) bool {
 	if f := strings.Fields(h.read("proc/self/uid_map")); len(f) != 3 || f[0] != "0" || f[1] != "0" || f[2] != "4294967295" {
@@ -158,5 +158,5 @@ func (h *host) capability(number int) bool {
 	return false
 }
 
-// mayLock says whether the limit on locked memory does not hold for this process.
+// mayLock reports whether the limit on locked memory does not hold for this process.
 func (h *host) mayLock() bool { return h.capability(capIPCLock) }

@@ -143,7 +143,7 @@ func parse(args []string) (options, error) {
 	return opt, err
 }
 
-// checkDevice says whether there is an RDMA device of this name, which need not be one
+// checkDevice reports whether there is an RDMA device of this name, which need not be one
 // that is listed. Whatever else is wrong with it is told when it is used.
 func checkDevice(name string) error {
 	if name == "" {

@@ -80,7 +80,7 @@ func (p *proxy) accept(stop context.Context, l net.Listener, handle func(net.Con
 	}
 }
 
-// passing says that Accept may succeed later: descriptors or memory ran out, which
+// passing reports whether Accept may succeed later: descriptors or memory ran out, which
 // connections that end give back, or a client left.
 func passing(err error) bool {
 	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
@@ -120,7 +120,7 @@ func (p *proxy) carry(cut context.Context, client net.Conn) {
 	}
 }
 
-// brokenByPeer says that one of the ends broke the connection, as it may.
+// brokenByPeer reports whether one of the ends broke the connection, as it may.
 func brokenByPeer(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
 }

@@ -60,7 +60,7 @@ func (l *Listener) tell() {
 	}
 }
 
-// BeginAccept says that a call waits for streams until EndAccept, with TryAccept and Ready.
+// BeginAccept records that a call waits for streams until EndAccept, with TryAccept and Ready.
 func (l *Listener) BeginAccept() {
 	l.mu.Lock()
 	l.acceptor.calls++

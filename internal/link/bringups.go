@@ -72,7 +72,7 @@ func (b *bringUps) begin(wait func(turn <-chan struct{}) error) error {
 	return err
 }
 
-// answered says that from now on the dialer is the one to say something.
+// answered records that from now on the dialer is the one to say something.
 func (b *bringUps) answered(u *arrival) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *bringUps) tick() {
 	}
 }
 
-// stays says that a dialer which was told to give way was not silent.
+// stays records that a dialer which was told to give way was not silent.
 func (b *bringUps) stays(u *arrival) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -178,7 +178,7 @@ func (e *laneEnd) firstMessage() {
 	e.hasWork.Store(true)
 }
 
-// readable says that something has arrived for a stream.
+// readable records that something has arrived for a stream.
 func (e *laneEnd) readable(st *lane.Stream) {
 	s := e.streams.At(st.ID())
 	if s == nil || s.st != st {

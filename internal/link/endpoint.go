@@ -50,7 +50,7 @@ type endpoint struct {
 	answers     bool          // a request completes when the peer's device has answered it
 	confirm     *confirmation // by this, where it does not by itself
 	synchronous bool          // the device is done with the source when PostSend returns
-	// solicited says that errors wake who has armed a queue for what is solicited, as the
+	// solicited reports that errors wake who has armed a queue for what is solicited, as the
 	// specification has it. Those of soft-RoCE do not, so there everything wakes.
 	solicited bool
 

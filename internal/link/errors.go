@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	// ErrLinkClosed says that this end has closed the link.
+	// ErrLinkClosed means that this end has closed the link.
 	ErrLinkClosed = errors.New("link: closed")
 	// errRetired is returned to a dial whose link takes no more: another link may.
 	errRetired = errors.New("link: the link takes no more streams")
@@ -66,7 +66,7 @@ func ended(cause error) error {
 	return &Error{errno, cause}
 }
 
-// lied reports whether err says that the peer broke the protocol.
+// lied reports whether err is that the peer broke the protocol.
 func lied(err error) bool {
 	return errors.Is(err, ring.ErrProtocol) || errors.Is(err, verbs.ErrProtocol)
 }

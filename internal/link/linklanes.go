@@ -196,7 +196,7 @@ func (l *Links) noteLate(k *linkLane, err error) {
 	k.late = errors.Is(err, errLate)
 }
 
-// errLate says that a lane does not come up beside others as fast as a dial would like.
+// errLate means that a lane does not come up beside others as fast as a dial would like.
 var errLate = errors.New("link: a lane comes up slowly")
 
 // await waits until the lane stands. A dial that may go by others does not wait for long.

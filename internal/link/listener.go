@@ -385,7 +385,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// left says that no stream is opened on a lane any more. mu is held.
+// left records that no stream is opened on a lane any more. mu is held.
 func (l *Listener) left(e *laneEnd) {
 	if _, ok := l.leaving[e]; ok {
 		delete(l.leaving, e)

@@ -97,7 +97,7 @@ func (s *stream) keep(p []byte) {
 	s.re.kept = append(s.re.kept, p...)
 }
 
-// settled says that the listener has answered. mu is held.
+// settled records that the listener has answered. mu is held.
 func (s *stream) settled() {
 	if s.re != nil {
 		s.re.kept = nil

@@ -147,7 +147,7 @@ func (s *stream) uncount() {
 	}
 }
 
-// unuse says that the program has closed the stream, or has it elsewhere. mu is held.
+// unuse records that the program has closed the stream, or has it elsewhere. mu is held.
 func (s *stream) unuse() {
 	if s.used {
 		s.used = false

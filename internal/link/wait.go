@@ -47,7 +47,7 @@ func (w *waiter) found(e *laneEnd) {
 	}
 }
 
-// mayBeWoken says that a call is about to wait. mu is held.
+// mayBeWoken records that a call is about to wait. mu is held.
 func (w *waiter) mayBeWoken() {
 	if w.wakeup == nil {
 		w.wakeup = make(chan struct{}, 1)

@@ -97,7 +97,7 @@ func (e *laneEnd) resizeDue(s *stream) {
 const growthFactor = 16
 
 // nextRing is the size of the ring to be offered, and what it is for: a larger one where the
-// stream wants that, else the first size again. 0 says that the ring is right as it is. mu is
+// stream wants that, else the first size again. 0 means that the ring is right as it is. mu is
 // held.
 func (e *laneEnd) nextRing(s *stream) (size uint32, u use) {
 	rx := s.st.Receiver()

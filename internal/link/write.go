@@ -127,7 +127,7 @@ func (s *stream) send(p []byte) (n int, err error) {
 }
 
 // message posts the begin of what is left of a Write: of p inline, or of what was staged from
-// it. 0 says that there is no room now. What was summed ahead is of p. mu is held.
+// it. 0 means that there is no room now. What was summed ahead is of p. mu is held.
 func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, error) {
 	e := s.e
 	if !e.room(controlRoom) || !s.reaches() {

@@ -257,7 +257,7 @@ func apply(src []byte, edits []edit) []byte {
 	return append(out, src[at:]...)
 }
 
-// onlyTests says whether nothing but tests is declared in a file, so that the package
+// onlyTests reports whether nothing but tests is declared in a file, so that the package
 // does without it.
 func onlyTests(name string, src []byte) (bool, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.SkipObjectResolution)

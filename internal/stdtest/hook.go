@@ -107,7 +107,7 @@ func DialStream(network string, laddr, raddr *TCPAddr) (StreamConn, error) {
 	return c.(StreamConn), nil
 }
 
-// knownError says whether err is one of those by which programs know what happened.
+// knownError reports whether err is one of those by which programs know what happened.
 func knownError(err error) bool {
 	return errors.As(err, new(syscall.Errno)) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		err.Error() == errMissingAddress.Error()

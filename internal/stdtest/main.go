@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// run checks the packages, all if none is named, and says whether all is well.
+// run checks the packages, all if none is named, and reports whether all is well.
 func (s *settings) run(keep string, verbose bool, only []string) (bool, error) {
 	if strings.HasPrefix(s.network, "tcp") {
 		return false, fmt.Errorf("network %q: rdmanet asks package net for that one, and would be asked itself", s.network)

@@ -47,7 +47,7 @@ func (m *model) unframe(a *app, r *memory, p *Span) error {
 	return nil
 }
 
-// checkEnd sees that what was read is what the peer says that it has sent.
+// checkEnd sees that what was read is what the peer has announced.
 func (m *model) checkEnd(a *app) error {
 	if a.s.drops || a.partial {
 		return nil

@@ -18,7 +18,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// usageError says that the flags make no sense.
+// usageError means that the flags make no sense.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
