@@ -130,7 +130,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		case k > 0: // streams of a lane take turns
 			s.giveWay()
 		default:
-			if e.glance(); !s.mayWrite() {
+			if e.pollKept(); !s.mayWrite() {
 				err = s.stall()
 			}
 		}

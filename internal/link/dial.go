@@ -65,7 +65,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
 			e.wantPlaces(len(e.dials))
-			e.lookAfter()
+			e.startTicks()
 			if len(e.dials) > 0 {
 				e.giveUpKept()
 			}

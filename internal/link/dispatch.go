@@ -24,14 +24,14 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	if e.failed.Load() {
 		return false, false
 	}
-	ending, begun := e.ending.Load(), e.lookers.begun()
+	ending, begun := e.ending.Load(), e.pollWaiters.begun()
 	n, err := e.p.recvCQ.Poll(e.wcs[:])
-	if n == 0 && err == nil && ending == nil && !e.blocks.Load() && begun == e.lookers.had.Load() {
+	if n == 0 && err == nil && ending == nil && !e.blocks.Load() && begun == e.pollWaiters.served.Load() {
 		return false, false
 	}
 	e.mu.Lock()
 	some = e.takeIn(n, err)
-	e.lookers.polled(begun, n < len(e.wcs))
+	e.pollWaiters.polled(begun, n < len(e.wcs))
 	if ending != nil && err == nil && n < len(e.wcs) {
 		e.failLocked(e.causeOf(*ending))
 		some = true
@@ -42,10 +42,10 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	return some, n == len(e.wcs)
 }
 
-// glance polls once for a call that holds mu, if the role is kept for one: most calls find
+// pollKept polls once for a call that holds mu, if the role is kept for one: most calls find
 // what they wait for by that, and need nothing else of the poll role.
 // It reports whether there may be more.
-func (e *laneEnd) glance() (more bool) {
+func (e *laneEnd) pollKept() (more bool) {
 	if e.kept.number == 0 || e.err != nil || e.ending.Load() != nil {
 		return false
 	}

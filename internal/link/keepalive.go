@@ -101,7 +101,7 @@ func (h *heartbeat) tick(heard uint64, late bool, p *pace) (beat, time.Duration)
 }
 
 // keepAlive is the keepalive of a lane, one for all its streams. It has a timer only while
-// there is a stream to look after. The lane's lock guards it.
+// there is a stream to probe. The lane's lock guards it.
 //
 // The peer is asked as often as the stream asks that wants it most. Each stream is given up by
 // its own settings, and the lane with the last one. A stream that has none goes on until the
@@ -130,7 +130,7 @@ type keepAlive struct {
 // well (RFC 9293, 3.8.6.1).
 var persist = withDefaultTimes(net.KeepAliveConfig{Enable: true})
 
-// paceInForce is what to go by, nil if there is nothing to look after. mu is held.
+// paceInForce is what to go by, nil if there is nothing to probe. mu is held.
 func (e *laneEnd) paceInForce() *pace {
 	k := &e.alive
 	if e.err != nil || e.p.sameHost && !e.cfg.beats && !e.cfg.pings {
@@ -191,7 +191,7 @@ func (s *stream) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConf
 		k.own[c]++
 		k.owns++
 	}
-	e.lookAfter()
+	e.startTicks()
 	if p, k := e.paceInForce(), &e.alive; p != nil { // a program that sets it over and over puts nothing off
 		if d := max(p.idle/2, minBeat); !k.beat.asked && time.Until(k.due) > d {
 			k.next(d)
@@ -274,8 +274,8 @@ func (s *stream) patience(c *net.KeepAliveConfig) time.Duration {
 	return paceOf(c).patience
 }
 
-// lookAfter begins the ticks if there is something to look after. mu is held.
-func (e *laneEnd) lookAfter() {
+// startTicks starts the ticks if there is a stream to probe. mu is held.
+func (e *laneEnd) startTicks() {
 	k := &e.alive
 	if k.ticking {
 		return
@@ -311,7 +311,7 @@ func (e *laneEnd) stalling(waits bool) {
 		return
 	}
 	e.alive.stalled++
-	e.lookAfter() // ticks that find nobody end by themselves: most Writes wait briefly
+	e.startTicks() // ticks that find nobody end by themselves: most Writes wait briefly
 }
 
 // signsOfLife counts them. mu is held.

@@ -115,7 +115,7 @@ func (e *laneEnd) quick(c net.KeepAliveConfig) {
 	if e.alive.ticking {
 		e.alive.next(minBeat)
 	}
-	e.lookAfter()
+	e.startTicks()
 }
 
 // beatConfigs are the two ways to ask for a sign of life.

@@ -75,7 +75,7 @@ func (e *laneEnd) takeKept(w *waiter) bool {
 // slept reports that the call has slept; reading the clock for one that has polled takes too long.
 func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
 	s := &e.kept
-	if e.err != nil || e.blocks.Load() || e.lookers.some() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Holds(w.number) || !e.pollRole.Alone() {
+	if e.err != nil || e.blocks.Load() || e.pollWaiters.any() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Holds(w.number) || !e.pollRole.Alone() {
 		return false
 	}
 	if e.role == lane.RoleListener {

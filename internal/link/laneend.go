@@ -44,7 +44,7 @@ type owner interface {
 // Under it nothing is allocated from the device, registered or resolved: that is for the
 // worker (worker.go). A post is made under it, since messages are posted in the order in which
 // the machine has counted them. Completions are polled without it, by whoever has the poll role,
-// but for one look of a call that holds it in any case (glance). Of several locks mu comes
+// but for one poll of a call that holds it in any case (pollKept). Of several locks mu comes
 // first, then those of the owner and of the slab; before mu that of a stream's redial.
 type laneEnd struct {
 	cfg   *Config
@@ -67,13 +67,14 @@ type laneEnd struct {
 	unseen     atomic.Bool           // likewise, since somebody has armed the queue of completions
 	hasWork    atomic.Bool           // for the worker
 
+	pollWaiters pollWaiters
+
 	mu        laneLock
 	state     *lane.Lane
 	pollRole  lane.PollRole
 	calls     []*waiter // that wait, by their number less 1
 	unused    []lane.Waiter
 	kept      keptRole
-	lookers   lookers
 	writes    uint // calls, that poll now and then
 	sq        sendQueue
 	staging   staging
@@ -129,7 +130,7 @@ type laneEnd struct {
 
 	wcs      [wcBatch]verbs.WC // of who has the poll role
 	sleeper  *waiter           // who sleeps in the channel with it
-	look     func() bool       // of the sleeper
+	recheck  func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
 	rested   chan struct{}     // holds a token while nobody has the poll role
 
@@ -156,7 +157,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.sq.counter, _ = p.qp.(verbs.QPStatter)
-	e.look, e.kept.timeout = e.lookAgain, e.keptTimeout
+	e.recheck, e.kept.timeout = e.pollAndArm, e.keptTimeout
 	if role == lane.RoleListener {
 		e.share = &share{e: e}
 	}
@@ -196,9 +197,9 @@ func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
 // leaves that to the calls that do.
 func (e *laneEnd) serve() {
 	defer e.tasks.Done()
-	look := func() bool { return !e.attend(false) || e.failed.Load() }
+	recheck := func() bool { return !e.attend(false) || e.failed.Load() }
 	for {
-		if err := e.p.channel.WaitRead(look); err != nil {
+		if err := e.p.channel.WaitRead(recheck); err != nil {
 			e.end(err)
 		}
 		if e.failed.Load() {
@@ -285,7 +286,7 @@ func (e *laneEnd) last() {
 	e.see()
 }
 
-// see has whoever polls, perhaps a call that sleeps in the channel, look once more at what no
+// see has whoever polls, perhaps a call that sleeps in the channel, check once more what no
 // completion tells, and arm the queues anew.
 func (e *laneEnd) see() {
 	if !e.attend(true) {
@@ -325,7 +326,7 @@ func (e *laneEnd) failLocked(err error) {
 			w.kick(e)
 		}
 	}
-	e.lookers.polled(e.lookers.begun(), true) // nothing comes any more
+	e.pollWaiters.polled(e.pollWaiters.begun(), true) // nothing comes any more
 	e.rest()
 	e.memory.stop()
 	e.alive.stop()

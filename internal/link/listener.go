@@ -236,7 +236,7 @@ func (e *laneEnd) silent(err error) bool {
 	if e.id.State() != cm.StateConnected && !e.id.Withdraw() {
 		return false
 	}
-	e.lookOnce()
+	e.pollOnce()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.heard {

@@ -31,7 +31,7 @@ func (s *stream) read(p []byte) (int, error) {
 	}
 	for {
 		if s.st.Receiver().Buffered() < uint64(len(p)) {
-			e.glance()
+			e.pollKept()
 		}
 		n, err := s.take(p)
 		if n == 0 && err == nil && len(p) > 0 {

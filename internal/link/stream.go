@@ -117,7 +117,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	e.taken.Store(int32(e.live))
 	if e.live == 1 {
 		e.owner.filled(e)
-		e.lookAfter()
+		e.startTicks()
 	}
 	e.slab.hold()
 	return s
@@ -314,7 +314,7 @@ func (s *stream) CloseWrite() error {
 
 func (s *stream) close(abort bool) error {
 	if s.e.begin() {
-		s.e.lookOnce() // what has come is unread, though no call has taken it in
+		s.e.pollOnce() // what has come is unread, though no call has taken it in
 		s.e.tasks.Done()
 	}
 	return s.change(func() error {

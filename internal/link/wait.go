@@ -12,7 +12,7 @@ import (
 
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
-	wakeup    chan struct{} // holds a token while there is a reason to look; made by the first call that waits
+	wakeup    chan struct{} // holds a token while there is a reason to check; made by the first call that waits
 	woken     atomic.Bool   // there is something for this call
 	waiting   atomic.Bool
 	deadline  atomic.Int64 // since epoch, 0: none
@@ -55,7 +55,7 @@ func (w *waiter) mayBeWoken() {
 	w.waiting.Store(true)
 }
 
-// wake has a call on a lane look at what it waits for.
+// wake has a call on a lane check what it waits for.
 func (w *waiter) wake(e *laneEnd) {
 	if w.waiting.Load() {
 		w.woken.Store(true)
@@ -216,7 +216,7 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 		e.sleepEnd = at
 		_ = e.p.channel.SetWriteDeadline(w.time()) // fails if it is closed: so does the wait
 	}
-	err := e.p.channel.WaitWrite(e.look)
+	err := e.p.channel.WaitWrite(e.recheck)
 	w.inChannel.Store(false)
 	switch {
 	case err == nil:
@@ -227,9 +227,9 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 	}
 }
 
-// lookAgain polls for the sleeper, and arms the queue and polls once more if that has found
+// pollAndArm polls for the sleeper, and arms the queue and polls once more if that has found
 // nothing for it.
-func (e *laneEnd) lookAgain() bool {
+func (e *laneEnd) pollAndArm() bool {
 	w := e.sleeper
 	w.inChannel.Store(false) // what it finds itself need not wake it
 	found := func() bool {
@@ -246,7 +246,7 @@ func (e *laneEnd) lookAgain() bool {
 		return true
 	}
 	w.inChannel.Store(true)
-	return w.woken.Load() || e.failed.Load() || e.lookers.some()
+	return w.woken.Load() || e.failed.Load() || e.pollWaiters.any()
 }
 
 // stir ends the sleep in the channel.
@@ -262,7 +262,7 @@ func (e *laneEnd) rest() {
 	}
 }
 
-// leave ends a wait, or a look of the lane's goroutine: the poll role goes to whoever waits, or
+// leave ends a wait, or a poll of the lane's goroutine: the poll role goes to whoever waits, or
 // the queue is armed and left to the goroutine. Nobody has the number any more.
 //
 // Whoever leaves has something else to do. While others keep the queue full this is left to a
@@ -306,7 +306,7 @@ func (e *laneEnd) leaveNow(n lane.Waiter) bool {
 	return !e.restOf(n)
 }
 
-// restOf leaves the lane to its goroutine, and reports whether to look again. The queue is
+// restOf leaves the lane to its goroutine, and reports whether to poll again. The queue is
 // armed, and was found empty since.
 func (e *laneEnd) restOf(n lane.Waiter) (again bool) {
 	e.mu.Lock()

@@ -43,13 +43,13 @@ func (s *stream) write(p []byte) (n int, err error) {
 	}
 	open := s.takesAnother()
 	if e.writes++; e.writes%writesPerLook == 0 {
-		e.glance()
+		e.pollKept()
 	}
 	for {
 		k, err := s.send(p[n:])
 		n += k
 		if err == nil && n < len(p) {
-			if e.glance(); s.mayWrite() {
+			if e.pollKept(); s.mayWrite() {
 				continue
 			}
 			if err = s.stall(); err == nil {

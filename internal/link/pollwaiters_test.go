@@ -45,7 +45,7 @@ func TestCloseBehindWhoLeaves(t *testing.T) {
 		require.NoError(t, err)
 		closed := make(chan error, 1)
 		go func() { closed <- server.Close() }()
-		require.Eventually(t, e.lookers.some, patience, time.Millisecond, "Close does not wait for a poll")
+		require.Eventually(t, e.pollWaiters.any, patience, time.Millisecond, "Close does not wait for a poll")
 		if fails {
 			e.fail(errGone)
 		}
@@ -91,7 +91,7 @@ func TestCloseBesideRead(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s1.Close() }()
 		if next {
-			require.Eventually(t, e.lookers.some, patience, time.Millisecond)
+			require.Eventually(t, e.pollWaiters.any, patience, time.Millisecond)
 			e.leave(n)
 		}
 		within(t, "Close", func() { require.NoError(t, <-closed) })
