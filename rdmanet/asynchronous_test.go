@@ -19,7 +19,7 @@ func TestAsynchronousStream(t *testing.T) {
 			listen: ListenConfig{asynchronous: true, ReadBuffer: size},
 		}
 		client, server := fl.pair(t)
-		data := bytes.Repeat([]byte("0123456789abcdef"), 3*lentBuffers*MaxReserve/16+1)
+		data := bytes.Repeat([]byte("0123456789abcdef"), 3*mostBuffers*MaxReserve/16+1)
 		got := make(chan []byte, 1)
 		go func() {
 			b, _ := io.ReadAll(server)
@@ -40,7 +40,7 @@ func TestReadFromGivesUp(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)
 		data := make([]byte, MaxReserve)
-		for range 2 * lentBuffers {
+		for range 2 * mostBuffers {
 			var n int64
 			var err error
 			again(t, "ReadFrom", func() bool { return n != 0 }, func() {

@@ -18,7 +18,7 @@ func TestCopyPanics(t *testing.T) {
 	client, server := pair(t)
 	_, err := server.Write([]byte("hello"))
 	require.NoError(t, err)
-	for range 2 * lentBuffers {
+	for range 2 * mostBuffers {
 		require.PanicsWithValue(t, "write", func() { _, _ = client.WriteTo(panicker{}) })
 		require.PanicsWithValue(t, "read", func() { _, _ = client.ReadFrom(panicker{}) })
 	}

@@ -37,7 +37,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 		return 0, c.copyError(opWriteTo, c.opError(opRead, net.ErrClosed))
 	}
 	defer func() { // also if w panics
-		c.stream.unlend()
+		c.stream.unpeek()
 		c.exit(c.life.unlock(dirRead))
 	}()
 	n, err = c.writeTo(w)

@@ -121,12 +121,12 @@ func TestReserveMisuse(t *testing.T) {
 	requireOpError(t, client.Commit(0), "write", []string{"nothing is reserved"}, ErrReservation)
 }
 
-// lentBuffers is how many buffers of a lane are lent out at once, and then some.
-const lentBuffers = 16
+// mostBuffers is more than a lane has buffers for Reserve.
+const mostBuffers = 16
 
 func TestReserveGivenUp(t *testing.T) {
 	client, server := pair(t)
-	for range 10 * lentBuffers {
+	for range 10 * mostBuffers {
 		_, err := client.Reserve(MaxReserve)
 		require.NoError(t, err)
 		require.NoError(t, client.Commit(0))

@@ -98,7 +98,7 @@ func (st *stream) read(p []byte) (int, error) {
 }
 
 func (st *stream) await(limit int) ([]byte, error) {
-	b, err := st.s.Lend(limit)
+	b, err := st.s.Peek(limit)
 	return b, st.cause(err)
 }
 
@@ -106,10 +106,10 @@ func (st *stream) consumed(n int, placed bool) {
 	if placed {
 		st.placed.Add(uint64(n))
 	}
-	st.s.Take(n)
+	st.s.Consume(n)
 }
 
-func (st *stream) unlend() { st.s.Return() }
+func (st *stream) unpeek() { st.s.Unpeek() }
 
 func (st *stream) holdPeek() { st.peeked.Store(true) }
 
@@ -117,7 +117,7 @@ func (st *stream) releasePeek() bool {
 	if !st.peeked.Load() || !st.peeked.CompareAndSwap(true, false) {
 		return false
 	}
-	st.s.Return()
+	st.s.Unpeek()
 	return true
 }
 

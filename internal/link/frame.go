@@ -140,8 +140,8 @@ func (s *stream) openFrame() ([]byte, error) {
 	return b[used:][:frames.Left():frames.Left()], nil
 }
 
-// ringBytes returns how many bytes of the ring n bytes of what was lent take: where they end a
-// frame, its padding as well. What is more than was lent is more than there is. mu is held.
+// ringBytes returns how many bytes of the ring n peeked bytes take: where they end a
+// frame, its padding as well. More than was peeked at is more than there is. mu is held.
 func (s *stream) ringBytes(n int) int {
 	switch f := s.st.Frames(); {
 	case f == nil:

@@ -111,22 +111,22 @@ var (
 			n, err := s.Read(b)
 			return b[:n], err
 		},
-		func(s *Stream, n int) ([]byte, error) { return lendAndTake(s, n) },
+		func(s *Stream, n int) ([]byte, error) { return peekAndConsume(s, n) },
 		func(s *Stream, n int) ([]byte, error) {
-			if _, err := s.Lend(n); err != nil {
+			if _, err := s.Peek(n); err != nil {
 				return nil, err
 			}
-			s.Return() // and is read again
-			return lendAndTake(s, 0)
+			s.Unpeek() // and is read again
+			return peekAndConsume(s, 0)
 		},
 	}
 )
 
-func lendAndTake(s *Stream, n int) ([]byte, error) {
-	b, err := s.Lend(n)
+func peekAndConsume(s *Stream, n int) ([]byte, error) {
+	b, err := s.Peek(n)
 	b = bytes.Clone(b)
 	if err == nil {
-		s.Take(len(b))
+		s.Consume(len(b))
 	}
 	return b, err
 }
@@ -380,14 +380,14 @@ func TestFrameCloseAfter(t *testing.T) {
 	})
 }
 
-// A Take of more than Lend returned ends the lane, and not the process.
+// A Consume of more than Peek returned ends the lane, and not the process.
 func TestFrameTakeTooMuch(t *testing.T) {
 	client, server := checkedBed(t).pair()
 	_, err := client.Write(noise(10, 1))
 	require.NoError(t, err)
-	b, err := server.Lend(0)
+	b, err := server.Peek(0)
 	require.NoError(t, err)
-	server.Take(len(b) + 1)
+	server.Consume(len(b) + 1)
 	_, err = io.ReadFull(server, make([]byte, len(b)))
 	require.NoError(t, err, "what has arrived can be read")
 	_, err = server.Read(make([]byte, 1))

@@ -52,7 +52,7 @@ type stream struct {
 	listed   bool // among those with a large ring
 	copying  bool // a Read copies out of a ring
 	told     bool // the program knows that the peer has closed
-	lent     bool // the program has what Lend returned
+	peeked   bool // the program has what Peek returned
 	blocked  bool // among those that wait for the send queue
 	writable bool // there may be room, since Write last found none
 	shut     bool // CloseWrite was called
@@ -180,7 +180,7 @@ func (s *stream) free() {
 		return
 	}
 	s.finish()
-	if s.freed || s.copying || s.lent {
+	if s.freed || s.copying || s.peeked {
 		return
 	}
 	s.freed = true

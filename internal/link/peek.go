@@ -5,31 +5,31 @@ import (
 	"os"
 )
 
-// Lend waits for unread bytes and returns those that lie together, at most limit if that is
-// above 0; without a limit they are as good as read. They stay where they are, also when the stream is closed,
-// until Take or Return. The peer can write there.
-func (h *Stream) Lend(limit int) ([]byte, error) {
+// Peek waits for unread bytes and returns those that lie together, at most limit if that is above 0;
+// without a limit they count as read. They stay where they are, also when the stream is closed, until
+// Consume or Unpeek. The peer can write there.
+func (h *Stream) Peek(limit int) ([]byte, error) {
 	s := h.now()
-	b, err := s.lend(limit)
+	b, err := s.peek(limit)
 	for err == errMoving {
 		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
-			b, err = s.lend(limit)
+			b, err = s.peek(limit)
 		}
 	}
 	return b, err
 }
 
-// Take consumes the first n bytes of what Lend has returned, and ends its use.
-func (h *Stream) Take(n int) { h.now().giveBack(n) }
+// Consume consumes the first n bytes of what Peek has returned, and ends its use.
+func (h *Stream) Consume(n int) { h.now().endPeek(n) }
 
-// Return ends the use of what Lend has returned, which is unread again.
-func (h *Stream) Return() { h.now().giveBack(0) }
+// Unpeek ends the use of what Peek has returned, which is unread again.
+func (h *Stream) Unpeek() { h.now().endPeek(0) }
 
-func (s *stream) lend(limit int) ([]byte, error) {
+func (s *stream) peek(limit int) ([]byte, error) {
 	e := s.e
 	e.mu.Lock()
 	s.reading.begin(&e.mu)
-	b, err := s.awaitPeek(limit)
+	b, err := s.peekLocked(limit)
 	s.tells(err)
 	s.reading.end()
 	e.mu.Unlock()
@@ -37,8 +37,8 @@ func (s *stream) lend(limit int) ([]byte, error) {
 	return b, err
 }
 
-// awaitPeek is lend for who holds mu and has the turn.
-func (s *stream) awaitPeek(limit int) ([]byte, error) {
+// peekLocked is peek for a caller that holds mu and has the turn.
+func (s *stream) peekLocked(limit int) ([]byte, error) {
 	if s.reader.expired() {
 		if s.gone.Load() {
 			return nil, s.readErr()
@@ -46,7 +46,7 @@ func (s *stream) awaitPeek(limit int) ([]byte, error) {
 		return nil, os.ErrDeadlineExceeded
 	}
 	for {
-		b, err := s.peek(limit)
+		b, err := s.tryPeek(limit)
 		if b != nil || err != nil {
 			return b, err
 		}
@@ -56,8 +56,8 @@ func (s *stream) awaitPeek(limit int) ([]byte, error) {
 	}
 }
 
-// peek is awaitPeek without waiting.
-func (s *stream) peek(limit int) ([]byte, error) {
+// tryPeek is peekLocked without waiting.
+func (s *stream) tryPeek(limit int) ([]byte, error) {
 	rx := s.st.Receiver()
 	switch {
 	case s.closed:
@@ -74,7 +74,7 @@ func (s *stream) peek(limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	s.lent = true
+	s.peeked = true
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
 	} else {
@@ -83,11 +83,11 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	return b, nil
 }
 
-func (s *stream) giveBack(n int) {
+func (s *stream) endPeek(n int) {
 	e := s.e
 	e.mu.Lock()
-	if s.lent {
-		s.lent, s.borrowed = false, 0
+	if s.peeked {
+		s.peeked, s.borrowed = false, 0
 		if n > 0 {
 			used := s.ringBytes(n)
 			if f := s.st.Frames(); f != nil && n <= f.Left() {

@@ -10,28 +10,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLend: what is lent lies still, whatever becomes of the stream, until it is taken or
-// returned, and is as good as read for a Close.
-func TestLend(t *testing.T) {
+// TestPeek: what Peek returned stays in place, whatever becomes of the stream, until it is consumed or
+// given back, and counts as read for a Close.
+func TestPeek(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		client, server := b.pair()
 		_, err := client.Write([]byte("0123456789"))
 		require.NoError(t, err)
-		got, err := server.Lend(4)
+		got, err := server.Peek(4)
 		require.NoError(t, err)
 		require.Equal(t, "0123", string(got))
-		server.Return()
-		got, err = server.Lend(0)
+		server.Unpeek()
+		got, err = server.Peek(0)
 		require.NoError(t, err)
 		require.Equal(t, "0123456789", string(got))
-		server.Take(3)
+		server.Consume(3)
 		p := make([]byte, 2)
 		n, err := server.Read(p)
 		require.NoError(t, err)
 		require.Equal(t, "34", string(p[:n]))
 
-		got, err = server.Lend(0)
+		got, err = server.Peek(0)
 		require.NoError(t, err)
 		require.Equal(t, "56789", string(got))
 		require.NoError(t, server.Close())
@@ -52,23 +52,23 @@ func TestLend(t *testing.T) {
 			defer server.e.mu.Unlock()
 			return server.freed
 		}
-		require.False(t, freed(), "the ring was given back while it was lent")
-		server.Return()
+		require.False(t, freed(), "the ring was given back while it was peeked at")
+		server.Unpeek()
 		require.Eventually(t, freed, patience, time.Millisecond)
-		_, err = server.Lend(0)
+		_, err = server.Peek(0)
 		require.ErrorIs(t, err, net.ErrClosed)
 	})
 }
 
-// TestLendUnread: what was lent and returned is unread again.
-func TestLendUnread(t *testing.T) {
+// TestPeekedUnread: what Unpeek gives back is unread again.
+func TestPeekedUnread(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
 	_, err := client.Write([]byte("x"))
 	require.NoError(t, err)
-	_, err = server.Lend(0)
+	_, err = server.Peek(0)
 	require.NoError(t, err)
-	server.Return()
+	server.Unpeek()
 	require.NoError(t, server.Close())
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -79,9 +79,9 @@ func TestLendDeadline(t *testing.T) {
 	b := newBed(t, Config{})
 	client, _ := b.pair()
 	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
-	within(t, "Lend", func() {
+	within(t, "Peek", func() {
 		for range 2 {
-			_, err := client.Lend(0)
+			_, err := client.Peek(0)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		}
 	})
