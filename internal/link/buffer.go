@@ -50,7 +50,7 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	}
 	s.writing.end()
 	registered := err == nil && e.err == nil && !e.p.synchronous
-	if err != nil && s.takesAnother() && s.forgets(err, 0) {
+	if err != nil && s.toleratesClose() && s.dropsRest(err, 0) {
 		err = nil
 	}
 	var b *Buffer
@@ -111,7 +111,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
 	b.from.len = n
-	open := s.takesAnother()
+	open := s.toleratesClose()
 	err = s.awaitWritable()
 	for err == nil && sent < n {
 		ahead := s.sumAhead(b.Bytes()[sent:n])
@@ -135,7 +135,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 			}
 		}
 	}
-	if err != nil && open && s.forgets(err, n-sent) {
+	if err != nil && open && s.dropsRest(err, n-sent) {
 		sent, err = n, nil
 	}
 	s.writing.end()

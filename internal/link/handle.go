@@ -41,7 +41,7 @@ func (h *Stream) Read(p []byte) (int, error) {
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then. What the peer's
-// program closes without reading counts as written, up to a bound; see early.go.
+// program closes without reading counts as written, up to a bound; see earlyclose.go.
 func (h *Stream) Write(p []byte) (int, error) {
 	s := h.now()
 	n, err := s.Write(p)

@@ -30,7 +30,7 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	e.mu.Lock()
 	s.reading.begin(&e.mu)
 	b, err := s.peekLocked(limit)
-	s.tells(err)
+	s.noteReadErr(err)
 	s.reading.end()
 	e.mu.Unlock()
 	e.startWorker()

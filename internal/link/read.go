@@ -14,7 +14,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	e.mu.Lock()
 	s.reading.begin(&e.mu)
 	n, err := s.read(p)
-	s.tells(err)
+	s.noteReadErr(err)
 	s.reading.end()
 	e.mu.Unlock()
 	e.startWorker()

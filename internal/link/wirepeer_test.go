@@ -62,13 +62,13 @@ type wirePeer struct {
 	receives uint32 // own, that count
 	link     uint64
 
-	said  uint32 // records
-	got   uint32
-	free  int // receives of the other end
-	owed  uint32
-	opens uint32
-	early []wireMessage // that came while the peer waited for slots
-	store []wireStream  // places that were granted and not taken
+	said   uint32 // records
+	got    uint32
+	free   int // receives of the other end
+	owed   uint32
+	opens  uint32
+	queued []wireMessage // that came while the peer waited for slots
+	store  []wireStream  // places that were granted and not taken
 }
 
 // A wireConfig says how a wirePeer behaves.
@@ -366,7 +366,7 @@ func (p *wirePeer) imm(i uint32) { p.t.Helper(); p.bell(p.records, p.rkey, nil, 
 func (p *wirePeer) pace() {
 	p.t.Helper()
 	for p.free <= 8 {
-		p.early = append(p.early, p.hear())
+		p.queued = append(p.queued, p.hear())
 	}
 }
 
@@ -449,8 +449,8 @@ func (p *wirePeer) heard() wireMessage {
 	p.t.Helper()
 	for {
 		var m wireMessage
-		if len(p.early) > 0 {
-			m, p.early = p.early[0], p.early[1:]
+		if len(p.queued) > 0 {
+			m, p.queued = p.queued[0], p.queued[1:]
 		} else {
 			m = p.hear()
 		}
@@ -508,7 +508,7 @@ func (p *wirePeer) place() wireStream {
 		if m := p.hear(); m.Type == lane.TypeControl && m.record.Kind == lane.KindPlaces {
 			p.granted(m.record)
 		} else {
-			p.early = append(p.early, m)
+			p.queued = append(p.queued, m)
 		}
 	}
 	s := p.store[0]
@@ -545,7 +545,7 @@ func (p *wirePeer) serve(id lane.ID) *wireStream {
 func (p *wirePeer) grant(id lane.ID) {
 	p.t.Helper()
 	if p.got == 0 {
-		p.early = append(p.early, p.hear())
+		p.queued = append(p.queued, p.hear())
 	}
 	s := wireStream{id: id}
 	p.ownRing(&s)

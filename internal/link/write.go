@@ -15,7 +15,7 @@ const writesPerLook = 16
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then. What the peer's
-// program closes without reading counts as written, up to a bound; see early.go.
+// program closes without reading counts as written, up to a bound; see earlyclose.go.
 func (s *stream) Write(p []byte) (n int, err error) {
 	e := s.e
 	e.mu.Lock()
@@ -41,7 +41,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
-	open := s.takesAnother()
+	open := s.toleratesClose()
 	if e.writes++; e.writes%writesPerLook == 0 {
 		e.pollKept()
 	}
@@ -56,7 +56,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 				continue
 			}
 		}
-		if err != nil && open && s.forgets(err, len(p)-n) {
+		if err != nil && open && s.dropsRest(err, len(p)-n) {
 			return len(p), nil
 		}
 		return n, err

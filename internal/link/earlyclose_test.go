@@ -156,7 +156,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 		}{
 			{"at once", func(*testing.T, *Stream) {}, false},
 			{"end read", readAll, true},
-			{"more written", func(t *testing.T, c *Stream) { write(t, c, mostForgotten+1, syscall.EPIPE) }, true},
+			{"more written", func(t *testing.T, c *Stream) { write(t, c, mostDropped+1, syscall.EPIPE) }, true},
 			{"deadline", func(t *testing.T, c *Stream) {
 				require.NoError(t, c.SetWriteDeadline(time.Now().Add(-time.Second)))
 				write(t, c, 1, os.ErrDeadlineExceeded)
@@ -182,7 +182,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 				}, patience, time.Millisecond)
 				c.first(t, client)
 				if !c.told {
-					write(t, client, mostForgotten, nil)
+					write(t, client, mostDropped, nil)
 				}
 				write(t, client, 1, syscall.EPIPE)
 				_, err = client.TakeBuffer()

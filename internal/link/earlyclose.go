@@ -1,0 +1,45 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"syscall"
+)
+
+// A peer that answers early closes before it has read all that was written to it: a server that
+// refuses a request, or was spoken to in another protocol. Over TCP such a Write succeeds, since
+// the socket buffers what nobody will read, and the program goes on to read the answer. Here a
+// Write waits for room in the peer's ring, and would fail instead.
+
+// mostDropped is how much of a Write may be dropped unread: less than a socket would buffer.
+const mostDropped = 64 << 10
+
+// toleratesClose reports whether a Write that begins now succeeds where the peer closes, or has
+// closed and the program does not know. mu is held.
+func (s *stream) toleratesClose() bool { return s.cause == nil && !s.told }
+
+// peerClosed reports whether nothing can be written since the peer's program has closed the
+// stream in order. mu is held.
+func (s *stream) peerClosed() bool {
+	return !s.closed && !s.shut && s.cause == nil && !s.moving() && s.st.Quiet()
+}
+
+// dropsRest reports whether a Write that failed with err, left bytes before its end, succeeds all the
+// same, if it toleratesClose: only where the peer's program has closed without reading, in order or
+// with a reset, so that no byte is lost that anybody would have read. The next Write fails. mu is held.
+func (s *stream) dropsRest(err error, left int) bool {
+	switch {
+	case s.peerClosed():
+		if !errors.Is(err, syscall.EPIPE) {
+			return false
+		}
+		s.told = s.told || left > 0
+		return left <= mostDropped
+	case s.closed, s.shut:
+		return false
+	}
+	return err == error(syscall.ECONNRESET) && s.cause == err && left <= mostDropped // other failures say why
+}
+
+// noteReadErr records an error that a call which reads returns. mu is held.
+func (s *stream) noteReadErr(err error) { s.told = s.told || err == io.EOF }
