@@ -36,7 +36,7 @@ type place struct {
 	accepted     bool
 }
 
-// gone takes note that nothing is left of what carried the connection.
+// gone records that nothing is left of what carried the connection.
 func (st *stream) gone() {
 	live.remove(st)
 	if torn := st.torn.Swap(&alreadyTorn); torn != nil {

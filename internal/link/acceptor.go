@@ -15,7 +15,7 @@ type acceptor struct {
 	left    time.Duration // since epoch, when a lane was left to its goroutine instead; 0: not since a stream came
 }
 
-// opened takes note of a stream that an Accept may return. l.mu is held.
+// opened records a stream that an Accept may return. l.mu is held.
 func (a *acceptor) opened(e *laneEnd) {
 	a.found = e
 	a.call.woken.Store(true)

@@ -49,8 +49,8 @@ func (s *stream) finish() {
 	}
 }
 
-// endSaid takes note that CLOSE or RESET of a stream was posted. mu is held.
-func (e *laneEnd) endSaid(id lane.ID) {
+// endPosted records that CLOSE or RESET of a stream was posted. mu is held.
+func (e *laneEnd) endPosted(id lane.ID) {
 	e.endsBy = time.Time{} // the peer takes something in
 	if s := e.streams.At(id); s != nil {
 		s.said = e.sq.posted

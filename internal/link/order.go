@@ -28,7 +28,7 @@ type answerWait struct {
 	done    chan struct{}
 }
 
-// awaitAnswer takes note of a stream that was opened. mu is held.
+// awaitAnswer records a stream that was opened. mu is held.
 func (e *laneEnd) awaitAnswer(s *stream) {
 	a := &e.answers
 	a.opened++
@@ -37,7 +37,7 @@ func (e *laneEnd) awaitAnswer(s *stream) {
 	e.unanswered.Store(true)
 }
 
-// answered takes note that the listener has said what becomes of s, or never will. mu is held.
+// answered records that the listener has said what becomes of s, or never will. mu is held.
 func (e *laneEnd) answered(s *stream) {
 	a := &e.answers
 	if e.role != lane.RoleDialer || s.answered {

@@ -63,7 +63,7 @@ func (e *laneEnd) pump() {
 			return
 		}
 		if last {
-			e.endSaid(m.Record.Stream)
+			e.endPosted(m.Record.Stream)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (e *laneEnd) reap() bool {
 	return false
 }
 
-// reapAndSettle is for who does not settle in any case: a stream that the completions have made
+// reapAndSettle is for a caller that would not settle otherwise: a stream that the completions have made
 // acceptable is answered. mu is held.
 func (e *laneEnd) reapAndSettle() {
 	if e.reap() && e.err == nil {

@@ -79,7 +79,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 	return n, err
 }
 
-// unread is what has arrived and lies together, of which there is some. mu is held.
+// unread returns what has arrived and lies together. There is some. mu is held.
 func (s *stream) unread() []byte {
 	span := s.st.Receiver().Readable()
 	return s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]

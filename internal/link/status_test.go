@@ -156,7 +156,7 @@ func TestCloseLooks(t *testing.T) {
 		require.NoError(t, err)
 		_, err = server.Read(make([]byte, 1)) // the device knows the ring from now on
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { // nobody polls any more, of whom a Close does not wait
+		require.Eventually(t, func() bool { // nobody polls any more, and a Close does not wait for that
 			e := server.e
 			e.mu.Lock()
 			defer e.mu.Unlock()

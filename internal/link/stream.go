@@ -123,7 +123,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 	return s
 }
 
-// uncount forgets the stream, of which the lane has no more to say. mu is held.
+// uncount forgets the stream. The lane has no more to say of it. mu is held.
 func (s *stream) uncount() {
 	e := s.e
 	if !s.counted {
