@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // The manual bring-up: two QPs that were given each other's QPN and GID out of band
@@ -121,8 +122,8 @@ func (q *qp) redial(d *bringUp, to uint32) {
 func (q *qp) helloMessage(typ byte, to uint32) []byte {
 	msg := make([]byte, helloHeader, maxMessage)
 	msg[0], msg[1], msg[2] = typ, helloVersion, q.helloType()
-	hostOrder.PutUint32(msg[4:], q.num)
-	hostOrder.PutUint32(msg[8:], to)
+	shm.HostOrder.PutUint32(msg[4:], q.num)
+	shm.HostOrder.PutUint32(msg[8:], to)
 	return msg
 }
 
@@ -282,7 +283,7 @@ func (a *blockAcceptor) answer(s *socket) bool {
 		closeFDs(fds)
 		return false
 	}
-	from, to := hostOrder.Uint32(buf[4:]), hostOrder.Uint32(buf[8:])
+	from, to := shm.HostOrder.Uint32(buf[4:]), shm.HostOrder.Uint32(buf[8:])
 	q := a.blocks.find(to)
 	if q != nil && buf[2] != q.helloType() {
 		q = nil

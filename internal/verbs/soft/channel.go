@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +44,7 @@ type eventFile struct {
 func newEventFile() (*eventFile, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
-		return nil, noMemory("eventfd", 8, err)
+		return nil, shm.NoMemory("eventfd", 8, err)
 	}
 	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
 	if err := polls(e.file); err != nil {

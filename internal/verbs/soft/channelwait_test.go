@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -94,7 +95,7 @@ func events(t *testing.T, ch *compChannel) uint64 {
 	if _, err := unix.Read(ch.fd, buf[:]); err != nil {
 		require.Equal(t, unix.EAGAIN, err)
 	}
-	return hostOrder.Uint64(buf[:])
+	return shm.HostOrder.Uint64(buf[:])
 }
 
 // TestLocalDoorbell: a peer in the same process is woken without a system call.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 const maxCQE = 1 << 20
@@ -209,8 +210,8 @@ func (c *cq) failLocked() {
 
 // notify signals the channel if the CQ is armed for such a completion.
 func (c *cq) notify(solicited bool) {
-	if c.armed == armedAny || c.armed == armedSolicited && solicited {
-		c.armed = armedNot
+	if c.armed == shm.ArmedAny || c.armed == shm.ArmedSolicited && solicited {
+		c.armed = shm.ArmedNot
 		c.event = true
 		if c.channel != nil {
 			c.channel.signal()
@@ -219,9 +220,9 @@ func (c *cq) notify(solicited bool) {
 }
 
 func (c *cq) ReqNotify(solicitedOnly bool) error {
-	v := uint32(armedAny)
+	v := uint32(shm.ArmedAny)
 	if solicitedOnly {
-		v = armedSolicited
+		v = shm.ArmedSolicited
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,18 +234,18 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	}
 	if c.fired() {
 		c.event = true // it stays until it is got
-	} else if c.armed == armedAny {
-		v = armedAny // armed both ways, any completion counts (IBA 11.4.2.2)
+	} else if c.armed == shm.ArmedAny {
+		v = shm.ArmedAny // armed both ways, any completion counts (IBA 11.4.2.2)
 	}
 	c.armed = v
 	wasUnfenced := false
 	for _, q := range c.rx {
-		wasUnfenced = wasUnfenced || q.in.unfenced
-		q.in.unfenced, q.in.streak = false, 0
-		atomic.StoreUint32(q.in.armed, v)
+		wasUnfenced = wasUnfenced || q.in.Unfenced
+		q.in.Unfenced, q.in.Streak = false, 0
+		atomic.StoreUint32(q.in.Armed, v)
 	}
 	if wasUnfenced {
-		return fenceAll()
+		return shm.FenceAll()
 	}
 	return nil
 }
@@ -255,14 +256,14 @@ const unfencedStreak = 64
 
 // countStreak records that n entries were taken from in, and lets the sender do without fences once
 // there have been enough of them. It never does so while the CQ is armed.
-func (c *cq) countStreak(in *inbox, n uint32) {
-	if in.streak += n; in.streak < unfencedStreak || !remoteFences.Load() {
+func (c *cq) countStreak(in *shm.Inbox, n uint32) {
+	if in.Streak += n; in.Streak < unfencedStreak || !shm.RemoteFences.Load() {
 		return
 	}
 	c.settle()
-	if c.armed == armedNot {
-		in.unfenced = true
-		atomic.StoreUint32(in.armed, armedUnfenced)
+	if c.armed == shm.ArmedNot {
+		in.Unfenced = true
+		atomic.StoreUint32(in.Armed, shm.ArmedUnfenced)
 	}
 }
 
@@ -274,11 +275,11 @@ func (c *cq) overrunError() error {
 // which it has if it cleared the flag in its inbox. Whoever does so without a
 // message only causes one event too many.
 func (c *cq) fired() bool {
-	if c.armed == armedNot {
+	if c.armed == shm.ArmedNot {
 		return false
 	}
 	for _, q := range c.rx {
-		if atomic.LoadUint32(q.in.armed) == armedNot {
+		if atomic.LoadUint32(q.in.Armed) == shm.ArmedNot {
 			return true
 		}
 	}
@@ -302,9 +303,9 @@ func (c *cq) settle() {
 		return
 	}
 	c.event = true
-	c.armed = armedNot
+	c.armed = shm.ArmedNot
 	for _, q := range c.rx {
-		atomic.StoreUint32(q.in.armed, armedNot)
+		atomic.StoreUint32(q.in.Armed, shm.ArmedNot)
 	}
 }
 
@@ -314,8 +315,8 @@ func (c *cq) attach(q *qp, src uint32) {
 	defer c.mu.Unlock()
 	q.src = src
 	c.consume(q)
-	atomic.StoreUint32(q.in.armed, c.armed)
-	if c.armed != armedNot {
+	atomic.StoreUint32(q.in.Armed, c.armed)
+	if c.armed != shm.ArmedNot {
 		// What the peer wrote before it saw the flag has woken nobody.
 		c.takePublished(q, true)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,7 +51,7 @@ type datagram struct {
 func (d *datagram) append(b []byte) []byte {
 	b = append(b, d.flags, d.ah.SL, d.ah.TrafficClass, d.ah.HopLimit)
 	for _, v := range [...]uint32{d.from, d.to, d.qkey, d.imm, d.ah.FlowLabel} {
-		b = hostOrder.AppendUint32(b, v)
+		b = shm.HostOrder.AppendUint32(b, v)
 	}
 	b = append(b, d.sgid[:]...)
 	return append(b, d.ah.DGID[:]...)
@@ -63,9 +64,9 @@ func parseDatagram(b []byte) (d datagram, ok bool) {
 		return d, false
 	}
 	d = datagram{
-		flags: b[0], from: hostOrder.Uint32(b[4:]), to: hostOrder.Uint32(b[8:]),
-		qkey: hostOrder.Uint32(b[12:]), imm: hostOrder.Uint32(b[16:]), sgid: verbs.GID(b[24:40]), data: b[datagramHeader:],
-		ah: verbs.AHAttr{SL: b[1], TrafficClass: b[2], HopLimit: b[3], FlowLabel: hostOrder.Uint32(b[20:]), DGID: verbs.GID(b[40:56])},
+		flags: b[0], from: shm.HostOrder.Uint32(b[4:]), to: shm.HostOrder.Uint32(b[8:]),
+		qkey: shm.HostOrder.Uint32(b[12:]), imm: shm.HostOrder.Uint32(b[16:]), sgid: verbs.GID(b[24:40]), data: b[datagramHeader:],
+		ah: verbs.AHAttr{SL: b[1], TrafficClass: b[2], HopLimit: b[3], FlowLabel: shm.HostOrder.Uint32(b[20:]), DGID: verbs.GID(b[40:56])},
 	}
 	src, dst := d.sgid.Addr(), d.ah.DGID.Addr()
 	if d.flags&^datagramFlags != 0 || d.ah.SL > 15 || d.ah.FlowLabel >= 1<<20 || d.from < 2 || d.from >= 1<<24-1 ||

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // device is verbs.Device.
@@ -71,7 +72,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 	if c.dev.writeImm() {
 		caps |= verbs.CapWriteImm | verbs.CapUC | verbs.CapUD
 	}
-	if canPopulate() {
+	if shm.CanPopulate() {
 		caps |= verbs.CapODP
 	}
 	return verbs.DeviceAttr{

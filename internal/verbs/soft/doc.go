@@ -5,6 +5,11 @@
 // completion channels, flushes and asynchronous events are there, and the conformance suite of
 // verbstest checks them.
 //
+// The device stands on floors of its own, which import downward only (TestFloors):
+//
+//	soft        this package: contexts, QPs, CQs, MRs, and the ids of the connection manager
+//	soft/shm    memory that processes share, and the queues in it
+//
 // # Memory
 //
 // Memory that may be registered for remote access is a sealed memfd. A peer that is told the rkey
@@ -19,7 +24,7 @@
 // # Inbox
 //
 // What the receiver must learn goes through its inbox, a queue with one producer and one consumer
-// that the receiver makes (queue.go). An entry shows by a lap number in its own first word that it is
+// that the receiver makes (shm/layout.go). An entry shows by a lap number in its own first word that it is
 // new, so a message costs the transfer of one cache line beside its data. The entries have memory
 // from the beginning, and whoever maps those of a peer has the kernel make sure of that: to touch
 // memory that is not there would be SIGBUS.
@@ -42,8 +47,8 @@
 // lines of the message have come over, and would be half the price of a small message. So a receiver
 // that took 64 entries without arming its CQ says in its armed word that it is hot. Its sender then
 // needs no fence; the receiver, before it sleeps, has every processor of a sender execute one
-// (membarrier(2), fence.go). A receiver that sleeps between messages never gets there. The lines that
-// the next messages go to are fetched ahead (prefetch.go).
+// (membarrier(2), shm/fence.go). A receiver that sleeps between messages never gets there. The lines that
+// the next messages go to are fetched ahead (shm/prefetch.go).
 //
 // # Connections
 //
@@ -52,7 +57,7 @@
 // (link.go). There are few of these, since a lane carries the connections of a pair of processes, and
 // nothing of one is kept for the next.
 //
-// Whether a connection stands is decided by one word in the listener's inbox (decision.go): the
+// Whether a connection stands is decided by one word in the listener's inbox (shm/decision.go): the
 // dialer takes it from open to confirmed, or the listener from open to withdrawn.
 //
 // Several listeners of one user share an address by sharing one listening socket (cmshare.go).

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 )
 
 // needRemoteFences waits until the process takes part.
 func needRemoteFences(t *testing.T) {
 	t.Helper()
-	wantRemoteFences()
-	eventually(t, remoteFences.Load)
+	shm.WantRemoteFences()
+	eventually(t, shm.RemoteFences.Load)
 }
 
 // post sends a message from a to b.
@@ -34,7 +35,7 @@ func makeUnfenced(s *side) {
 	s.cq.mu.Lock()
 	defer s.cq.mu.Unlock()
 	s.cq.settle()
-	s.cq.armed = armedNot
+	s.cq.armed = shm.ArmedNot
 	s.cq.countStreak(s.qp.in, unfencedStreak)
 }
 
@@ -70,7 +71,7 @@ func TestUnfencedPublication(t *testing.T) {
 	}
 	const over = math.MaxInt64
 	// The publication is late where the processor has to fetch the lines before it.
-	data := make([]byte, 8*cacheLine)
+	data := make([]byte, 8*shm.CacheLine)
 	var start, posted atomic.Int64
 	defer start.Store(over)
 	go func() {
@@ -111,7 +112,7 @@ func TestUnfencedPublication(t *testing.T) {
 func TestUnfencedReceiver(t *testing.T) {
 	needRemoteFences(t)
 	a, b := newConnected(t, defaults())
-	armed := func() uint32 { return atomic.LoadUint32(b.qp.in.armed) }
+	armed := func() uint32 { return atomic.LoadUint32(b.qp.in.Armed) }
 	send := func(n int) {
 		for range n {
 			b.postRecv(1, 0)
@@ -120,22 +121,22 @@ func TestUnfencedReceiver(t *testing.T) {
 		}
 	}
 	send(unfencedStreak - 1)
-	require.EqualValues(t, armedNot, armed())
+	require.EqualValues(t, shm.ArmedNot, armed())
 	send(1)
-	require.EqualValues(t, armedUnfenced, armed())
+	require.EqualValues(t, shm.ArmedUnfenced, armed())
 	before := a.qp.QPStats().WakeupsSent
 	send(1)
 	require.Equal(t, before, a.qp.QPStats().WakeupsSent)
 
 	require.NoError(t, b.cq.ReqNotify(false))
-	require.EqualValues(t, armedAny, armed())
+	require.EqualValues(t, shm.ArmedAny, armed())
 	send(1)
 	require.Equal(t, before+1, a.qp.QPStats().WakeupsSent)
-	require.EqualValues(t, armedNot, armed())
+	require.EqualValues(t, shm.ArmedNot, armed())
 	send(unfencedStreak - 2)
-	require.EqualValues(t, armedNot, armed(), "it slept not long ago")
+	require.EqualValues(t, shm.ArmedNot, armed(), "it slept not long ago")
 	send(1)
-	require.EqualValues(t, armedUnfenced, armed())
+	require.EqualValues(t, shm.ArmedUnfenced, armed())
 	require.True(t, b.cq.takeEvent(), "the event that came meanwhile is kept")
 }
 
@@ -149,5 +150,5 @@ func TestArmedIsFenced(t *testing.T) {
 		post(a, b, nil)
 		b.next()
 	}
-	require.EqualValues(t, armedSolicited, atomic.LoadUint32(b.qp.in.armed))
+	require.EqualValues(t, shm.ArmedSolicited, atomic.LoadUint32(b.qp.in.Armed))
 }

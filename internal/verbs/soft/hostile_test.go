@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -44,21 +45,21 @@ func pipeEnd(t *testing.T) int {
 // TestOfferRefused opens offers that are wrong in every way. Each leaves no
 // descriptor and no mapping behind.
 func TestOfferRefused(t *testing.T) {
-	g := geometry{shift: 4, bounceShift: bounceShift}
-	size := int64(g.size())
+	g := shm.Geometry{Shift: 4, BounceShift: shm.BounceShift}
+	size := int64(g.Size())
 	header := func(flags byte, mrs int) []byte {
 		b := make([]byte, offerHeader)
-		b[0], b[1], b[2], b[3], b[8] = offerVersion, flags, g.shift, g.bounceShift, byte(mrs)
+		b[0], b[1], b[2], b[3], b[8] = offerVersion, flags, g.Shift, g.BounceShift, byte(mrs)
 		return b
 	}
-	withMR := func(o mrOffer) []byte { return o.append(header(0, 1)) }
+	withMR := func(o shm.MROffer) []byte { return o.Append(header(0, 1)) }
 	change := func(i int, v byte) []byte {
 		b := header(0, 0)
 		b[i] = v
 		return b
 	}
-	good := func() int { return memfd(t, size, wantSeals) }
-	page := uint64(pageSize)
+	good := func() int { return memfd(t, size, shm.WantSeals) }
+	page := uint64(shm.PageSize)
 	for name, c := range map[string]struct {
 		blob []byte
 		fds  []int
@@ -73,29 +74,29 @@ func TestOfferRefused(t *testing.T) {
 		"no descriptor":     {header(0, 0), nil},
 		"extra descriptor":  {header(0, 0), []int{good(), good()}},
 		"MR without record": {header(0, 1), []int{good(), good()}},
-		"too many MRs":      {append(header(0, 5), make([]byte, 5*mrOfferSize)...), []int{good(), good(), good(), good(), good(), good()}},
+		"too many MRs":      {append(header(0, 5), make([]byte, 5*shm.MROfferSize)...), []int{good(), good(), good(), good(), good(), good()}},
 		"not sealed":        {header(0, 0), []int{memfd(t, size, 0)}},
 		"may shrink":        {header(0, 0), []int{memfd(t, size, unix.F_SEAL_GROW)}},
 		"may grow":          {header(0, 0), []int{memfd(t, size, unix.F_SEAL_SHRINK)}},
-		"too small":         {header(0, 0), []int{memfd(t, size-int64(page), wantSeals)}},
-		"too large":         {header(0, 0), []int{memfd(t, size+int64(page), wantSeals)}},
-		"empty memfd":       {header(0, 0), []int{memfd(t, 0, wantSeals)}},
+		"too small":         {header(0, 0), []int{memfd(t, size-int64(page), shm.WantSeals)}},
+		"too large":         {header(0, 0), []int{memfd(t, size+int64(page), shm.WantSeals)}},
+		"empty memfd":       {header(0, 0), []int{memfd(t, 0, shm.WantSeals)}},
 		"not a memfd":       {header(0, 0), []int{eventfd(t, 0)}},
-		"not writable":      {header(0, 0), []int{memfd(t, size, wantSeals|unix.F_SEAL_FUTURE_WRITE)}},
+		"not writable":      {header(0, 0), []int{memfd(t, size, shm.WantSeals|unix.F_SEAL_FUTURE_WRITE)}},
 		"not an eventfd":    {header(offerEvent, 0), []int{good(), good()}},
 		"pipe, not eventfd": {header(offerEvent, 0), []int{good(), pipeEnd(t)}},
 		"eventfd blocks":    {header(offerEvent, 0), []int{good(), eventfd(t, 0)}},
 		"SRQ not sealed":    {header(offerSRQ, 0), []int{good(), memfd(t, int64(page), 0)}},
-		"SRQ too small":     {header(offerSRQ, 0), []int{good(), memfd(t, 0, wantSeals)}},
-		"event after error": {header(offerEvent|offerSRQ, 0), []int{good(), eventfd(t, unix.EFD_NONBLOCK), memfd(t, 0, wantSeals)}},
-		"MR past the end":   {withMR(mrOffer{key: 1, addr: page, size: page, off: page}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR too long":       {withMR(mrOffer{key: 1, addr: page, size: page + 1}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR of nothing":     {withMR(mrOffer{key: 1, addr: page}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR wraps":          {withMR(mrOffer{key: 1, addr: -page & ^uint64(0), size: 2 * page}), []int{good(), memfd(t, int64(2*page), wantSeals)}},
-		"MR huge":           {withMR(mrOffer{key: 1, addr: page, size: 1 << 63}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR offset huge":    {withMR(mrOffer{key: 1, addr: page, size: 1, off: -page & ^uint64(0)}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR askew":          {withMR(mrOffer{key: 1, addr: page + 8, size: 8}), []int{good(), memfd(t, int64(page), wantSeals)}},
-		"MR not sealed":     {withMR(mrOffer{key: 1, addr: page, size: page}), []int{good(), memfd(t, int64(page), 0)}},
+		"SRQ too small":     {header(offerSRQ, 0), []int{good(), memfd(t, 0, shm.WantSeals)}},
+		"event after error": {header(offerEvent|offerSRQ, 0), []int{good(), eventfd(t, unix.EFD_NONBLOCK), memfd(t, 0, shm.WantSeals)}},
+		"MR past the end":   {withMR(shm.MROffer{Key: 1, Addr: page, Size: page, Off: page}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR too long":       {withMR(shm.MROffer{Key: 1, Addr: page, Size: page + 1}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR of nothing":     {withMR(shm.MROffer{Key: 1, Addr: page}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR wraps":          {withMR(shm.MROffer{Key: 1, Addr: -page & ^uint64(0), Size: 2 * page}), []int{good(), memfd(t, int64(2*page), shm.WantSeals)}},
+		"MR huge":           {withMR(shm.MROffer{Key: 1, Addr: page, Size: 1 << 63}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR offset huge":    {withMR(shm.MROffer{Key: 1, Addr: page, Size: 1, Off: -page & ^uint64(0)}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR askew":          {withMR(shm.MROffer{Key: 1, Addr: page + 8, Size: 8}), []int{good(), memfd(t, int64(page), shm.WantSeals)}},
+		"MR not sealed":     {withMR(shm.MROffer{Key: 1, Addr: page, Size: page}), []int{good(), memfd(t, int64(page), 0)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(leaktest.OpenFiles()) - len(c.fds)
@@ -107,7 +108,7 @@ func TestOfferRefused(t *testing.T) {
 }
 
 // asPeer runs attack on the hostile end's view of the other's inbox.
-func asPeer(s *side, attack func(o *outbox)) {
+func asPeer(s *side, attack func(o *shm.Outbox)) {
 	s.qp.mu.Lock()
 	defer s.qp.mu.Unlock()
 	attack(&s.qp.peer.out)
@@ -130,23 +131,23 @@ func requireCut(t *testing.T, local *side) {
 }
 
 func TestHostileEntries(t *testing.T) {
-	for name, attack := range map[string]func(o *outbox){
-		"without a receive": func(o *outbox) {
+	for name, attack := range map[string]func(o *shm.Outbox){
+		"without a receive": func(o *shm.Outbox) {
 			for range 3 {
-				o.publish(entryWriteImm, 1, 0)
+				o.Publish(shm.EntryWriteImm, 1, 0)
 			}
 		},
-		"unknown opcode": func(o *outbox) { o.publish(9, 1, 0) },
-		"opcode 0":       func(o *outbox) { o.publish(0, 1, 0) },
-		"too long":       func(o *outbox) { o.publish(entrySend, 0, 1<<32-1) },
-		"data in entry":  func(o *outbox) { o.publish(entrySend|entryData, 0, 5) },
-		"bounce area never asked for": func(o *outbox) {
-			atomic.StoreUint64(o.long(offFilled), 100)
-			o.publish(entrySend, 0, 100)
+		"unknown opcode": func(o *shm.Outbox) { o.Publish(9, 1, 0) },
+		"opcode 0":       func(o *shm.Outbox) { o.Publish(0, 1, 0) },
+		"too long":       func(o *shm.Outbox) { o.Publish(shm.EntrySend, 0, 1<<32-1) },
+		"data in entry":  func(o *shm.Outbox) { o.Publish(shm.EntrySend|shm.EntryData, 0, 5) },
+		"bounce area never asked for": func(o *shm.Outbox) {
+			atomic.StoreUint64(o.Long(shm.OffFilled), 100)
+			o.Publish(shm.EntrySend, 0, 100)
 		},
-		"bounce area overfull": func(o *outbox) {
-			atomic.StoreUint64(o.long(offFilled), 1<<40)
-			o.publish(entrySend, 0, 100)
+		"bounce area overfull": func(o *shm.Outbox) {
+			atomic.StoreUint64(o.Long(shm.OffFilled), 1<<40)
+			o.Publish(shm.EntrySend, 0, 100)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,9 +172,9 @@ func TestHostileEntries(t *testing.T) {
 func TestWrongLap(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	b.postRecv(1, 0)
-	for _, lap := range []uint64{0, 2, 3, lapMask} {
-		asPeer(a, func(o *outbox) {
-			atomic.StoreUint64((*uint64)(o.entries), 7|entryWriteImm<<32|lap<<lapShift)
+	for _, lap := range []uint64{0, 2, 3, shm.LapMask} {
+		asPeer(a, func(o *shm.Outbox) {
+			atomic.StoreUint64(shm.LongAt(o.Data, o.EntriesOff()), 7|shm.EntryWriteImm<<32|lap<<shm.LapShift)
 		})
 		b.none()
 	}
@@ -182,7 +183,7 @@ func TestWrongLap(t *testing.T) {
 // TestLiesAboutReceives: a peer that claims more receives than its queue holds.
 func TestLiesAboutReceives(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	atomic.StoreUint32(b.qp.in.posted, 1<<20)
+	atomic.StoreUint32(b.qp.in.Posted, 1<<20)
 	a.post(writeImm(b, 0, nil, 1))
 	require.Equal(t, verbs.WCFatalErr, a.next().Status)
 	requireCut(t, a)
@@ -193,7 +194,7 @@ func TestLiesAboutBounce(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	_, err := b.qp.PostRecv([]verbs.RecvWR{{SGList: []verbs.SGE{b.sge(0, 100)}}})
 	require.NoError(t, err)
-	atomic.StoreUint64(b.qp.in.long(offEmptied), 5)
+	atomic.StoreUint64(b.qp.in.Long(shm.OffEmptied), 5)
 	a.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{a.sge(0, 100)}})
 	require.Equal(t, verbs.WCFatalErr, a.next().Status)
 	requireCut(t, a)
@@ -212,20 +213,20 @@ func TestHostileLinkMessages(t *testing.T) {
 		"kick with more":    {[]byte{msgKick, 0}, 0},
 		"descriptors":       {[]byte{msgKick}, 2},
 		"key and fd":        {key, 1},
-		"MR without fd":     {make([]byte, 1+mrOfferSize), 0},
-		"MR nobody wants":   {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), 1},
-		"MR of a socket":    {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), -1},
-		"MR with two fds":   {append([]byte{msgMR}, mrOffer{key: 1, addr: 1 << 20, size: 8}.append(nil)...), 2},
+		"MR without fd":     {make([]byte, 1+shm.MROfferSize), 0},
+		"MR nobody wants":   {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), 1},
+		"MR of a socket":    {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), -1},
+		"MR with two fds":   {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), 2},
 		"many descriptors":  {[]byte{msgMR}, maxFDs},
 		"CM with an fd":     {[]byte{5}, 1},
-		"zero":              {append([]byte{msgMR}, make([]byte, mrOfferSize)...), 1},
-		"answer without fd": {append([]byte{msgMR}, make([]byte, mrOfferSize)...), 0},
+		"zero":              {append([]byte{msgMR}, make([]byte, shm.MROfferSize)...), 1},
+		"answer without fd": {append([]byte{msgMR}, make([]byte, shm.MROfferSize)...), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newConnected(t, defaults())
 			var fds []int
 			for range c.fds {
-				fds = append(fds, memfd(t, 8192, wantSeals))
+				fds = append(fds, memfd(t, 8192, shm.WantSeals))
 			}
 			if c.fds < 0 {
 				fds = append(fds, eventfd(t, 0))
@@ -291,14 +292,14 @@ func TestFullEventfd(t *testing.T) {
 	got := make(chan verbs.WC)
 	go func() { got <- b.next() }()
 	b.postRecv(2, 0)
-	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.armed) != armedNot })
+	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.Armed) != shm.ArmedNot })
 	a.post(writeImm(b, 0, nil, 3))
 	require.EqualValues(t, 3, (<-got).ImmData)
 
 	// The same for a completion of our own.
 	fill(t, fd)
 	go func() { got <- b.next() }()
-	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.armed) != armedNot })
+	eventually(t, func() bool { return atomic.LoadUint32(b.qp.in.Armed) != shm.ArmedNot })
 	wr := write(a, 0, nil)
 	wr.Flags |= verbs.SendSignaled
 	b.post(wr)
@@ -310,7 +311,7 @@ func fill(t *testing.T, fd int) {
 	t.Helper()
 	var buf [8]byte
 	for bit := 63; bit >= 0; bit-- {
-		hostOrder.PutUint64(buf[:], 1<<bit)
+		shm.HostOrder.PutUint64(buf[:], 1<<bit)
 		for {
 			if _, err := unix.Write(fd, buf[:]); err != nil {
 				require.Equal(t, unix.EAGAIN, err)
@@ -331,15 +332,15 @@ func peerDoor(s *side) int {
 func TestArmedNoise(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	b.postRecv(1, 0)
-	for _, v := range []uint32{3, 1 << 31, armedSolicited, armedAny, armedNot} {
-		atomic.StoreUint32(a.qp.in.armed, v)
+	for _, v := range []uint32{3, 1 << 31, shm.ArmedSolicited, shm.ArmedAny, shm.ArmedNot} {
+		atomic.StoreUint32(a.qp.in.Armed, v)
 		wr := write(a, 0, nil)
 		wr.Flags |= verbs.SendSignaled
 		b.post(wr)
 		b.next()
 	}
 	require.NoError(t, b.cq.ReqNotify(false))
-	asPeer(a, func(o *outbox) { atomic.StoreUint32(o.armed, armedNot) })
+	asPeer(a, func(o *shm.Outbox) { atomic.StoreUint32(o.Armed, shm.ArmedNot) })
 	require.NoError(t, b.ch.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	require.ErrorIs(t, b.ch.WaitRead(func() bool { return false }), os.ErrDeadlineExceeded)
 	require.True(t, b.cq.takeEvent(), "an event too many is the price")

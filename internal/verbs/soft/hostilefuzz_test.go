@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -44,11 +44,11 @@ func (p *program) long() uint64 { return binary.LittleEndian.Uint64(p.bytes(8)) 
 func descriptor(t *testing.T, kind byte, size int64) int {
 	switch kind % 8 {
 	case 0:
-		return memfd(t, size, wantSeals)
+		return memfd(t, size, shm.WantSeals)
 	case 1:
 		return eventfd(t, unix.EFD_NONBLOCK)
 	case 2:
-		return memfd(t, int64(pageSize), wantSeals)
+		return memfd(t, int64(shm.PageSize), shm.WantSeals)
 	case 3:
 		return memfd(t, size, 0)
 	case 4:
@@ -58,33 +58,33 @@ func descriptor(t *testing.T, kind byte, size int64) int {
 	case 6:
 		return pipeEnd(t)
 	default:
-		return memfd(t, size, wantSeals|unix.F_SEAL_FUTURE_WRITE)
+		return memfd(t, size, shm.WantSeals|unix.F_SEAL_FUTURE_WRITE)
 	}
 }
 
 // FuzzOffer opens offers. What is opened is as large as it says, and all of it can be
 // touched; nothing is left of what is refused.
 func FuzzOffer(f *testing.F) {
-	g := geometryFor(16)
+	g := shm.GeometryFor(16)
 	header := func(flags, mrs byte) []byte {
-		return append([]byte{offerVersion, flags, g.shift, g.bounceShift, 1, 0, 0, 0, mrs}, make([]byte, offerHeader-9)...)
+		return append([]byte{offerVersion, flags, g.Shift, g.BounceShift, 1, 0, 0, 0, mrs}, make([]byte, offerHeader-9)...)
 	}
-	mr := mrOffer{key: 1, access: verbs.AccessRemoteWrite, addr: uint64(pageSize), size: uint64(pageSize)}
+	mr := shm.MROffer{Key: 1, Access: verbs.AccessRemoteWrite, Addr: uint64(shm.PageSize), Size: uint64(shm.PageSize)}
 	f.Add(header(0, 0), []byte{0})
 	f.Add(header(offerEvent, 0), []byte{0, 1})
 	f.Add(header(offerEvent|offerSRQ, 0), []byte{0, 1, 2})
-	f.Add(mr.append(header(offerEvent, 1)), []byte{0, 1, 2})
+	f.Add(mr.Append(header(offerEvent, 1)), []byte{0, 1, 2})
 	f.Add(header(0, 0), []byte{3})
-	f.Add(mr.append(header(0, 1)), []byte{0, 7})
+	f.Add(mr.Append(header(0, 1)), []byte{0, 7})
 	f.Fuzz(func(t *testing.T, blob, kinds []byte) {
 		if len(kinds) > maxFDs {
 			return
 		}
-		files, mapped := len(leaktest.OpenFiles()), allMapped.Load()
-		size := int64(g.size())
+		files, mapped := len(leaktest.OpenFiles()), shm.AllMapped.Load()
+		size := int64(g.Size())
 		if len(blob) > 3 {
-			if g := (geometry{shift: blob[2], bounceShift: blob[3]}); g.check() == nil {
-				size = int64(g.size())
+			if g := (shm.Geometry{Shift: blob[2], BounceShift: blob[3]}); g.Check() == nil {
+				size = int64(g.Size())
 			}
 		}
 		var fds []int
@@ -93,11 +93,11 @@ func FuzzOffer(f *testing.F) {
 		}
 		p, err := openOffer(blob, fds)
 		if err == nil {
-			require.GreaterOrEqual(t, len(p.out.data), p.out.size())
-			touch(p.out.data[:min(len(p.out.data), 64<<20)])
+			require.GreaterOrEqual(t, len(p.out.Data), p.out.Size())
+			touch(p.out.Data[:min(len(p.out.Data), 64<<20)])
 			for _, m := range p.mrs {
-				require.LessOrEqual(t, len(m.data), maxMRSize)
-				_, _ = m.data[0], m.data[len(m.data)-1]
+				require.LessOrEqual(t, len(m.Data), maxMRSize)
+				_, _ = m.Data[0], m.Data[len(m.Data)-1]
 			}
 			if p.srq != nil {
 				p.srq.ready(&p.out)
@@ -107,13 +107,13 @@ func FuzzOffer(f *testing.F) {
 			t.Errorf("an error of no type: %v", err)
 		}
 		require.LessOrEqual(t, len(leaktest.OpenFiles()), files)
-		require.Equal(t, mapped, allMapped.Load())
+		require.Equal(t, mapped, shm.AllMapped.Load())
 	})
 }
 
 // touch reads a byte of every page.
 func touch(b []byte) (sum byte) {
-	for i := 0; i < len(b); i += pageSize {
+	for i := 0; i < len(b); i += shm.PageSize {
 		sum += b[i]
 	}
 	return sum
@@ -127,7 +127,7 @@ func FuzzLink(f *testing.F) {
 	f.Add(bytes.Join([][]byte{say(0, msgLookup, 1, 2, 3, 4), say(0, msgRevoke, 1, 2, 3, 4), say(0, msgBounce)}, nil))
 	f.Add(bytes.Join([][]byte{say(0, msgUp), say(0, msgKicked), say(0, msgBounceReady), say(0, msgNoBounce), say(0, msgWake)}, nil))
 	f.Add(say(0, msgNak, 1))
-	f.Add(say(1, append([]byte{msgMR}, make([]byte, mrOfferSize)...)...))
+	f.Add(say(1, append([]byte{msgMR}, make([]byte, shm.MROfferSize)...)...))
 	f.Add(say(0, msgRTU, wireVersion))
 	f.Add(append(say(0, msgBye), say(0, msgKick)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -140,7 +140,7 @@ func FuzzLink(f *testing.F) {
 			n, k := int(p.next())%64, int(p.next())%4
 			var fds []int
 			for range k {
-				fds = append(fds, descriptor(t, p.next(), int64(pageSize)))
+				fds = append(fds, descriptor(t, p.next(), int64(shm.PageSize)))
 			}
 			err := l.tx.send(p.bytes(max(n, 1)), fds)
 			closeFDs(fds)
@@ -170,12 +170,12 @@ func FuzzInbox(f *testing.F) {
 	word := func(op byte, at uint32, v uint64) []byte {
 		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32([]byte{op}, at), v)
 	}
-	f.Add(entry(entryWriteImm, 7, 0))
-	f.Add(entry(entrySend|entryData, 7, 4|0xdddddddd<<32))
-	f.Add(bytes.Join([][]byte{{4}, word(2, offFilled, 100), entry(entrySend, 0, 100)}, nil))
-	f.Add(bytes.Join([][]byte{{4}, word(2, offFilled, 1<<40), entry(entrySend, 0, 1<<30)}, nil))
-	f.Add(bytes.Join([][]byte{entry(entrySendInv, 1, 0), word(1, 3, 1<<lapShift), {3}}, nil))
-	f.Add(bytes.Join([][]byte{word(2, offArmed, 2), entry(entrySendImm|entrySolicited, 1, 0), word(2, offEmptied, ^uint64(0))}, nil))
+	f.Add(entry(shm.EntryWriteImm, 7, 0))
+	f.Add(entry(shm.EntrySend|shm.EntryData, 7, 4|0xdddddddd<<32))
+	f.Add(bytes.Join([][]byte{{4}, word(2, shm.OffFilled, 100), entry(shm.EntrySend, 0, 100)}, nil))
+	f.Add(bytes.Join([][]byte{{4}, word(2, shm.OffFilled, 1<<40), entry(shm.EntrySend, 0, 1<<30)}, nil))
+	f.Add(bytes.Join([][]byte{entry(shm.EntrySendInv, 1, 0), word(1, 3, 1<<shm.LapShift), {3}}, nil))
+	f.Add(bytes.Join([][]byte{word(2, shm.OffArmed, 2), entry(shm.EntrySendImm|shm.EntrySolicited, 1, 0), word(2, shm.OffEmptied, ^uint64(0))}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const first, taken, size = 4096, 16, 256
 		c := defaults()
@@ -212,15 +212,15 @@ func FuzzInbox(f *testing.F) {
 			switch op := p.next(); op % 5 {
 			case 0:
 				kind, imm, w1 := p.next(), p.word(), p.long()
-				asPeer(a, func(o *outbox) { o.publish(uint64(kind), imm, w1) })
+				asPeer(a, func(o *shm.Outbox) { o.Publish(uint64(kind), imm, w1) })
 			case 1:
 				at, w := p.word(), p.long()
-				asPeer(a, func(o *outbox) {
-					atomic.StoreUint64((*uint64)(unsafe.Add(o.entries, int(uint64(at)&(2*o.mask+1))*8)), w)
+				asPeer(a, func(o *shm.Outbox) {
+					atomic.StoreUint64(shm.LongAt(o.Data, o.EntriesOff()+int(at&(2<<o.Shift-1))*8), w)
 				})
 			case 2:
 				at, w := p.word(), p.long()
-				asPeer(a, func(o *outbox) { atomic.StoreUint64(o.long(int(at)%offLens&^7), w) })
+				asPeer(a, func(o *shm.Outbox) { atomic.StoreUint64(o.Long(int(at)%shm.OffLens&^7), w) })
 			case 3:
 				post()
 			case 4:
@@ -247,11 +247,11 @@ func FuzzPeerWords(f *testing.F) {
 		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32([]byte{0}, at), v)
 	}
 	f.Add([]byte{1, 2, 3, 4, 1, 2, 3, 4})
-	f.Add(append(word(offPosted, 1<<20), 1, 2))
-	f.Add(append(word(offStatus&^7, uint64(statusError)<<32), 1, 2))
-	f.Add(append(word(offEmptied, 1<<40), 4, 4, 4))
-	f.Add(append(word(offLens, ^uint64(0)), 3, 3))
-	f.Add(append(word(offArmed, armedUnfenced), 1, 2))
+	f.Add(append(word(shm.OffPosted, 1<<20), 1, 2))
+	f.Add(append(word(shm.OffStatus&^7, uint64(shm.StatusError)<<32), 1, 2))
+	f.Add(append(word(shm.OffEmptied, 1<<40), 4, 4, 4))
+	f.Add(append(word(shm.OffLens, ^uint64(0)), 3, 3))
+	f.Add(append(word(shm.OffArmed, shm.ArmedUnfenced), 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := program(b)
 		c := defaults()
@@ -276,10 +276,10 @@ func FuzzPeerWords(f *testing.F) {
 			case 0:
 				at, w := p.word(), p.long()
 				in := a.qp.in
-				if off := int(at) % (offLens + 4<<in.shift) &^ 7; off < offLens {
-					atomic.StoreUint64(in.long(off), w)
+				if off := int(at) % (shm.OffLens + 4<<in.Shift) &^ 7; off < shm.OffLens {
+					atomic.StoreUint64(in.Long(off), w)
 				} else {
-					atomic.StoreUint64(longAt(in.data, offLens+off-offLens), w)
+					atomic.StoreUint64(shm.LongAt(in.Data, shm.OffLens+off-shm.OffLens), w)
 				}
 				continue
 			case 1:
@@ -293,7 +293,7 @@ func FuzzPeerWords(f *testing.F) {
 			case 5:
 				at, w := p.word(), p.long()
 				if a.qp.srq != nil {
-					atomic.StoreUint64(longAt(a.qp.srq.page, int(at)%128&^7), w)
+					atomic.StoreUint64(shm.LongAt(a.qp.srq.page, int(at)%128&^7), w)
 				}
 				continue
 			}
@@ -327,7 +327,7 @@ func FuzzShared(f *testing.F) {
 				fds = append(fds, fd)
 				continue
 			}
-			fds = append(fds, descriptor(t, kind, int64(pageSize)))
+			fds = append(fds, descriptor(t, kind, int64(shm.PageSize)))
 		}
 		claim, companion, err := parseShared(b, fds, name)
 		if err != nil {

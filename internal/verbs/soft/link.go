@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +25,7 @@ const (
 	msgKick                              // look into your inbox
 	msgKicked                            // done
 	msgLookup                            // key: may I have this MR?
-	msgMR                                // mrOffer and a descriptor, or a key alone: no
+	msgMR                                // MROffer and a descriptor, or a key alone: no
 	msgRevoke                            // key: let go of this MR
 	msgRevoked                           // key: done
 	msgBounce                            // commit your bounce area
@@ -95,7 +96,7 @@ func (l *link) sayBye() {
 
 // tellKey sends a message about a key.
 func (l *link) tellKey(msg byte, key uint32) {
-	l.send(hostOrder.AppendUint32([]byte{msg}, key), nil)
+	l.send(shm.HostOrder.AppendUint32([]byte{msg}, key), nil)
 }
 
 func (l *link) nak(code nakCode) { l.send([]byte{msgNak, byte(code)}, nil) }
@@ -183,8 +184,8 @@ func (l *link) handle(msg []byte, fds []int) error {
 		}
 		return l.onCM(append([]byte(nil), msg...))
 	}
-	if msg[0] == msgMR && len(msg) == 1+mrOfferSize && len(fds) == 1 {
-		m, err := parseMROffer(msg[1:]).open(fds[0])
+	if msg[0] == msgMR && len(msg) == 1+shm.MROfferSize && len(fds) == 1 {
+		m, err := shm.ParseMROffer(msg[1:]).Open(fds[0])
 		closeFDs(fds)
 		if err != nil {
 			return err
@@ -215,15 +216,15 @@ func (l *link) handle(msg []byte, fds []int) error {
 	case msgKicked:
 		l.q.gotKicked()
 	case msgLookup:
-		l.lookup(hostOrder.Uint32(msg[1:]))
+		l.lookup(shm.HostOrder.Uint32(msg[1:]))
 	case msgMR:
-		l.q.gotNoMR(hostOrder.Uint32(msg[1:]))
+		l.q.gotNoMR(shm.HostOrder.Uint32(msg[1:]))
 	case msgRevoke:
-		key := hostOrder.Uint32(msg[1:])
+		key := shm.HostOrder.Uint32(msg[1:])
 		l.q.dropMR(key)
 		l.tellKey(msgRevoked, key)
 	case msgRevoked:
-		l.acked(hostOrder.Uint32(msg[1:]))
+		l.acked(shm.HostOrder.Uint32(msg[1:]))
 	case msgBounce:
 		if err := l.q.commitBounce(); err != nil {
 			l.tell(msgNoBounce)
@@ -261,7 +262,7 @@ func (l *link) give(m *mr) bool {
 	if err != nil {
 		return false
 	}
-	l.send(m.offer().append([]byte{msgMR}), []int{fd})
+	l.send(m.offer().Append([]byte{msgMR}), []int{fd})
 	release()
 	return true
 }

@@ -7,23 +7,24 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 func TestMemoryCommit(t *testing.T) {
 	ctx := soft0.open()
-	m, err := newMemoryOf(ctx, 10*pageSize+1, 1)
+	m, err := newMemoryOf(ctx, 10*shm.PageSize+1, 1)
 	require.NoError(t, err)
-	require.Len(t, m.Bytes(), 11*pageSize)
-	require.Equal(t, pageSize, m.Committed())
-	require.EqualValues(t, pageSize, backed(t, m.fd))
-	require.NoError(t, m.Commit(3*pageSize-1))
-	require.Equal(t, 3*pageSize, m.Committed())
-	require.EqualValues(t, 3*pageSize, backed(t, m.fd))
+	require.Len(t, m.Bytes(), 11*shm.PageSize)
+	require.Equal(t, shm.PageSize, m.Committed())
+	require.EqualValues(t, shm.PageSize, backed(t, m.fd))
+	require.NoError(t, m.Commit(3*shm.PageSize-1))
+	require.Equal(t, 3*shm.PageSize, m.Committed())
+	require.EqualValues(t, 3*shm.PageSize, backed(t, m.fd))
 	require.NoError(t, m.Commit(1), "less than there is")
-	require.Equal(t, 3*pageSize, m.Committed())
-	require.ErrorIs(t, m.Commit(11*pageSize+1), verbs.ErrInvalid)
+	require.Equal(t, 3*shm.PageSize, m.Committed())
+	require.ErrorIs(t, m.Commit(11*shm.PageSize+1), verbs.ErrInvalid)
 	require.ErrorIs(t, m.Commit(-1), verbs.ErrInvalid)
 
 	// Neither we nor a peer can make it shorter, or keep us from writing.
@@ -71,7 +72,7 @@ func TestMemoriesFind(t *testing.T) {
 	ctx := soft0.open()
 	var all []*memory
 	for range 5 {
-		m, err := newMemoryOf(ctx, 2*pageSize, 0)
+		m, err := newMemoryOf(ctx, 2*shm.PageSize, 0)
 		require.NoError(t, err)
 		all = append(all, m)
 	}
@@ -79,9 +80,9 @@ func TestMemoriesFind(t *testing.T) {
 		got, off := ctx.mems.find(m.Bytes())
 		require.Same(t, m, got)
 		require.Zero(t, off)
-		got, off = ctx.mems.find(m.Bytes()[pageSize+7 : pageSize+8])
+		got, off = ctx.mems.find(m.Bytes()[shm.PageSize+7 : shm.PageSize+8])
 		require.Same(t, m, got)
-		require.Equal(t, pageSize+7, off)
+		require.Equal(t, shm.PageSize+7, off)
 	}
 	heap := make([]byte, 100)
 	got, _ := ctx.mems.find(heap)

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	keyTagBits = 12
 	maxMRs     = 1 << (32 - keyTagBits) // and windows
 	// maxMRSize is what a peer can map of one; see peer.add.
-	maxMRSize = maxPeerMapped
+	maxMRSize = shm.MaxPeerMapped
 )
 
 // mr is verbs.MR, or what a window is bound to. Its lkey and rkey are one number: the place in the context's

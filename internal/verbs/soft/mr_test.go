@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -101,7 +102,7 @@ func TestDeregisterUnderTraffic(t *testing.T) {
 			var wc [1]verbs.WC
 			var word [8]byte
 			for i := uint64(1); ; i++ {
-				hostOrder.PutUint64(word[:], i)
+				shm.HostOrder.PutUint64(word[:], i)
 				wr := verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: word[:],
 					RemoteAddr: m.Addr(), RKey: m.RKey()}
 				if _, err := a.qp.PostSend([]verbs.SendWR{wr}); err != nil {
@@ -123,9 +124,9 @@ func TestDeregisterUnderTraffic(t *testing.T) {
 		<-started
 		require.NoError(t, m.Close())
 		require.NoError(t, b.mr.Close())
-		last := hostOrder.Uint64(b.bytes(4096, 8))
+		last := shm.HostOrder.Uint64(b.bytes(4096, 8))
 		require.Equal(t, verbs.WCRemAccessErr, <-done)
-		require.Equal(t, last, hostOrder.Uint64(b.bytes(4096, 8)))
+		require.Equal(t, last, shm.HostOrder.Uint64(b.bytes(4096, 8)))
 	}
 }
 
@@ -176,8 +177,8 @@ func TestReadOnlyExport(t *testing.T) {
 	reg.mu.Unlock()
 	require.NoError(t, err)
 	o := reg.offer()
-	o.access |= verbs.AccessRemoteWrite
-	_, err = o.open(fd)
+	o.Access |= verbs.AccessRemoteWrite
+	_, err = o.Open(fd)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 	closeFDs([]int{fd})
 	require.NoError(t, m.Close())

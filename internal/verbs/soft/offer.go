@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -65,7 +66,7 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 func (q *qp) makeOffer() (*offered, error) {
 	o := &offered{}
 	var flags byte
-	o.fds = append(o.fds, q.in.fd)
+	o.fds = append(o.fds, q.in.FD)
 	if ch := q.recvCQ.channel; ch != nil {
 		flags |= offerEvent
 		o.fds = append(o.fds, ch.fd)
@@ -87,11 +88,11 @@ func (q *qp) makeOffer() (*offered, error) {
 			return nil, err
 		}
 		o.fds, o.own, o.mrs = append(o.fds, fd), append(o.own, fd), append(o.mrs, m)
-		mrs = m.offer().append(mrs)
+		mrs = m.offer().Append(mrs)
 	}
 	b := make([]byte, offerHeader, offerHeader+len(mrs))
-	b[0], b[1], b[2], b[3] = offerVersion, flags, q.in.shift, q.in.bounceShift
-	hostOrder.PutUint32(b[4:], q.num)
+	b[0], b[1], b[2], b[3] = offerVersion, flags, q.in.Shift, q.in.BounceShift
+	shm.HostOrder.PutUint32(b[4:], q.num)
 	b[8] = byte(len(o.mrs))
 	o.blob = append(b, mrs...)
 	return o, nil
@@ -121,7 +122,7 @@ func (m *mr) dupFD() (int, error) {
 	}
 	fd, err := unix.FcntlInt(uintptr(m.mem.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return -1, noMemory("fcntl", 0, err)
+		return -1, shm.NoMemory("fcntl", 0, err)
 	}
 	return fd, nil
 }
@@ -168,11 +169,11 @@ func openOffer(b []byte, fds []int) (_ *peer, err error) {
 	}
 	flags, n := b[1], int(b[8])
 	want := 1 + n + bits.OnesCount8(flags&(offerEvent|offerSRQ))
-	if n > maxOffered || len(b) != offerHeader+n*mrOfferSize || len(fds) != want || flags&^offerFlags != 0 {
+	if n > maxOffered || len(b) != offerHeader+n*shm.MROfferSize || len(fds) != want || flags&^offerFlags != 0 {
 		return nil, fmt.Errorf("%w: offer of %d bytes, %d MRs and %d descriptors", verbs.ErrProtocol, len(b), n, len(fds))
 	}
-	p.qpn = hostOrder.Uint32(b[4:])
-	out, err := openOutbox(left[0], geometry{shift: b[2], bounceShift: b[3]})
+	p.qpn = shm.HostOrder.Uint32(b[4:])
+	out, err := shm.OpenOutbox(left[0], shm.Geometry{Shift: b[2], BounceShift: b[3]})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +193,7 @@ func openOffer(b []byte, fds []int) (_ *peer, err error) {
 		next++
 	}
 	for i := range n {
-		m, err := parseMROffer(b[offerHeader+i*mrOfferSize:]).open(left[next])
+		m, err := shm.ParseMROffer(b[offerHeader+i*shm.MROfferSize:]).Open(left[next])
 		if err != nil {
 			return nil, err
 		}

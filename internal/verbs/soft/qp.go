@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // maxInline is the most inline data of a send request: all of it, since a post
@@ -50,12 +51,12 @@ type qp struct {
 	datagram []byte // of a UD QP: the one being sent
 
 	// recvCQ.mu guards what follows, and mu as well where in changes.
-	in        *inbox // nil in RESET, and for UD
-	stopped   bool   // the inbox is not consumed any more
-	flushing  bool   // receives that were posted before ERR are still to be flushed
-	talked    bool   // a message has arrived
-	solicited bool   // one of the last received was solicited
-	src       uint32 // the peer's QPN
+	in        *shm.Inbox // nil in RESET, and for UD
+	stopped   bool       // the inbox is not consumed any more
+	flushing  bool       // receives that were posted before ERR are still to be flushed
+	talked    bool       // a message has arrived
+	solicited bool       // one of the last received was solicited
+	src       uint32     // the peer's QPN
 	cur       partial
 	failure   recvFailure
 	qkey      uint32 // attr.QKey
@@ -80,7 +81,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 		return nil, fmt.Errorf("%w: capacities %+v, where up to %d requests of %d SGEs and %d bytes inline are possible",
 			verbs.ErrInvalid, c, maxQueue, maxSGE, maxInline)
 	}
-	wantRemoteFences()
+	shm.WantRemoteFences()
 	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, ops: attr.SendOps, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.sq.init(c)
 	if q.typ == verbs.QPTypeUD {

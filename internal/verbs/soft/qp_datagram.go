@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // checkDatagram is what is refused at the post of a datagram.
@@ -108,7 +109,7 @@ func (q *qp) receiveDatagram(d *datagram) (verbs.WC, bool) {
 	var space [verbs.GRHSize]byte
 	grh := verbs.AppendGRH(space[:0], &d.ah, d.sgid, len(d.data))
 	sges := q.rq.sgesOf(r)
-	if r.len == lenRefused || !q.pd.scatter(sges, 0, grh) || !q.pd.scatter(sges, verbs.GRHSize, d.data) {
+	if r.len == shm.LenRefused || !q.pd.scatter(sges, 0, grh) || !q.pd.scatter(sges, verbs.GRHSize, d.data) {
 		q.refuse(&wc, verbs.WCLocProtErr, nakOp)
 	}
 	if q.srq != nil {

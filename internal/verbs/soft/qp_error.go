@@ -64,7 +64,7 @@ func (q *qp) toError() {
 		return
 	}
 	if q.in != nil {
-		q.in.withdraw()
+		q.in.Withdraw()
 		q.setStatus()
 	}
 	q.flushReceives()

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // attach connects the QP with the peer whose offer came over s or is to come back
@@ -172,14 +173,14 @@ func (q *qp) wakeSelf() {
 
 // setStatus shows the peer what the QP is ready for; q.in exists.
 func (q *qp) setStatus() {
-	s := statusDown
+	s := shm.StatusDown
 	switch st := q.State(); {
 	case st == verbs.QPErr:
-		s = statusError
+		s = shm.StatusError
 	case st >= verbs.QPRTR:
-		s = statusUp
+		s = shm.StatusUp
 	}
-	atomic.StoreUint32(q.in.status, uint32(makeStatus(s, q.attr.AccessFlags, q.attr.MinRNRTimer)))
+	atomic.StoreUint32(q.in.Status, uint32(shm.MakeStatus(s, q.attr.AccessFlags, q.attr.MinRNRTimer)))
 }
 
 // commitBounce backs the bounce area at the peer's wish.
@@ -190,5 +191,5 @@ func (q *qp) commitBounce() error {
 	if q.in == nil || q.stopped {
 		return verbs.ErrState
 	}
-	return q.in.commitBounce()
+	return q.in.CommitBounce()
 }

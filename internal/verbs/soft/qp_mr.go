@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
-func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.status) }
+func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.Status) }
 
 // lookup asks the peer for an MR that is not mapped yet.
 func (q *qp) lookup(rkey uint32) outcome {
@@ -27,15 +28,15 @@ func (q *qp) lookup(rkey uint32) outcome {
 }
 
 // gotMR takes the MR that was asked for.
-func (q *qp) gotMR(m *remoteMR) error {
+func (q *qp) gotMR(m *shm.RemoteMR) error {
 	q.mu.Lock()
 	defer q.unlock()
 	if q.peer == nil {
-		m.unmap()
+		m.Unmap()
 		return nil
 	}
 	if !q.peer.asked || q.peer.pausing {
-		m.unmap()
+		m.Unmap()
 		return fmt.Errorf("%w: MR that was not asked for", verbs.ErrProtocol)
 	}
 	q.peer.asked, q.peer.missed = false, 0

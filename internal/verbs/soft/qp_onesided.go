@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // write is RDMA_WRITE, with or without immediate. Nothing is written before a
@@ -15,12 +16,12 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 	if p == nil {
 		return q.noPeer()
 	}
-	st := status(atomic.LoadUint32(p.out.status))
-	if st.state() != statusUp {
+	st := shm.Status(atomic.LoadUint32(p.out.Status))
+	if st.State() != shm.StatusUp {
 		return q.peerDown(st)
 	}
 	imm := wr.Opcode == verbs.WRRDMAWriteWithImm
-	if imm && (p.srq != nil || uint32(p.out.next) == p.out.credit) {
+	if imm && (p.srq != nil || uint32(p.out.Next) == p.out.Credit) {
 		if o := q.takeCredit(p); o != succeeded {
 			return o
 		}
@@ -42,17 +43,17 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 		}
 		if wr.Flags&verbs.SendInline != 0 {
 			copy(dst, wr.Inline)
-			prefetchBehind(dst)
+			shm.PrefetchBehind(dst)
 		} else if !q.gather(dst, wr.SGList) {
 			return failed(verbs.WCLocProtErr)
 		}
 	}
 	if imm {
-		op := uint64(entryWriteImm)
+		op := uint64(shm.EntryWriteImm)
 		if wr.Flags&verbs.SendSolicited != 0 {
-			op |= entrySolicited
+			op |= shm.EntrySolicited
 		}
-		p.out.publish(op, wr.ImmData, uint64(n))
+		p.out.Publish(op, wr.ImmData, uint64(n))
 		q.published(p, op)
 	}
 	return succeeded
@@ -60,7 +61,7 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 
 // published looks whether the receiver of the entry just published must be woken.
 func (q *qp) published(p *peer, op uint64) {
-	if sleeps(atomic.LoadUint32(p.out.armed)) && p.out.takeWake(op&entrySolicited != 0) && p.door != nil {
+	if shm.Sleeps(atomic.LoadUint32(p.out.Armed)) && p.out.TakeWake(op&shm.EntrySolicited != 0) && p.door != nil {
 		q.wake = true
 		q.stats.WakeupsSent++
 		return
@@ -69,8 +70,8 @@ func (q *qp) published(p *peer, op uint64) {
 }
 
 // peerDown is the outcome of a request to a peer that is not up.
-func (q *qp) peerDown(st status) outcome {
-	if st.state() == statusDown {
+func (q *qp) peerDown(st shm.Status) outcome {
+	if st.State() == shm.StatusDown {
 		return waitPeer // it is connected, and about to come up
 	}
 	return failed(verbs.WCRetryExcErr)
@@ -84,7 +85,7 @@ func (q *qp) takeCredit(p *peer) outcome {
 		}
 		return succeeded
 	}
-	n, err := p.out.ready()
+	n, err := p.out.Ready()
 	if err != nil {
 		q.link.close(err)
 		return failed(verbs.WCFatalErr)
@@ -98,23 +99,23 @@ func (q *qp) takeCredit(p *peer) outcome {
 // target finds the n bytes of the peer's memory that wr is about. An unknown key
 // is asked for; what the peer would refuse is refused here in its name, as the
 // spec has it: the QP's rights are an invalid request, the MR's an access error.
-func (q *qp) target(p *peer, st status, wr *verbs.SendWR, n uint32, need verbs.AccessFlags) ([]byte, outcome) {
+func (q *qp) target(p *peer, st shm.Status, wr *verbs.SendWR, n uint32, need verbs.AccessFlags) ([]byte, outcome) {
 	m := p.last
-	if m == nil || m.key != wr.RKey {
+	if m == nil || m.Key != wr.RKey {
 		if m = p.find(wr.RKey); m == nil {
 			return nil, q.lookup(wr.RKey)
 		}
 		p.last = m
 	}
-	if st.access()&need == 0 {
+	if st.Access()&need == 0 {
 		return nil, failed(verbs.WCRemInvReqErr)
 	}
-	off := wr.RemoteAddr - m.addr // wraps far past the length if it is below
-	if m.access&need == 0 || off > uint64(len(m.data)) || uint64(n) > uint64(len(m.data))-off {
+	off := wr.RemoteAddr - m.Addr // wraps far past the length if it is below
+	if m.Access&need == 0 || off > uint64(len(m.Data)) || uint64(n) > uint64(len(m.Data))-off {
 		return nil, failed(verbs.WCRemAccessErr)
 	}
-	b := m.data[off : off+uint64(n)]
-	if need != verbs.AccessRemoteRead && !m.back(b, off) {
+	b := m.Data[off : off+uint64(n)]
+	if need != verbs.AccessRemoteRead && !m.Back(b, off) {
 		return nil, failed(verbs.WCRemOpErr)
 	}
 	return b, succeeded
@@ -172,8 +173,8 @@ func (q *qp) read(wr *verbs.SendWR) outcome {
 	if p == nil {
 		return q.noPeer()
 	}
-	st := status(atomic.LoadUint32(p.out.status))
-	if st.state() != statusUp {
+	st := shm.Status(atomic.LoadUint32(p.out.Status))
+	if st.State() != shm.StatusUp {
 		return q.peerDown(st)
 	}
 	total := sgeLength(wr.SGList)
@@ -200,8 +201,8 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 	if p == nil {
 		return q.noPeer()
 	}
-	st := status(atomic.LoadUint32(p.out.status))
-	if st.state() != statusUp {
+	st := shm.Status(atomic.LoadUint32(p.out.Status))
+	if st.State() != shm.StatusUp {
 		return q.peerDown(st)
 	}
 	need, brings := verbs.AccessRemoteAtomic, true
@@ -221,7 +222,7 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 	if o != succeeded {
 		return o
 	}
-	word := longAt(b, 0)
+	word := shm.LongAt(b, 0)
 	var old uint64
 	switch wr.Opcode {
 	case verbs.WRAtomicWrite:
@@ -238,7 +239,7 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 		}
 	}
 	var res [8]byte
-	hostOrder.PutUint64(res[:], old)
+	shm.HostOrder.PutUint64(res[:], old)
 	if !q.pd.scatter(wr.SGList, 0, res[:]) {
 		return failed(verbs.WCLocProtErr)
 	}

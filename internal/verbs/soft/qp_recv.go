@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // partial is a message of which only a part has arrived; its receive is taken.
 type partial struct {
 	on   bool
 	id   uint64
-	len  uint32 // bytes the receive takes, or lenRefused
+	len  uint32 // bytes the receive takes, or LenRefused
 	sges []verbs.SGE
 	got  uint32
 }
@@ -35,11 +36,11 @@ func (q *qp) receive(wc []verbs.WC) int {
 	in, n := q.in, 0
 	solicited := uint64(0)
 	for n < len(wc) {
-		w0, w1, ok := in.peek()
+		w0, w1, ok := in.Peek()
 		if !ok {
 			break
 		}
-		if w0>>32&entryOpcode == entryWriteImm && q.srq == nil {
+		if w0>>32&shm.EntryOpcode == shm.EntryWriteImm && q.srq == nil {
 			r := q.rq.peek()
 			if r == nil {
 				q.violation("entry without a receive")
@@ -58,7 +59,7 @@ func (q *qp) receive(wc []verbs.WC) int {
 			c.SrcQP = q.src
 			c.SLID, c.SL, c.DLIDPathBits = 0, 0, 0
 			q.rq.next++
-			in.head++
+			in.Head++
 		} else if !q.receiveAny(w0, w1, &wc[n]) {
 			break
 		}
@@ -72,8 +73,8 @@ func (q *qp) receive(wc []verbs.WC) int {
 		if !q.talked {
 			q.firstMessage()
 		}
-		q.solicited = solicited>>32&entrySolicited != 0
-		if !in.unfenced {
+		q.solicited = solicited>>32&shm.EntrySolicited != 0
+		if !in.Unfenced {
 			q.recvCQ.countStreak(in, uint32(n))
 		}
 	}
@@ -89,8 +90,8 @@ func (q *qp) firstMessage() {
 
 // receiveAny takes any entry but the usual one; false if it has to wait.
 func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
-	op := w0 >> 32 & entryOpcode
-	if op < entryWriteImm || op > entrySendInv {
+	op := w0 >> 32 & shm.EntryOpcode
+	if op < shm.EntryWriteImm || op > shm.EntrySendInv {
 		q.violation("unknown entry")
 		return false
 	}
@@ -103,15 +104,15 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 		return false
 	}
 	*wc = verbs.WC{WRID: q.cur.id, Opcode: verbs.WCRecv, ByteLen: size, QPN: q.num, SrcQP: q.src}
-	if op == entryWriteImm {
+	if op == shm.EntryWriteImm {
 		wc.Opcode = verbs.WCRecvRDMAWithImm
 	} else if !q.receiveData(w0, w1, wc) {
 		return false
 	}
 	switch op {
-	case entryWriteImm, entrySendImm:
+	case shm.EntryWriteImm, shm.EntrySendImm:
 		wc.ImmData, wc.Flags = uint32(w0), verbs.WCWithImm
-	case entrySendInv:
+	case shm.EntrySendInv:
 		wc.InvRKey, wc.Flags = uint32(w0), verbs.WCWithInv
 		if m := q.ctx.keys.lookup(uint32(w0)); wc.Status == verbs.WCSuccess {
 			if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
@@ -123,9 +124,9 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 		}
 	}
 	q.cur.on = false
-	q.in.head++
+	q.in.Head++
 	if q.srq != nil {
-		atomic.StoreUint32(q.in.word(offConsumed), uint32(q.in.head))
+		atomic.StoreUint32(q.in.Word(shm.OffConsumed), uint32(q.in.Head))
 	}
 	return true
 }
@@ -160,7 +161,7 @@ func (q *qp) takeReceive() bool {
 // not all of it is there yet.
 func (q *qp) receiveData(w0, w1 uint64, wc *verbs.WC) bool {
 	size := uint32(w1)
-	if size != 0 && q.cur.len == lenRefused {
+	if size != 0 && q.cur.len == shm.LenRefused {
 		q.refuse(wc, verbs.WCLocProtErr, nakOp)
 		return true
 	}
@@ -168,20 +169,20 @@ func (q *qp) receiveData(w0, w1 uint64, wc *verbs.WC) bool {
 		q.refuse(wc, verbs.WCLocLenErr, nakInvalid)
 		return true
 	}
-	if w0>>32&entryData != 0 {
+	if w0>>32&shm.EntryData != 0 {
 		if size > 4 {
 			q.violation("data that does not fit into its entry")
 			return false
 		}
 		var b [4]byte
-		hostOrder.PutUint32(b[:], uint32(w1>>32))
+		shm.HostOrder.PutUint32(b[:], uint32(w1>>32))
 		if !q.pd.scatter(q.cur.sges, 0, b[:size]) {
 			q.refuse(wc, verbs.WCLocProtErr, nakOp)
 		}
 		return true
 	}
 	for q.cur.got < size {
-		b := q.in.bounced(size - q.cur.got)
+		b := q.in.Bounced(size - q.cur.got)
 		if b == nil {
 			return false
 		}
@@ -194,7 +195,7 @@ func (q *qp) receiveData(w0, w1 uint64, wc *verbs.WC) bool {
 			return true
 		}
 		q.cur.got += uint32(len(b))
-		q.in.empty(len(b))
+		q.in.Empty(len(b))
 	}
 	return true
 }
@@ -214,25 +215,4 @@ func (q *qp) violation(what string) {
 func (q *qp) stop(f recvFailure) {
 	q.stopped, q.failure = true, f
 	q.recvCQ.failed = append(q.recvCQ.failed, q)
-}
-
-// bounced returns up to n bytes at the head of the bounce area: nil if none has
-// come, an empty slice if the peer's count makes no sense.
-func (in *inbox) bounced(n uint32) []byte {
-	filled := atomic.LoadUint64(in.long(offFilled)) - in.emptied
-	if filled == 0 {
-		return nil
-	}
-	size := uint64(in.bounceSize())
-	if filled > size || !in.backed {
-		return []byte{}
-	}
-	at := in.emptied & (size - 1)
-	return in.bounce()[at:min(at+filled, at+uint64(n), size)]
-}
-
-// empty gives n bytes of the bounce area back.
-func (in *inbox) empty(n int) {
-	in.emptied += uint64(n)
-	atomic.StoreUint64(in.long(offEmptied), in.emptied)
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // transition is a change of state that IBA figure 124 has, with the attributes it
@@ -218,7 +219,7 @@ func (q *qp) toInit() error {
 		return nil
 	}
 	// The SRQ's peers count on as many entries as it has receives.
-	in, err := newInbox(q.rq.max)
+	in, err := shm.NewInbox(q.rq.max)
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (q *qp) toInit() error {
 	q.in, q.stopped, q.flushing, q.talked, q.failure = in, false, false, false, recvFailure{}
 	c.mu.Unlock()
 	if q.srq == nil {
-		q.rq.share(&in.shared)
+		q.rq.share(&in.Mapping)
 	}
 	return nil
 }
@@ -299,9 +300,9 @@ func (q *qp) reset() {
 	if q.in == nil {
 		return
 	}
-	q.in.withdraw()
+	q.in.Withdraw()
 	// The peer may have the memory mapped for longer than we have.
-	atomic.StoreUint32(q.in.status, uint32(statusError))
+	atomic.StoreUint32(q.in.Status, uint32(shm.StatusError))
 	if q.srq == nil {
 		q.rq.unshare()
 	}
@@ -313,5 +314,5 @@ func (q *qp) reset() {
 	in := q.in
 	q.in = nil
 	c.mu.Unlock()
-	in.close()
+	in.Close()
 }

@@ -7,12 +7,13 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 var sendEntries = [...]uint64{
-	verbs.WRSend:        entrySend,
-	verbs.WRSendWithImm: entrySendImm,
-	verbs.WRSendWithInv: entrySendInv,
+	verbs.WRSend:        shm.EntrySend,
+	verbs.WRSendWithImm: shm.EntrySendImm,
+	verbs.WRSendWithInv: shm.EntrySendInv,
 }
 
 // sendTwoSided is SEND in its three forms. Four bytes go in the entry; more goes
@@ -22,14 +23,14 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 	if p == nil {
 		return q.noPeer()
 	}
-	st := status(atomic.LoadUint32(p.out.status))
-	if st.state() != statusUp {
+	st := shm.Status(atomic.LoadUint32(p.out.Status))
+	if st.State() != shm.StatusUp {
 		return q.peerDown(st)
 	}
 	if q.sq.wait.sent > 0 {
 		return q.sendRest(wr)
 	}
-	if p.srq != nil || uint32(p.out.next) == p.out.credit {
+	if p.srq != nil || uint32(p.out.Next) == p.out.Credit {
 		if o := q.takeCredit(p); o != succeeded {
 			return o
 		}
@@ -42,8 +43,8 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 		return failed(verbs.WCLocProtErr)
 	}
 	if p.srq == nil && size > 0 {
-		switch room := atomic.LoadUint32(p.out.lenOf(uint32(p.out.next))); {
-		case room == lenRefused:
+		switch room := atomic.LoadUint32(p.out.LenOf(uint32(p.out.Next))); {
+		case room == shm.LenRefused:
 			q.sq.wait.badRecv = true
 			return failed(verbs.WCRemOpErr)
 		case size > uint64(room):
@@ -53,7 +54,7 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 	}
 	op := sendEntries[wr.Opcode]
 	if wr.Flags&verbs.SendSolicited != 0 {
-		op |= entrySolicited
+		op |= shm.EntrySolicited
 	}
 	if wr.Opcode == verbs.WRSendWithInv {
 		p.drop(wr.ImmData)
@@ -63,7 +64,7 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 		if !q.collect(b[:size], wr, 0) {
 			return failed(verbs.WCLocProtErr)
 		}
-		p.out.publish(op|entryData, wr.ImmData, size|uint64(hostOrder.Uint32(b[:]))<<32)
+		p.out.Publish(op|shm.EntryData, wr.ImmData, size|uint64(shm.HostOrder.Uint32(b[:]))<<32)
 		q.published(p, op)
 		return succeeded
 	}
@@ -78,7 +79,7 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 	if o != succeeded {
 		return o
 	}
-	p.out.publish(op, wr.ImmData, size)
+	p.out.Publish(op, wr.ImmData, size)
 	q.published(p, op)
 	if uint64(n) < size {
 		// From here on the message must be finished.
@@ -109,9 +110,9 @@ func (q *qp) sendRest(wr *verbs.SendWR) outcome {
 
 // fill puts as much of a message as there is room for into the bounce area.
 func (q *qp) fill(p *peer, wr *verbs.SendWR, size uint64) (uint32, outcome) {
-	area := uint64(p.out.bounceSize())
-	emptied := atomic.LoadUint64(p.out.long(offEmptied))
-	used := p.out.filled - emptied
+	area := uint64(p.out.BounceSize())
+	emptied := atomic.LoadUint64(p.out.Long(shm.OffEmptied))
+	used := p.out.Filled - emptied
 	if used > area {
 		q.link.close(fmt.Errorf("%w: more taken from the bounce area than was there", verbs.ErrProtocol))
 		return 0, failed(verbs.WCFatalErr)
@@ -127,14 +128,14 @@ func (q *qp) fill(p *peer, wr *verbs.SendWR, size uint64) (uint32, outcome) {
 		}
 		return 0, waitBounce
 	}
-	at := p.out.filled & (area - 1)
+	at := p.out.Filled & (area - 1)
 	first := min(n, area-at)
-	b := p.out.bounce()
+	b := p.out.Bounce()
 	if !q.collect(b[at:at+first], wr, uint32(sent)) || !q.collect(b[:n-first], wr, uint32(sent+first)) {
 		return 0, failed(verbs.WCLocProtErr)
 	}
-	p.out.filled += n
-	atomic.StoreUint64(p.out.long(offFilled), p.out.filled)
+	p.out.Filled += n
+	atomic.StoreUint64(p.out.Long(shm.OffFilled), p.out.Filled)
 	return uint32(n), succeeded
 }
 

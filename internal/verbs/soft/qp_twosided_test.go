@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,7 +22,7 @@ func stamp(b []byte, seed int) {
 // TestSendSizes sends every size around the limits of an entry and of the bounce
 // area, while the receiver sleeps and while it polls.
 func TestSendSizes(t *testing.T) {
-	const area = 1 << bounceShift
+	const area = 1 << shm.BounceShift
 	c := defaults()
 	c.memory = 4 * area
 	for _, sleeps := range []bool{true, false} {
@@ -112,9 +113,9 @@ func TestSendPartThenHangup(t *testing.T) {
 			}
 			return false
 		}
-		p.out.filled = 1000
-		*p.out.long(offFilled) = 1000
-		p.out.publish(entrySend, 0, 2000)
+		p.out.Filled = 1000
+		*p.out.Long(shm.OffFilled) = 1000
+		p.out.Publish(shm.EntrySend, 0, 2000)
 		return true
 	})
 	b.none()

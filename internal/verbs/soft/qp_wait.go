@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 // waitState is about the oldest request that waits; those behind it wait for it.
@@ -85,7 +86,7 @@ func (q *qp) waitFor(o outcome) {
 			return
 		}
 		w.naks = min(w.naks+1, 7)
-		q.retryAfter(rnrDelay(status(loadStatus(q.peer)).minRNR()), o)
+		q.retryAfter(rnrDelay(shm.Status(loadStatus(q.peer)).MinRNR()), o)
 	case waitBounce, waitSocket:
 		if o == waitSocket || !q.peer.asked {
 			w.pause = min(max(minPause, 2*w.pause), maxPause)

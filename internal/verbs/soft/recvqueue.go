@@ -9,10 +9,11 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
 const (
-	maxQueue = 1 << maxQueueShift // requests in one work queue
+	maxQueue = 1 << shm.MaxQueueShift // requests in one work queue
 	maxSGE   = 32
 	maxMsg   = 1 << 31 // bytes of one message (IBA 9.3.2)
 )
@@ -31,7 +32,7 @@ type recvQueue struct {
 	flush    bool                     // the QP is in ERR: what is posted is flushed
 	open     bool                     // the QP is not in RESET
 	posted   uint32                   // under mu; the same as tail
-	shared   *shared                  // where the peer sees what is posted; nil before INIT
+	shared   *shm.Mapping             // where the peer sees what is posted; nil before INIT
 	tail     atomic.Uint32
 	_        [64]byte      // the two ends are used by different processors
 	next     uint32        // receives taken
@@ -42,7 +43,7 @@ type recvQueue struct {
 type recvWR struct {
 	id  uint64
 	sge uint32
-	len uint32 // or lenRefused
+	len uint32 // or LenRefused
 }
 
 // blankWR is a receive of no memory and WRID 0. WRITE_WITH_IMM needs no other, and
@@ -98,21 +99,21 @@ func (r *recvQueue) keep(wr *verbs.RecvWR) uint32 {
 func (r *recvQueue) publish() {
 	r.tail.Store(r.posted)
 	if r.shared != nil {
-		atomic.StoreUint32(r.shared.posted, r.posted)
+		atomic.StoreUint32(r.shared.Posted, r.posted)
 	}
 }
 
 // show tells the peer how many bytes a receive takes. Reading the word first
 // keeps the line quiet where all receives are alike; nothing depends on it here.
 func (r *recvQueue) show(n, size uint32) {
-	if p := r.shared.lenOf(n); atomic.LoadUint32(p) != size {
+	if p := r.shared.LenOf(n); atomic.LoadUint32(p) != size {
 		atomic.StoreUint32(p, size)
 	}
 }
 
 // share opens the queue, which is empty, and begins to tell the peer through s, if there
 // is one.
-func (r *recvQueue) share(s *shared) {
+func (r *recvQueue) share(s *shm.Mapping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared, r.open = s, true
@@ -129,13 +130,13 @@ func (r *recvQueue) unshare() {
 	r.shared, r.open = nil, false
 }
 
-// capacity is how many bytes the SGEs take, or lenRefused if one is not valid.
+// capacity is how many bytes the SGEs take, or LenRefused if one is not valid.
 func (r *recvQueue) capacity(sges []verbs.SGE) uint32 {
 	total := uint64(0)
 	for i := range sges {
 		s := &sges[i]
 		if s.Length != 0 && r.pd.local(s, verbs.AccessLocalWrite) == nil {
-			return lenRefused
+			return shm.LenRefused
 		}
 		total += uint64(s.Length)
 	}

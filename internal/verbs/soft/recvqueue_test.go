@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 )
 
 func TestRecvQueue(t *testing.T) {
 	s := newSide(t, defaults())
 	r := newRecvQueue(s.pd, 3, 2)
-	in, err := newInbox(3)
+	in, err := shm.NewInbox(3)
 	require.NoError(t, err)
-	defer in.close()
-	r.share(&in.shared)
+	defer in.Close()
+	r.share(&in.Mapping)
 	require.Nil(t, r.peek())
 
 	next := uint64(0)
@@ -27,13 +28,13 @@ func TestRecvQueue(t *testing.T) {
 		}
 		require.ErrorIs(t, r.post(&wr), verbs.ErrQueueFull)
 		r.publish()
-		require.EqualValues(t, i, *in.posted)
+		require.EqualValues(t, i, *in.Posted)
 		for w := r.peek(); w != nil; w = r.peek() {
 			require.Equal(t, next, w.id)
 			want := [3]uint32{0, uint32(next), uint32(next) + 1}[next%3]
 			require.Len(t, r.sgesOf(w), int(next%3))
 			require.Equal(t, want, w.len)
-			require.Equal(t, want, *in.lenOf(uint32(next)))
+			require.Equal(t, want, *in.LenOf(uint32(next)))
 			next++
 			r.next++
 		}
@@ -42,7 +43,7 @@ func TestRecvQueue(t *testing.T) {
 
 	require.ErrorIs(t, r.post(&verbs.RecvWR{SGList: make([]verbs.SGE, 3)}), verbs.ErrInvalid)
 	for _, bad := range []verbs.SGE{{Addr: s.mr.Addr(), Length: 8, LKey: s.mr.LKey() + 1}, s.sge(1<<20-1, 2)} {
-		require.Equal(t, lenRefused, r.capacity([]verbs.SGE{bad}))
+		require.Equal(t, shm.LenRefused, r.capacity([]verbs.SGE{bad}))
 	}
 	require.Zero(t, r.capacity([]verbs.SGE{{}}), "nothing needs no key")
 }
@@ -51,10 +52,10 @@ func TestRecvQueue(t *testing.T) {
 func TestBlankReceives(t *testing.T) {
 	s := newSide(t, defaults())
 	r := newRecvQueue(s.pd, 8, 1)
-	in, err := newInbox(8)
+	in, err := shm.NewInbox(8)
 	require.NoError(t, err)
-	defer in.close()
-	r.share(&in.shared)
+	defer in.Close()
+	r.share(&in.Mapping)
 	for range 20 {
 		require.NoError(t, r.post(&verbs.RecvWR{}))
 		r.publish()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 	"golang.org/x/sys/unix"
 )
@@ -86,28 +87,16 @@ func polls(f *os.File) error {
 func openSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, noDescriptor("socket", err)
+		return -1, shm.NoDescriptor("socket", err)
 	}
 	return fd, nil
-}
-
-// noDescriptor is the error of a call that makes a descriptor. It says what to do
-// where the limit is reached.
-func noDescriptor(call string, err error) error {
-	switch err {
-	case unix.EMFILE:
-		return fmt.Errorf("%w (raise RLIMIT_NOFILE)", os.NewSyscallError(call, err))
-	case unix.ENFILE:
-		return fmt.Errorf("%w (raise fs.file-max)", os.NewSyscallError(call, err))
-	}
-	return os.NewSyscallError(call, err)
 }
 
 // socketPair makes two sockets that are connected to each other.
 func socketPair() (*socket, *socket, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, noDescriptor("socketpair", err)
+		return nil, nil, shm.NoDescriptor("socketpair", err)
 	}
 	a, err := newSocket(fds[0])
 	if err != nil {
@@ -340,7 +329,7 @@ func (s *socket) accept() (fd int, name string, err error) {
 		return -1, "", wakeup.Error(err)
 	}
 	if acceptErr != nil {
-		return -1, "", noDescriptor("accept4", acceptErr)
+		return -1, "", shm.NoDescriptor("accept4", acceptErr)
 	}
 	if u, ok := sa.(*unix.SockaddrUnix); ok {
 		name = u.Name

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,14 +41,14 @@ func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 		attr.SRQLimit < 0 || attr.SRQLimit > attr.MaxWR {
 		return nil, fmt.Errorf("%w: SRQ attributes %+v, where up to %d requests of %d SGEs are possible", verbs.ErrInvalid, attr, maxQueue, maxSGE)
 	}
-	fd, page, err := newSealed("rdma-soft-srq", pageSize, pageSize, true)
+	fd, page, err := shm.New("rdma-soft-srq", shm.PageSize, shm.PageSize, true)
 	if err != nil {
 		return nil, err
 	}
 	s := &srq{pd: p, fd: fd, page: page, limit: attr.SRQLimit, rq: newRecvQueue(p, attr.MaxWR, attr.MaxSGE)}
 	// From here on nobody but this mapping can write.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
-		_ = munmap(page)
+		_ = shm.Unmap(page)
 		unix.Close(fd)
 		return nil, fmt.Errorf("%w: an SRQ needs F_SEAL_FUTURE_WRITE (Linux 5.1): %w", verbs.ErrNotSupported, err)
 	}
@@ -56,7 +57,7 @@ func newSRQ(p *pd, attr *verbs.SRQInitAttr) (*srq, error) {
 
 func (s *srq) PD() verbs.PD { return s.pd }
 
-func (s *srq) count(off int) *uint32 { return wordAt(s.page, off) }
+func (s *srq) count(off int) *uint32 { return shm.WordAt(s.page, off) }
 
 func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 	s.rq.mu.Lock()
@@ -141,7 +142,7 @@ func (s *srq) Close() error {
 		return fmt.Errorf("%w: %d QPs use the SRQ", verbs.ErrBusy, s.users)
 	}
 	s.closed = true
-	_ = munmap(s.page)
+	_ = shm.Unmap(s.page)
 	s.page = nil
 	unix.Close(s.fd)
 	s.pd.users.Release()
@@ -152,7 +153,7 @@ func (s *srq) Close() error {
 type srqView struct{ page []byte }
 
 func openSRQ(fd int) (*srqView, error) {
-	page, err := mapPeer(fd, 0, pageSize, unix.PROT_READ)
+	page, err := shm.MapPeer(fd, 0, shm.PageSize, unix.PROT_READ)
 	if err != nil {
 		return nil, err
 	}
@@ -161,18 +162,18 @@ func openSRQ(fd int) (*srqView, error) {
 
 func (v *srqView) unmap() {
 	if v != nil && v.page != nil {
-		_ = munmap(v.page)
+		_ = shm.Unmap(v.page)
 		v.page = nil
 	}
 }
 
 // ready returns how many more entries o may publish: what the SRQ holds, less
 // what we have in flight. The peer's figures bound only what it has to keep itself.
-func (v *srqView) ready(o *outbox) uint32 {
-	taken := atomic.LoadUint32(wordAt(v.page, offSRQTaken))
-	held := atomic.LoadUint32(wordAt(v.page, offSRQPosted)) - taken
-	flight := uint32(o.next) - atomic.LoadUint32(o.word(offConsumed))
-	room := min(held, 1<<o.shift)
+func (v *srqView) ready(o *shm.Outbox) uint32 {
+	taken := atomic.LoadUint32(shm.WordAt(v.page, offSRQTaken))
+	held := atomic.LoadUint32(shm.WordAt(v.page, offSRQPosted)) - taken
+	flight := uint32(o.Next) - atomic.LoadUint32(o.Word(shm.OffConsumed))
+	room := min(held, 1<<o.Shift)
 	if flight >= room {
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,7 +51,7 @@ func TestSRQBetweenPeers(t *testing.T) {
 		defer b.cq.mu.Unlock()
 		rq.mu.Lock()
 		defer rq.mu.Unlock()
-		return b.cq.armed == armedAny && len(b.qp.srq.waiting) == 1
+		return b.cq.armed == shm.ArmedAny && len(b.qp.srq.waiting) == 1
 	})
 	select {
 	case wc := <-got:
@@ -66,7 +67,7 @@ func TestSRQPageIsReadOnly(t *testing.T) {
 	c := defaults()
 	c.srq = 8
 	b := newSide(t, c)
-	_, err := mapPeer(b.qp.srq.fd, 0, pageSize, 3)
+	_, err := shm.MapPeer(b.qp.srq.fd, 0, shm.PageSize, 3)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 	v, err := openSRQ(b.qp.srq.fd)
 	require.NoError(t, err)

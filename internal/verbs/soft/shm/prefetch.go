@@ -1,17 +1,17 @@
 //go:build linux && (amd64 || arm64)
 
-package soft
+package shm
 
 import "unsafe"
 
 const (
-	cacheLine = 64
+	CacheLine = 64
 	// prefetchAhead is how far before its use memory of the peer is asked for: as
 	// long as fetching it takes, and the messages of that time are small.
-	prefetchAhead = 8 * cacheLine
+	prefetchAhead = 8 * CacheLine
 	// maxPrefetch is the longest message for which that pays. Longer copies keep the
 	// processor's own prefetcher busy.
-	maxPrefetch = 8 * cacheLine
+	maxPrefetch = 8 * CacheLine
 )
 
 // prefetchWrite asks for the cache line at p, which the peer's processor has, to write
@@ -20,16 +20,16 @@ const (
 //go:noescape
 func prefetchWrite(p unsafe.Pointer)
 
-// prefetchBehind asks for the memory of the WRITEs that come next, if they follow the
+// PrefetchBehind asks for the memory of the WRITEs that come next, if they follow the
 // one to dst as closely as in a ring. A small message costs little but the wait for
 // its cache lines to come over, and that can overlap with the messages before it.
-func prefetchBehind(dst []byte) {
+func PrefetchBehind(dst []byte) {
 	if len(dst) > maxPrefetch {
 		return
 	}
 	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), prefetchAhead)
-	for n := len(dst); n > 0; n -= cacheLine {
+	for n := len(dst); n > 0; n -= CacheLine {
 		prefetchWrite(p)
-		p = unsafe.Add(p, cacheLine)
+		p = unsafe.Add(p, CacheLine)
 	}
 }

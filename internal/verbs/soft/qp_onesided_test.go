@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,7 @@ func resident(t *testing.T, m *memory) int {
 // TestBackOnDemand: a write backs the pages that it touches and no others.
 func TestBackOnDemand(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	m, err := b.ctx.AllocMemory(1000*pageSize, pageSize)
+	m, err := b.ctx.AllocMemory(1000*shm.PageSize, shm.PageSize)
 	require.NoError(t, err)
 	mr, err := b.pd.RegMR(m.Bytes()[8:], verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
@@ -35,25 +36,15 @@ func TestBackOnDemand(t *testing.T) {
 		a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: make([]byte, n),
 			RemoteAddr: mr.Addr() - 8 + uint64(off), RKey: mr.RKey()})
 		require.Equal(t, verbs.WCSuccess, a.next().Status)
-		require.Equal(t, pages*pageSize, resident(t, mem))
+		require.Equal(t, pages*shm.PageSize, resident(t, mem))
 	}
-	require.Equal(t, pageSize, resident(t, mem))
+	require.Equal(t, shm.PageSize, resident(t, mem))
 	put(8, 8, 1)
-	put(500*pageSize-1, 1, 2)
-	put(500*pageSize-1, 2, 3)
-	put(998*pageSize, 2*pageSize, 5)
-	put(999*pageSize, pageSize, 5)
-	put(498*pageSize, 4*pageSize, 7)
-}
-
-// TestBackedUnits: the bits of a large MR are few.
-func TestBackedUnits(t *testing.T) {
-	for size, pages := range map[int]int{1: 1, 64 * pageSize: 1, maxBackedBits * pageSize: 1, (maxBackedBits + 1) * pageSize: 2, 1 << 46: 1 << 46 / maxBackedBits / pageSize} {
-		b := makeBackedPages(size)
-		require.Equal(t, pages*pageSize, 1<<b.shift, "size %d", size)
-		require.LessOrEqual(t, len(b.bits), maxBackedBits/64+1)
-		require.Less(t, (size-1)>>b.shift/64, len(b.bits), "size %d", size)
-	}
+	put(500*shm.PageSize-1, 1, 2)
+	put(500*shm.PageSize-1, 2, 3)
+	put(998*shm.PageSize, 2*shm.PageSize, 5)
+	put(999*shm.PageSize, shm.PageSize, 5)
+	put(498*shm.PageSize, 4*shm.PageSize, 7)
 }
 
 // TestBackFails: without memory the write fails, and nothing is touched.
@@ -62,13 +53,12 @@ func TestBackFails(t *testing.T) {
 	a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: make([]byte, 8),
 		RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
 	require.Equal(t, verbs.WCSuccess, a.next().Status)
-	// A mapping that is gone takes the place of a system without memory.
+	// A mapping that is gone takes the place of a system without memory. Of this page nothing is
+	// known yet.
 	a.qp.mu.Lock()
-	r := a.qp.peer.find(b.mr.RKey())
-	r.backed = makeBackedPages(len(r.mapped))
-	require.NoError(t, unix.Mprotect(r.mapped, unix.PROT_READ))
+	require.NoError(t, unix.Mprotect(a.qp.peer.find(b.mr.RKey()).Mapped, unix.PROT_READ))
 	a.qp.mu.Unlock()
 	a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: make([]byte, 8),
-		RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+		RemoteAddr: b.mr.Addr() + uint64(shm.PageSize), RKey: b.mr.RKey()})
 	require.Equal(t, verbs.WCRemOpErr, a.next().Status)
 }

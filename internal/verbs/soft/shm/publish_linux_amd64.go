@@ -1,4 +1,4 @@
-package soft
+package shm
 
 // publishUnfenced stores a word after everything that was stored before it. An x86
 // processor keeps stores in order (Intel SDM, volume 3, 9.2.2), and the compiler does

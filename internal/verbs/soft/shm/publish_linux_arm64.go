@@ -1,4 +1,4 @@
-package soft
+package shm
 
 import "sync/atomic"
 

@@ -3,12 +3,12 @@
 package soft
 
 import (
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +16,7 @@ import (
 func (id *testID) withdraw() bool { return id.CMID.(verbs.Withdrawer).Withdraw() }
 
 // decisionOf is the word of an accepted id.
-func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.decision }
+func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.Decision }
 
 // TestWithdraw has a listener give a dialer up that has not confirmed.
 func TestWithdraw(t *testing.T) {
@@ -29,8 +29,8 @@ func TestWithdraw(t *testing.T) {
 	b, fds := offerOf(t, verbs.ConnParam{})
 	// The answer lies in the dialer's socket, of which it knows nothing yet.
 	in := mapInbox(t, fds[0], b)
-	require.True(t, in.withdraw())
-	require.True(t, in.withdraw(), "that is decided")
+	require.True(t, in.Withdraw())
+	require.True(t, in.Withdraw(), "that is decided")
 	require.NoError(t, s.send(b, fds))
 	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
 	require.Equal(t, verbs.QPErr, d.qp.State())
@@ -48,23 +48,23 @@ func TestWithdraw(t *testing.T) {
 	require.NoError(t, c.Accept(nil))
 	p.rep()
 	require.True(t, c.withdraw())
-	require.Equal(t, decisionWithdrawn, atomic.LoadUint32(decisionOf(c)))
+	require.Equal(t, shm.DecisionWithdrawn, atomic.LoadUint32(decisionOf(c)))
 	c.nothing()
 	honest(t, l)
 }
 
 // mapInbox maps the inbox of a REP as its owner has it.
-func mapInbox(t *testing.T, fd int, rep []byte) *inbox {
+func mapInbox(t *testing.T, fd int, rep []byte) *shm.Inbox {
 	t.Helper()
 	m, err := parseREP(rep)
 	require.NoError(t, err)
 	fd, err = unix.Dup(fd)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	o, err := openOutbox(fd, geometry{shift: m.offer[2], bounceShift: m.offer[3]})
+	o, err := shm.OpenOutbox(fd, shm.Geometry{Shift: m.offer[2], BounceShift: m.offer[3]})
 	require.NoError(t, err)
-	t.Cleanup(o.unmap)
-	return &inbox{shared: o.shared}
+	t.Cleanup(o.Unmap)
+	return &shm.Inbox{Mapping: o.Mapping}
 }
 
 // TestConfirmedUnread has a dialer confirm whose RTU lies unread: whatever makes the
@@ -82,7 +82,7 @@ func TestConfirmedUnread(t *testing.T) {
 			a.createQP()
 			require.NoError(t, a.Accept(nil))
 			p.rep()
-			require.True(t, atomic.CompareAndSwapUint32(decisionOf(a), decisionOpen, decisionConfirmed))
+			require.True(t, atomic.CompareAndSwapUint32(decisionOf(a), shm.DecisionOpen, shm.DecisionConfirmed))
 			giveUp(a)
 			a.next(verbs.CMEstablished)
 			require.False(t, a.withdraw())
@@ -118,7 +118,7 @@ func TestDecisionLies(t *testing.T) {
 	})
 	t.Run("confirmed without a word", func(t *testing.T) {
 		_, a := begin()
-		atomic.StoreUint32(decisionOf(a), decisionConfirmed)
+		atomic.StoreUint32(decisionOf(a), shm.DecisionConfirmed)
 		a.nothing() // nobody looks at the word without a reason
 		require.False(t, a.withdraw())
 		a.next(verbs.CMEstablished)
@@ -131,10 +131,10 @@ func TestDecisionLies(t *testing.T) {
 	})
 	t.Run("taken back", func(t *testing.T) {
 		p, a := begin()
-		atomic.StoreUint32(decisionOf(a), decisionConfirmed)
+		atomic.StoreUint32(decisionOf(a), shm.DecisionConfirmed)
 		require.NoError(t, p.send(rtu, nil))
 		a.next(verbs.CMEstablished)
-		atomic.StoreUint32(decisionOf(a), decisionOpen)
+		atomic.StoreUint32(decisionOf(a), shm.DecisionOpen)
 		require.False(t, a.withdraw(), "what stands stands")
 		a.CMID.(*cmID).rtuLate()
 		a.nothing()
@@ -144,7 +144,7 @@ func TestDecisionLies(t *testing.T) {
 		d := dialTo(t, a.addr)
 		s, _, _ := a.accept()
 		b, fds := offerOf(t, verbs.ConnParam{})
-		atomic.StoreUint32(mapInbox(t, fds[0], b).decision, decisionConfirmed)
+		atomic.StoreUint32(mapInbox(t, fds[0], b).Decision, shm.DecisionConfirmed)
 		require.NoError(t, s.send(b, fds))
 		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrProtocol)
 	})
@@ -174,19 +174,6 @@ func TestDecisionIsOne(t *testing.T) {
 		d.close()
 	}
 	t.Logf("%d of %d stood", stood, rounds)
-
-	// And without the rest of the exchange.
-	in, out := openBoth(t, 4)
-	for range 2000 {
-		atomic.StoreUint32(in.decision, decisionOpen)
-		var both sync.WaitGroup
-		var err error
-		var withdrawn bool
-		both.Go(func() { err = out.confirm() })
-		both.Go(func() { withdrawn = in.withdraw() })
-		both.Wait()
-		require.Equal(t, withdrawn, err != nil)
-	}
 }
 
 // TestSilentHalfOpenGiveWay has a half-open dialer whose request lies unread: one that says

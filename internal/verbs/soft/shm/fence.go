@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package soft
+package shm
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 // needs a full fence there. The sender's is paid with every message and, because a
 // fence waits for the stores before it, costs as much as all the rest.
 //
-// So a receiver that has not slept for a while lets its sender off (armedUnfenced) and
+// So a receiver that has not slept for a while lets its sender off (ArmedUnfenced) and
 // pays for both when it goes to sleep: membarrier(2) has every processor that runs a
 // thread of a process that takes part execute a fence. A sender takes part from the
 // moment its process has registered for it, and until then uses its own fences. Where
@@ -30,14 +30,14 @@ const (
 	membarrierRegisterGlobalExpedited = 1 << 2
 )
 
-// remoteFences reports whether this process is registered and may call for fences.
-var remoteFences atomic.Bool
+// RemoteFences reports whether this process is registered and may call for fences.
+var RemoteFences atomic.Bool
 
 var registerFences sync.Once
 
-// wantRemoteFences registers the process, in the background: the kernel waits until
+// WantRemoteFences registers the process, in the background: the kernel waits until
 // all processors have noticed.
-func wantRemoteFences() {
+func WantRemoteFences() {
 	registerFences.Do(func() {
 		const need = membarrierGlobalExpedited | membarrierRegisterGlobalExpedited
 		if have, _, errno := unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierQuery, 0, 0); errno != 0 || have&need != need {
@@ -45,13 +45,13 @@ func wantRemoteFences() {
 		}
 		go func() {
 			_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierRegisterGlobalExpedited, 0, 0)
-			remoteFences.Store(errno == 0)
+			RemoteFences.Store(errno == 0)
 		}()
 	})
 }
 
-// fenceAll executes a full fence on all processors that run senders without one.
-func fenceAll() error {
+// FenceAll executes a full fence on all processors that run senders without one.
+func FenceAll() error {
 	_, _, errno := unix.RawSyscall(unix.SYS_MEMBARRIER, membarrierGlobalExpedited, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("%w (a seccomp filter that came later must go on allowing it)", os.NewSyscallError("membarrier", errno))

@@ -1,0 +1,21 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestWantOfDescriptors: it is not told as want of memory, and says what to raise.
+func TestWantOfDescriptors(t *testing.T) {
+	err := NoMemory("memfd_create", 4096, unix.EMFILE)
+	require.EqualError(t, err, "no descriptor for 4096 bytes of shared memory: memfd_create: too many open files (raise RLIMIT_NOFILE)")
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.EqualError(t, NoDescriptor("socket", unix.ENFILE), "socket: too many open files in system (raise fs.file-max)")
+	require.EqualError(t, NoMemory("ftruncate", 4096, unix.ENOMEM), "cannot allocate RDMA memory: ftruncate of 4096 bytes of shared memory: cannot allocate memory (free memory or raise the memory limit of the process or its cgroup)")
+}

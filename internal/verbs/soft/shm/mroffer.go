@@ -1,0 +1,82 @@
+//go:build linux && (amd64 || arm64)
+
+package shm
+
+import (
+	"fmt"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+)
+
+// MROffer says where an MR is in the memfd that comes with it.
+type MROffer struct {
+	Key    uint32
+	Access verbs.AccessFlags
+	Addr   uint64
+	Size   uint64
+	Off    uint64
+}
+
+// MROfferSize is how many bytes an MROffer takes in a message.
+const MROfferSize = 32
+
+// Append appends the offer to a message.
+func (o MROffer) Append(b []byte) []byte {
+	b = HostOrder.AppendUint32(b, o.Key)
+	b = HostOrder.AppendUint32(b, uint32(o.Access))
+	b = HostOrder.AppendUint64(b, o.Addr)
+	b = HostOrder.AppendUint64(b, o.Size)
+	return HostOrder.AppendUint64(b, o.Off)
+}
+
+// ParseMROffer reads an offer from the MROfferSize bytes at the start of b; Open checks it.
+func ParseMROffer(b []byte) MROffer {
+	return MROffer{
+		Key:    HostOrder.Uint32(b),
+		Access: verbs.AccessFlags(HostOrder.Uint32(b[4:])),
+		Addr:   HostOrder.Uint64(b[8:]),
+		Size:   HostOrder.Uint64(b[16:]),
+		Off:    HostOrder.Uint64(b[24:]),
+	}
+}
+
+// writable reports whether we may write the MR.
+func (o MROffer) writable() bool {
+	return o.Access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0
+}
+
+func (o MROffer) check() error {
+	page := uint64(PageSize)
+	const limit = 1 << 46
+	if o.Size == 0 || o.Size > MaxPeerMapped || o.Off > limit || o.Addr+o.Size < o.Addr || o.Addr%page != o.Off%page {
+		return o.wrong()
+	}
+	return nil
+}
+
+func (o MROffer) wrong() error {
+	return fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.Size, o.Addr, o.Off)
+}
+
+// Open maps the MR. A peer's pages are mapped writable only where we may write.
+func (o MROffer) Open(fd int) (*RemoteMR, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	prot := unix.PROT_READ
+	if o.writable() {
+		prot |= unix.PROT_WRITE
+	}
+	skip := o.Off % uint64(PageSize)
+	n := int64(o.Size + skip)
+	if err := countMapped(n); err != nil {
+		return nil, err
+	}
+	mapped, err := MapPeer(fd, int64(o.Off-skip), int(n), prot)
+	if err != nil {
+		AllMapped.Add(-n)
+		return nil, err
+	}
+	return &RemoteMR{Key: o.Key, Access: o.Access, Addr: o.Addr, Data: mapped[skip:], Mapped: mapped}, nil
+}
