@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
@@ -120,7 +121,7 @@ func (q *qp) redial(d *bringUp, to uint32) {
 
 // helloMessage begins a message to the block of to.
 func (q *qp) helloMessage(typ byte, to uint32) []byte {
-	msg := make([]byte, helloHeader, maxMessage)
+	msg := make([]byte, helloHeader, control.MaxMessage)
 	msg[0], msg[1], msg[2] = typ, helloVersion, q.helloType()
 	shm.HostOrder.PutUint32(msg[4:], q.num)
 	shm.HostOrder.PutUint32(msg[8:], to)
@@ -144,8 +145,8 @@ func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 	}
 	reply, fds, err := exchange(s, append(q.helloMessage(msgHello, to), offer...), fds, patience)
 	if err != nil || reply[0] != msgHelloAnswer {
-		closeFDs(fds)
-		s.close()
+		control.CloseFDs(fds)
+		s.Close()
 		return false
 	}
 	err = q.attachTo(newLink(q, s, s, nil, nil), reply[1:], fds, to)
@@ -158,51 +159,51 @@ func (q *qp) nudge(to uint32) bool {
 	if err != nil {
 		return false
 	}
-	defer s.close()
+	defer s.Close()
 	reply, fds, err := exchange(s, q.helloMessage(msgNudge, to), nil, firstTimeout)
-	closeFDs(fds)
+	control.CloseFDs(fds)
 	return err == nil && reply[0] == msgNudged && q.expects(to)
 }
 
 // exchange sends a message and waits for the answer.
-func exchange(s *socket, msg []byte, fds []int, patience time.Duration) ([]byte, []int, error) {
-	if err := s.send(msg, fds); err != nil {
+func exchange(s *control.Socket, msg []byte, fds []int, patience time.Duration) ([]byte, []int, error) {
+	if err := s.Send(msg, fds); err != nil {
 		return nil, nil, err
 	}
-	_ = s.setReadDeadline(time.Now().Add(patience))
-	buf := make([]byte, maxMessage)
-	n, fds, err := s.recv(buf)
+	_ = s.SetReadDeadline(time.Now().Add(patience))
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := s.Recv(buf)
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = s.setReadDeadline(time.Time{})
+	_ = s.SetReadDeadline(time.Time{})
 	return buf[:n], fds, nil
 }
 
 // dialBlock connects to whoever has a block.
-func dialBlock(name string) (*socket, error) {
-	fd, err := openSocket()
+func dialBlock(name string) (*control.Socket, error) {
+	fd, err := control.OpenSocket()
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSocket(fd)
+	s, err := control.NewSocket(fd)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.connect(name); err == nil {
+	if err = s.Connect(name); err == nil {
 		err = checkPeer(s)
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
 // checkPeer refuses the processes of other users.
-func checkPeer(s *socket) error {
-	_, uid, err := s.peerCred()
-	if err == nil && !mayTalk(uid, false) {
+func checkPeer(s *control.Socket) error {
+	_, uid, err := s.PeerCred()
+	if err == nil && !control.MayTalk(uid, false) {
 		err = fmt.Errorf("process of user %d: %w", uid, os.ErrPermission)
 	}
 	return err
@@ -214,13 +215,13 @@ func (q *qp) connectSelf() {
 	if err != nil {
 		return
 	}
-	tx, rx, err := socketPair()
+	tx, rx, err := control.SocketPair()
 	if err != nil {
 		return
 	}
 	if fds, err = dupFDs(fds); err != nil {
-		tx.close()
-		rx.close()
+		tx.Close()
+		rx.Close()
 		return
 	}
 	_ = q.attachTo(newLink(q, tx, rx, nil, nil), offer, fds, q.num)
@@ -229,13 +230,13 @@ func (q *qp) connectSelf() {
 // blockAcceptor takes the hellos for the QPs of a block.
 type blockAcceptor struct {
 	blocks *qpnBlocks
-	sock   *socket
+	sock   *control.Socket
 	busy   atomic.Int32
 }
 
 func (a *blockAcceptor) run() {
 	for {
-		fd, _, err := a.sock.accept()
+		fd, _, err := a.sock.Accept()
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
@@ -244,20 +245,20 @@ func (a *blockAcceptor) run() {
 			time.Sleep(lastRedial)
 			continue
 		}
-		s, err := newSocket(fd)
+		s, err := control.NewSocket(fd)
 		if err != nil {
 			continue
 		}
 		if a.busy.Add(1) > maxHellos {
 			a.busy.Add(-1)
-			s.close()
+			s.Close()
 			continue
 		}
 		go func() {
 			defer a.busy.Add(-1)
 			if !a.answer(s) {
-				_ = s.signal(msgNotYet)
-				s.close()
+				_ = s.Signal(msgNotYet)
+				s.Close()
 			}
 		}()
 	}
@@ -265,22 +266,22 @@ func (a *blockAcceptor) run() {
 
 // answer reads the hello of an unknown peer and answers it, and reports whether it took over the
 // socket.
-func (a *blockAcceptor) answer(s *socket) bool {
+func (a *blockAcceptor) answer(s *control.Socket) bool {
 	if checkPeer(s) != nil {
 		return false
 	}
-	buf := make([]byte, maxMessage)
-	_ = s.setReadDeadline(time.Now().Add(helloTimeout))
-	n, fds, err := s.recv(buf)
+	buf := make([]byte, control.MaxMessage)
+	_ = s.SetReadDeadline(time.Now().Add(helloTimeout))
+	n, fds, err := s.Recv(buf)
 	if err != nil {
 		return false
 	}
 	if n == helloHeader && buf[0] == msgDatagrams && buf[1] == helloVersion && len(fds) == 0 {
-		_ = s.setReadDeadline(time.Time{})
+		_ = s.SetReadDeadline(time.Time{})
 		return a.blocks.receiveDatagrams(s)
 	}
 	if n < helloHeader || buf[1] != helloVersion || buf[0] != msgHello && (buf[0] != msgNudge || n != helloHeader) {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return false
 	}
 	from, to := shm.HostOrder.Uint32(buf[4:]), shm.HostOrder.Uint32(buf[8:])
@@ -289,13 +290,13 @@ func (a *blockAcceptor) answer(s *socket) bool {
 		q = nil
 	}
 	if q != nil && buf[0] == msgNudge && from < to && q.nudged(from) {
-		closeFDs(fds)
-		_ = s.signal(msgNudged)
-		s.close()
+		control.CloseFDs(fds)
+		_ = s.Signal(msgNudged)
+		s.Close()
 		return true
 	}
 	if q == nil || buf[0] == msgNudge || !q.expects(from) {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return false
 	}
 	return q.answer(s, buf[helloHeader:n], fds, from)
@@ -303,7 +304,7 @@ func (a *blockAcceptor) answer(s *socket) bool {
 
 // answer answers a hello. It attaches once the dialer has, which may have given up
 // meanwhile; false leaves the socket to the caller.
-func (q *qp) answer(s *socket, peerOffer []byte, peerFDs []int, from uint32) bool {
+func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uint32) bool {
 	offer, own, err := q.offer()
 	var reply []byte
 	var fds []int
@@ -311,8 +312,8 @@ func (q *qp) answer(s *socket, peerOffer []byte, peerFDs []int, from uint32) boo
 		reply, fds, err = exchange(s, append([]byte{msgHelloAnswer}, offer...), own, helloTimeout)
 	}
 	if err != nil || len(reply) != 1 || reply[0] != msgUp || len(fds) > 0 {
-		closeFDs(fds)
-		closeFDs(peerFDs)
+		control.CloseFDs(fds)
+		control.CloseFDs(peerFDs)
 		return false
 	}
 	// The socket is the link's from here on: the dialer sees a failure as a hang-up.

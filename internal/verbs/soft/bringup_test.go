@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -81,14 +82,14 @@ func TestUnknownPeersAtTheBlock(t *testing.T) {
 	defer unix.Close(event)
 	before := leaktest.Take()
 	hello := a.qp.helloMessage(msgHello, a.qp.QPN())
-	for _, msg := range [][]byte{{0}, {msgHello}, hello, append(hello, 1, 2, 3), a.qp.helloMessage(msgNudge, a.qp.QPN()), make([]byte, maxMessage)} {
+	for _, msg := range [][]byte{{0}, {msgHello}, hello, append(hello, 1, 2, 3), a.qp.helloMessage(msgNudge, a.qp.QPN()), make([]byte, control.MaxMessage)} {
 		s, err := dialBlock(blockName("soft0", a.qp.QPN()>>qpnBlockBits))
 		require.NoError(t, err)
 		reply, fds, err := exchange(s, msg, []int{event, event, event}, helloTimeout)
 		require.NoError(t, err)
 		require.Equal(t, []byte{msgNotYet}, reply)
 		require.Empty(t, fds)
-		s.close()
+		s.Close()
 	}
 	require.Empty(t, before.Wait(nil))
 	require.Nil(t, linkOf(a))

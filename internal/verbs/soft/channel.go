@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
@@ -47,7 +48,7 @@ func newEventFile() (*eventFile, error) {
 		return nil, shm.NoMemory("eventfd", 8, err)
 	}
 	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
-	if err := polls(e.file); err != nil {
+	if err := control.Polls(e.file); err != nil {
 		e.close()
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 // The connection manager: cmid.go is the id and its life, cmbind.go how it gets
 // its addresses, cmlisten.go and cmhalfopen.go a listener and its half-open dialers,
-// cmdial.go and cmaccept.go the two sides of the exchange in cmmsg.go, cmlink.go
+// cmdial.go and cmaccept.go the two sides of the exchange in control/messages.go, cmlink.go
 // what follows it.
 
 // CreateID makes an id on the named device; "" is the usual one.

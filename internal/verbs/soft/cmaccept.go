@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +24,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	if param != nil {
 		own = *param
 	} else {
-		offered := swapped(req.param)
+		offered := swapped(req.Param)
 		own.ResponderResources, own.InitiatorDepth = offered.ResponderResources, offered.InitiatorDepth
 	}
 	if err := checkParam(&own, verbs.MaxAcceptPrivateData); err != nil {
@@ -38,9 +39,9 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 	own.QPNum = qp.QPN()
 	retries := own.RetryCount
 	if retries == 0 {
-		retries = req.param.RetryCount
+		retries = req.Param.RetryCount
 	}
-	attr := id.rtsAttr(own, req.param, retries)
+	attr := id.rtsAttr(own, req.Param, retries)
 	id.state, id.request = cmAccepting, nil
 	// The dialer's whole patience is not known here; RTU follows REP at once.
 	id.rtuWait = startTimeout(id.listen.opts.HandshakeTimeout, id.rtuLate)
@@ -49,7 +50,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 
 	if err := id.answer(qp, sock, req, own, attr); err != nil {
 		qp.disconnect()
-		sock.close()
+		sock.Close()
 		id.fail(cmAccepting, nil)
 		return err
 	}
@@ -73,7 +74,7 @@ func (id *cmID) stands(due bool) bool {
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
-func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
+func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
 	err := req.take(sock)
 	if err == nil {
 		// Made before the QP is up, the offer has the MRs in it: the dialer's first
@@ -84,13 +85,13 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 		err = qp.toRTS(attr)
 	}
 	if err != nil {
-		closeFDs(req.fds)
+		control.CloseFDs(req.fds)
 		refuse(sock, rejectResources, nil)
 		return err
 	}
 	// What the dialer offers is taken before it can know: then nothing can fail that it
 	// would hear of too late.
-	p, err := openOffer(req.offer, req.fds)
+	p, err := openOffer(req.Offer, req.fds)
 	if err != nil {
 		reason := rejectResources
 		if errors.Is(err, verbs.ErrProtocol) {
@@ -101,13 +102,13 @@ func (id *cmID) answer(qp *qp, sock *socket, req *request, own verbs.ConnParam, 
 	}
 	// The dialer may be up, and gone again, as soon as it has REP.
 	err = qp.sendOffer(sock, func(offer []byte) []byte {
-		return appendREP(make([]byte, 0, 512), &connMsg{param: own, offer: offer})
+		return control.AppendREP(make([]byte, 0, 512), &control.ConnMsg{Param: own, Offer: offer})
 	})
 	switch {
 	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
 		p.unmap()
 		qp.disconnect()
-		sock.close()
+		sock.Close()
 		id.end(verbs.ErrPeerGone)
 		return nil
 	case err != nil:
@@ -147,13 +148,13 @@ func (id *cmID) Reject(privateData []byte) error {
 	id.request, id.state = nil, cmFailed
 	id.mu.Unlock()
 	id.listen.answered()
-	closeFDs(req.fds)
+	control.CloseFDs(req.fds)
 	refuse(sock, verbs.RejectConsumer, privateData)
 	return nil
 }
 
 // refuse sends REJ and closes the socket. The dialer finds the REJ before the hang-up.
-func refuse(sock *socket, reason verbs.RejectReason, private []byte) {
-	_ = sock.send(appendREJ(make([]byte, 0, rejHeadLen+len(private)), reason, private), nil)
-	sock.close()
+func refuse(sock *control.Socket, reason verbs.RejectReason, private []byte) {
+	_ = sock.Send(control.AppendREJ(make([]byte, 0, control.REJHeadLen+len(private)), reason, private), nil)
+	sock.Close()
 }

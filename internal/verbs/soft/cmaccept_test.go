@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 // A player plays a dialer by hand, with the offer of a real QP.
 type player struct {
-	*socket
+	*control.Socket
 	t   *testing.T
 	src netip.AddrPort
 }
@@ -26,19 +27,19 @@ func play(t *testing.T, l *testID) *player {
 	id := resolved(t, l.LocalAddr(), verbs.CMOptions{})
 	blob, fds, err := id.qp.(*qp).offer()
 	require.NoError(t, err)
-	req := connMsg{src: src, dst: l.LocalAddr(), offer: blob}
-	require.NoError(t, s.send(appendREQ(nil, &req), fds))
+	req := control.ConnMsg{Src: src, Dst: l.LocalAddr(), Offer: blob}
+	require.NoError(t, s.Send(control.AppendREQ(nil, &req), fds))
 	return &player{s, t, src}
 }
 
 // rep waits for the REP.
 func (p *player) rep() {
 	p.t.Helper()
-	buf := make([]byte, maxMessage)
-	n, fds, err := p.recv(buf)
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := p.Recv(buf)
 	require.NoError(p.t, err)
-	closeFDs(fds)
-	_, err = parseREP(buf[:n])
+	control.CloseFDs(fds)
+	_, err = control.ParseREP(buf[:n])
 	require.NoError(p.t, err)
 }
 
@@ -51,7 +52,7 @@ func TestAcceptDialerDies(t *testing.T) {
 			a, _ := l.request()
 			a.createQP()
 			if when == "REQ" {
-				p.close()
+				p.Close()
 			}
 			require.NoError(t, a.Accept(nil))
 			if when == "REQ" {
@@ -61,15 +62,15 @@ func TestAcceptDialerDies(t *testing.T) {
 			}
 			p.rep()
 			if when == "REP" {
-				p.close()
+				p.Close()
 				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
 				require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 				require.Equal(t, verbs.QPErr, a.qp.State())
 				return
 			}
-			require.NoError(t, p.send([]byte{msgRTU, wireVersion}, nil))
+			require.NoError(t, p.Send([]byte{control.MsgRTU, control.WireVersion}, nil))
 			a.next(verbs.CMEstablished)
-			p.close()
+			p.Close()
 			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrPeerGone)
 			a.next(verbs.CMTimewaitExit)
 			require.Equal(t, verbs.QPErr, a.qp.State())
@@ -92,10 +93,10 @@ func TestAcceptDialerDoesNotConfirm(t *testing.T) {
 
 func TestAcceptDialerSaysNonsense(t *testing.T) {
 	for name, msgs := range map[string][][]byte{
-		"in place of RTU":   {{msgRTU, wireVersion + 1}},
-		"another REQ":       {{msgREQ, wireVersion}},
-		"RTU twice":         {{msgRTU, wireVersion}, {msgRTU, wireVersion}},
-		"a longer RTU":      {{msgRTU, wireVersion, 0}},
+		"in place of RTU":   {{control.MsgRTU, control.WireVersion + 1}},
+		"another REQ":       {{control.MsgREQ, control.WireVersion}},
+		"RTU twice":         {{control.MsgRTU, control.WireVersion}, {control.MsgRTU, control.WireVersion}},
+		"a longer RTU":      {{control.MsgRTU, control.WireVersion, 0}},
 		"an unknown number": {{31}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +108,7 @@ func TestAcceptDialerSaysNonsense(t *testing.T) {
 			require.NoError(t, a.Accept(nil))
 			p.rep()
 			for _, m := range msgs {
-				require.NoError(t, p.send(m, nil))
+				require.NoError(t, p.Send(m, nil))
 			}
 			typ := verbs.CMConnectError
 			if len(msgs) > 1 {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 // lockPatience bounds how long a claim waits for another claim of the same port.
@@ -84,8 +85,8 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	}
 	defer unix.Close(lock)
 
-	host := boundHost(addr.Addr(), v6only)
-	fd, err := holdName(boundName(device, host, addr.Port()))
+	host := control.BoundHost(addr.Addr(), v6only)
+	fd, err := control.HoldName(control.BoundName(device, host, addr.Port()))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)
 	}
@@ -105,29 +106,29 @@ func (c *portClaim) settle(device, host string) error {
 	port := c.addr.Port()
 	var rivals []string
 	slots := func(family string) {
-		for n := range hostSlots {
-			rivals = append(rivals, slotName(device, family, n, port))
+		for n := range control.HostSlots {
+			rivals = append(rivals, control.SlotName(device, family, n, port))
 		}
 	}
 	switch host {
-	case anyV4:
-		rivals = []string{boundName(device, anyDual, port)}
+	case control.AnyV4:
+		rivals = []string{control.BoundName(device, control.AnyDual, port)}
 		slots("v4")
-	case anyV6:
-		rivals = []string{boundName(device, anyDual, port)}
+	case control.AnyV6:
+		rivals = []string{control.BoundName(device, control.AnyDual, port)}
 		slots("v6")
-	case anyDual:
-		rivals = []string{boundName(device, anyV4, port), boundName(device, anyV6, port)}
+	case control.AnyDual:
+		rivals = []string{control.BoundName(device, control.AnyV4, port), control.BoundName(device, control.AnyV6, port)}
 		slots("v4")
 		slots("v6")
 	default:
-		hosts := hostsFor(c.addr.Addr())
+		hosts := control.HostsFor(c.addr.Addr())
 		for _, wildcard := range hosts[1:] {
-			rivals = append(rivals, boundName(device, wildcard, port))
+			rivals = append(rivals, control.BoundName(device, wildcard, port))
 		}
 	}
 	for _, name := range rivals {
-		taken, err := nameTaken(name)
+		taken, err := control.NameTaken(name)
 		if err != nil {
 			return err
 		}
@@ -138,8 +139,8 @@ func (c *portClaim) settle(device, host string) error {
 	if c.addr.Addr().IsUnspecified() {
 		return nil
 	}
-	for n := range hostSlots {
-		fd, err := holdName(slotName(device, familyOf(c.addr.Addr()), n, port))
+	for n := range control.HostSlots {
+		fd, err := control.HoldName(control.SlotName(device, control.FamilyOf(c.addr.Addr()), n, port))
 		if err == nil {
 			c.slot = fd
 			return nil
@@ -148,14 +149,14 @@ func (c *portClaim) settle(device, host string) error {
 			return err
 		}
 	}
-	return bindError(unix.EADDRINUSE, fmt.Sprintf("%d addresses have this port, the most that may (listen on the wildcard)", hostSlots))
+	return bindError(unix.EADDRINUSE, fmt.Sprintf("%d addresses have this port, the most that may (listen on the wildcard)", control.HostSlots))
 }
 
 // lockPort takes the lock of addr's port; closing the descriptor releases it.
 func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, error) {
 	deadline := time.Now().Add(patience)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		fd, err := holdName(lockName(device, addr.Port()))
+		fd, err := control.HoldName(control.LockName(device, addr.Port()))
 		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
 			return fd, err
 		}
@@ -172,7 +173,7 @@ func bindEphemeral(device string, ip netip.Addr, dst netip.AddrPort) (fd int, ad
 	if err != nil {
 		return -1, addr, err
 	}
-	if fd, err = openSocket(); err != nil {
+	if fd, err = control.OpenSocket(); err != nil {
 		return -1, addr, err
 	}
 	if addr, err = bindFree(fd, device, ip, ephemeralPorts(host), dst); err != nil {
@@ -190,7 +191,7 @@ func bindFree(fd int, device string, ip netip.Addr, ports iter.Seq[uint16], dst 
 		if addr == dst {
 			continue
 		}
-		if err := bindName(fd, dialerName(device, addr)); !errors.Is(err, unix.EADDRINUSE) {
+		if err := control.BindName(fd, control.DialerName(device, addr)); !errors.Is(err, unix.EADDRINUSE) {
 			return addr, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -84,7 +85,7 @@ func TestClaimRefusals(t *testing.T) {
 
 	// A port that somebody is claiming for ever.
 	dev := testDevice(t)
-	lock, err := holdName(lockName(dev, 40000))
+	lock, err := control.HoldName(control.LockName(dev, 40000))
 	require.NoError(t, err)
 	defer unix.Close(lock)
 	_, err = claim(dev, netip.MustParseAddrPort("127.0.0.1:40000"), false, 0)
@@ -120,7 +121,7 @@ func TestClaimOneOfMany(t *testing.T) {
 func TestClaimAddressesOfOnePort(t *testing.T) {
 	dev := testDevice(t)
 	ip := netip.MustParseAddr("127.1.0.1")
-	for range hostSlots {
+	for range control.HostSlots {
 		c, err := claimPort(dev, netip.AddrPortFrom(ip, 40002), false)
 		require.NoError(t, err)
 		defer c.release()
@@ -151,7 +152,7 @@ func TestDialerHasAnotherPort(t *testing.T) {
 	dev := testDevice(t)
 	ip := netip.MustParseAddr("127.0.0.1")
 	bind := func(dst string) (netip.AddrPort, error) {
-		fd, err := openSocket()
+		fd, err := control.OpenSocket()
 		require.NoError(t, err)
 		t.Cleanup(func() { unix.Close(fd) })
 		return bindFree(fd, dev, ip, slices.Values([]uint16{40010, 40011}), netip.MustParseAddrPort(dst))
@@ -164,20 +165,4 @@ func TestDialerHasAnotherPort(t *testing.T) {
 	addr, err = bind("127.0.0.2:40010")
 	require.NoError(t, err)
 	require.EqualValues(t, 40010, addr.Port())
-}
-
-func TestIsNameOf(t *testing.T) {
-	src := netip.MustParseAddrPort("127.0.0.1:40000")
-	for name, want := range map[string]bool{
-		"@rdmanet/soft0/c/127.0.0.1/40000": true,
-		"@rdmanet/soft0/40000/127.0.0.1":   true,
-		"@rdmanet/soft0/40000/*4":          true,
-		"@rdmanet/soft0/40000/*46":         true,
-		"@rdmanet/soft0/40000/*6":          false,
-		"@rdmanet/soft0/c/127.0.0.1/40001": false,
-		"@rdmanet/soft1/c/127.0.0.1/40000": false,
-		"":                                 false,
-	} {
-		require.Equal(t, want, isNameOf(name, "soft0", src), name)
-	}
 }

@@ -133,7 +133,7 @@ func TestCloseInEachState(t *testing.T) {
 	require.NoError(t, accepting.Accept(nil))
 	p.rep()
 	away(accepting)
-	_, _, err := p.recv(make([]byte, 16)) // bye
+	_, _, err := p.Recv(make([]byte, 16)) // bye
 	require.NoError(t, err)
 
 	d, a := connected(t)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -38,14 +39,14 @@ func TestDialerOfAnotherUser(t *testing.T) {
 	noLeaks(t)
 	for _, anyUser := range []bool{false, true} {
 		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{AnyUser: anyUser})
-		var s *socket
+		var s *control.Socket
 		asUser(t, 65534, func() { s = silentDialer(t, l.LocalAddr()) })
 		if anyUser {
 			waitStats(t, l, func(st verbs.CMListenStats) bool { return st.HalfOpen == 1 })
 			continue
 		}
-		buf := make([]byte, maxMessage)
-		n, _, err := s.recv(buf)
+		buf := make([]byte, control.MaxMessage)
+		n, _, err := s.Recv(buf)
 		require.NoError(t, err)
 		require.ErrorIs(t, (&dial{sock: s}).rejected(buf[:n]).Err, unix.EACCES)
 		waitStats(t, l, func(st verbs.CMListenStats) bool { return st.Denied == 1 && st.HalfOpen == 0 })
@@ -68,12 +69,4 @@ func TestListenerOfAnotherUser(t *testing.T) {
 		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, unix.EACCES)
 		waitStats(t, id, func(st verbs.CMListenStats) bool { return st.Hangup == 1 })
 	}
-}
-
-func TestMayTalk(t *testing.T) {
-	own := uint32(os.Geteuid())
-	require.True(t, mayTalk(own, false))
-	require.True(t, mayTalk(0, false))
-	require.False(t, mayTalk(own+1, false))
-	require.True(t, mayTalk(own+1, true))
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,27 +59,27 @@ func (id *cmID) newDial(own verbs.ConnParam, deadline time.Time) (*dial, error) 
 		id.state = cmFailed
 		return nil, err
 	}
-	_ = sock.setReadDeadline(deadline)
+	_ = sock.SetReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
 	return &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline}, nil
 }
 
 // dialSocket takes the descriptor that holds the local address. Called with mu held.
-func (id *cmID) dialSocket() (*socket, error) {
+func (id *cmID) dialSocket() (*control.Socket, error) {
 	if id.claim != nil {
 		// The port is the application's, which gets it back with the end of the connection.
-		return newSocket(id.claim.take())
+		return control.NewSocket(id.claim.take())
 	}
 	fd := id.dialFD
 	id.dialFD = -1
-	return newSocket(fd)
+	return control.NewSocket(fd)
 }
 
 // A dial is the dialer's side of the exchange.
 type dial struct {
 	id       *cmID
 	qp       *qp
-	sock     *socket
+	sock     *control.Socket
 	own      verbs.ConnParam
 	src, dst netip.AddrPort
 	tos      uint8
@@ -94,7 +95,7 @@ func (d *dial) run() {
 		if ev.Type == verbs.CMEstablished {
 			d.qp.disconnect()
 		}
-		d.sock.close()
+		d.sock.Close()
 	}
 }
 
@@ -107,8 +108,8 @@ func (d *dial) exchange() verbs.CMEvent {
 		return d.failed(verbs.CMConnectError, err)
 	}
 	// A listener that hung up may have said why.
-	buf := make([]byte, maxMessage)
-	n, fds, err := d.sock.recv(buf)
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := d.sock.Recv(buf)
 	switch {
 	case err == io.EOF:
 		return d.failed(verbs.CMUnreachable, verbs.Explain("the listener hung up before it answered", verbs.ErrPeerGone, unix.ECONNRESET))
@@ -117,14 +118,14 @@ func (d *dial) exchange() verbs.CMEvent {
 	case err != nil:
 		return d.failed(verbs.CMConnectError, err)
 	}
-	_ = d.sock.setReadDeadline(time.Time{})
-	if buf[0] == msgREJ {
-		closeFDs(fds)
+	_ = d.sock.SetReadDeadline(time.Time{})
+	if buf[0] == control.MsgREJ {
+		control.CloseFDs(fds)
 		return d.rejected(buf[:n])
 	}
-	rep, err := parseREP(buf[:n])
+	rep, err := control.ParseREP(buf[:n])
 	if err != nil {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return d.failed(verbs.CMConnectError, err)
 	}
 	return d.establish(&rep, fds)
@@ -133,7 +134,7 @@ func (d *dial) exchange() verbs.CMEvent {
 // ask sends the request.
 func (d *dial) ask() error {
 	return d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return appendREQ(make([]byte, 0, 512), &connMsg{param: d.own, src: d.src, dst: d.dst, tos: d.tos, offer: offer})
+		return control.AppendREQ(make([]byte, 0, 512), &control.ConnMsg{Param: d.own, Src: d.src, Dst: d.dst, TOS: d.tos, Offer: offer})
 	})
 }
 
@@ -148,11 +149,11 @@ func (d *dial) reach() *verbs.CMEvent {
 		err := d.tryHosts()
 		switch {
 		case err == nil:
-			_, uid, err := d.sock.peerCred()
+			_, uid, err := d.sock.PeerCred()
 			if err != nil {
 				return fail(verbs.CMConnectError, err)
 			}
-			if !mayTalk(uid, d.anyUser) {
+			if !control.MayTalk(uid, d.anyUser) {
 				return fail(verbs.CMConnectError, verbs.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
 			}
 			return nil
@@ -179,8 +180,8 @@ func (d *dial) reach() *verbs.CMEvent {
 
 // tryHosts connects to the listener on the very address, or on a wildcard that covers it.
 func (d *dial) tryHosts() (err error) {
-	for _, host := range hostsFor(d.dst.Addr()) {
-		err = d.sock.connect(boundName(d.id.dev.name, host, d.dst.Port()))
+	for _, host := range control.HostsFor(d.dst.Addr()) {
+		err = d.sock.Connect(control.BoundName(d.id.dev.name, host, d.dst.Port()))
 		if !errors.Is(err, unix.ECONNREFUSED) {
 			return err
 		}
@@ -189,16 +190,16 @@ func (d *dial) tryHosts() (err error) {
 }
 
 // establish brings up the QP and sends RTU, which says that.
-func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
+func (d *dial) establish(rep *control.ConnMsg, fds []int) verbs.CMEvent {
 	d.id.mu.Lock()
-	attr := d.id.rtsAttr(d.own, rep.param, d.own.RetryCount)
+	attr := d.id.rtsAttr(d.own, rep.Param, d.own.RetryCount)
 	d.id.mu.Unlock()
 	err := d.qp.toRTS(attr)
 	if err != nil {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return d.failed(verbs.CMConnectError, err)
 	}
-	if err = d.qp.attach(d.sock, rep.offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
+	if err = d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMConnectError, err)
 	}
@@ -209,11 +210,11 @@ func (d *dial) establish(rep *connMsg, fds []int) verbs.CMEvent {
 		}
 		return d.failed(verbs.CMUnreachable, gone(err))
 	}
-	if err := d.sock.signal(msgRTU, wireVersion); err != nil {
+	if err := d.sock.Signal(control.MsgRTU, control.WireVersion); err != nil {
 		d.qp.disconnect()
 		return d.failed(verbs.CMUnreachable, gone(err))
 	}
-	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.param)}
+	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
 }
 
 // gone is the error of a listener that hung up before the connection stood: nothing was
@@ -224,7 +225,7 @@ func gone(err error) error {
 
 // rejected is the event for a REJ.
 func (d *dial) rejected(b []byte) verbs.CMEvent {
-	version, reason, private, err := parseREJ(b)
+	version, reason, private, err := control.ParseREJ(b)
 	if err != nil {
 		return d.failed(verbs.CMConnectError, err)
 	}
@@ -233,9 +234,9 @@ func (d *dial) rejected(b []byte) verbs.CMEvent {
 		err = verbs.Explain("refused by the application", unix.ECONNREFUSED)
 	case verbs.RejectDenied:
 		err = verbs.Explain("the listener belongs to another user (its ListenConfig.AnyUser permits that)", unix.EACCES)
-	case rejectUnsupported:
-		err = errVersion(version)
-	case rejectAgain:
+	case control.RejectUnsupported:
+		err = control.VersionError(version)
+	case control.RejectAgain:
 		return d.failed(verbs.CMConnectError, verbs.Explain("the listener has no place for the request", verbs.ErrTryAgain))
 	case rejectResources:
 		err = verbs.Explain("the listener is short of memory or descriptors", unix.ECONNREFUSED)
@@ -254,6 +255,6 @@ func (d *dial) timedOut(why string) error {
 
 // failed is the event for an error.
 func (d *dial) failed(typ verbs.CMEventType, err error) verbs.CMEvent {
-	d.sock.close()
+	d.sock.Close()
 	return verbs.CMEvent{Type: typ, ID: d.id, Err: err}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +16,7 @@ import (
 // An actor plays a listener by hand.
 type actor struct {
 	t    *testing.T
-	sock *socket
+	sock *control.Socket
 	addr netip.AddrPort
 }
 
@@ -25,25 +26,25 @@ func newActor(t *testing.T) *actor {
 	require.NoError(t, err)
 	t.Cleanup(c.release)
 	require.NoError(t, unix.Listen(c.fd, 16))
-	s, err := newSocket(c.take())
+	s, err := control.NewSocket(c.take())
 	require.NoError(t, err)
-	t.Cleanup(func() { s.close() })
+	t.Cleanup(func() { s.Close() })
 	return &actor{t, s, c.addr}
 }
 
 // accept takes one dialer and its REQ.
-func (a *actor) accept() (*socket, connMsg, []int) {
+func (a *actor) accept() (*control.Socket, control.ConnMsg, []int) {
 	a.t.Helper()
-	fd, _, err := a.sock.accept()
+	fd, _, err := a.sock.Accept()
 	require.NoError(a.t, err)
-	s, err := newSocket(fd)
+	s, err := control.NewSocket(fd)
 	require.NoError(a.t, err)
-	a.t.Cleanup(func() { s.close() })
-	buf := make([]byte, maxMessage)
-	n, fds, err := s.recv(buf)
+	a.t.Cleanup(func() { s.Close() })
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := s.Recv(buf)
 	require.NoError(a.t, err)
-	a.t.Cleanup(func() { closeFDs(fds) })
-	m, err := parseREQ(buf[:n])
+	a.t.Cleanup(func() { control.CloseFDs(fds) })
+	m, err := control.ParseREQ(buf[:n])
 	require.NoError(a.t, err)
 	return s, m, fds
 }
@@ -54,67 +55,67 @@ func offerOf(t *testing.T, param verbs.ConnParam) (rep []byte, fds []int) {
 	id := resolved(t, netip.MustParseAddrPort("127.0.0.1:1"), verbs.CMOptions{})
 	blob, fds, err := id.qp.(*qp).offer()
 	require.NoError(t, err)
-	return appendREP(nil, &connMsg{param: param, offer: blob}), fds
+	return control.AppendREP(nil, &control.ConnMsg{Param: param, Offer: blob}), fds
 }
 
 func TestDialBadListeners(t *testing.T) {
 	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, verbs.ConnParam{}) }
 	for _, tt := range []struct {
 		name string
-		act  func(t *testing.T, s *socket)
+		act  func(t *testing.T, s *control.Socket)
 		typ  verbs.CMEventType
 		err  error
 	}{
-		{"hangs up", func(t *testing.T, s *socket) { s.close() }, verbs.CMUnreachable, verbs.ErrPeerGone},
-		{"says bye", func(t *testing.T, s *socket) {
-			require.NoError(t, s.send([]byte{msgBye}, nil))
-			s.close()
+		{"hangs up", func(t *testing.T, s *control.Socket) { s.Close() }, verbs.CMUnreachable, verbs.ErrPeerGone},
+		{"says bye", func(t *testing.T, s *control.Socket) {
+			require.NoError(t, s.Send([]byte{msgBye}, nil))
+			s.Close()
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"garbage", func(t *testing.T, s *socket) {
-			require.NoError(t, s.send([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), nil))
+		{"garbage", func(t *testing.T, s *control.Socket) {
+			require.NoError(t, s.Send([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), nil))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"truncated REP", func(t *testing.T, s *socket) {
+		{"truncated REP", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
-			require.NoError(t, s.send(b[:len(b)-1], fds))
+			require.NoError(t, s.Send(b[:len(b)-1], fds))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"too few descriptors", func(t *testing.T, s *socket) {
+		{"too few descriptors", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
-			require.NoError(t, s.send(b, fds[1:]))
+			require.NoError(t, s.Send(b, fds[1:]))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"too many descriptors", func(t *testing.T, s *socket) {
+		{"too many descriptors", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
-			require.NoError(t, s.send(b, append(fds[:len(fds):len(fds)], fds[0])))
+			require.NoError(t, s.Send(b, append(fds[:len(fds):len(fds)], fds[0])))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"far too many descriptors", func(t *testing.T, s *socket) {
+		{"far too many descriptors", func(t *testing.T, s *control.Socket) {
 			b, _ := rep(t)
-			sendRaw(t, s, b, []int{1, 1, 1, 1, 1, 1, 1, 1, 1})
+			sendTooMany(t, s, b)
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"descriptor of something else", func(t *testing.T, s *socket) {
+		{"descriptor of something else", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			fds = append([]int(nil), fds...)
 			for i := range fds {
 				fds[i] = 1
 			}
-			require.NoError(t, s.send(b, fds))
+			require.NoError(t, s.Send(b, fds))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"another version", func(t *testing.T, s *socket) {
+		{"another version", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			b[1]++
-			require.NoError(t, s.send(b, fds))
+			require.NoError(t, s.Send(b, fds))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
-		{"refuses the version", func(t *testing.T, s *socket) {
-			b := appendREJ(nil, rejectUnsupported, nil)
+		{"refuses the version", func(t *testing.T, s *control.Socket) {
+			b := control.AppendREJ(nil, control.RejectUnsupported, nil)
 			b[1]++
-			require.NoError(t, s.send(b, nil))
-		}, verbs.CMRejected, errVersion(wireVersion + 1)},
-		{"short of memory", func(t *testing.T, s *socket) {
+			require.NoError(t, s.Send(b, nil))
+		}, verbs.CMRejected, control.VersionError(control.WireVersion + 1)},
+		{"short of memory", func(t *testing.T, s *control.Socket) {
 			refuse(s, rejectResources, nil)
 		}, verbs.CMRejected, unix.ECONNREFUSED},
-		{"another user's", func(t *testing.T, s *socket) {
+		{"another user's", func(t *testing.T, s *control.Socket) {
 			refuse(s, verbs.RejectDenied, nil)
 		}, verbs.CMRejected, unix.EACCES},
-		{"truncated REJ", func(t *testing.T, s *socket) {
-			require.NoError(t, s.send(appendREJ(nil, verbs.RejectDenied, nil)[:rejHeadLen-1], nil))
+		{"truncated REJ", func(t *testing.T, s *control.Socket) {
+			require.NoError(t, s.Send(control.AppendREJ(nil, verbs.RejectDenied, nil)[:control.REJHeadLen-1], nil))
 		}, verbs.CMConnectError, verbs.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,8 +139,8 @@ func TestDialListenerDiesAfterREP(t *testing.T) {
 		d := dialTo(t, a.addr)
 		s, _, _ := a.accept()
 		b, fds := offerOf(t, verbs.ConnParam{})
-		require.NoError(t, s.send(b, fds))
-		s.close()
+		require.NoError(t, s.Send(b, fds))
+		s.Close()
 		select {
 		case ev := <-d.events:
 			if ev.Type == verbs.CMEstablished {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 // A halfOpen is a dialer that has connected and not sent a request. It costs a socket, a goroutine
 // and a buffer, and is dropped after HandshakeTimeout.
 type halfOpen struct {
-	sock  *socket
+	sock  *control.Socket
 	name  string // the name it has bound, which the kernel vouches for
 	since time.Time
 	elem  *list.Element // in listener.half; nil when it was dropped
@@ -24,14 +25,14 @@ type halfOpen struct {
 // admit takes in a dialer, in place of the oldest silent one if there are too many. It fails if
 // there is no memory for it; the dialer is told to dial again.
 func (l *listener) admit(fd int, name string) error {
-	sock, err := newSocketOr(fd, func() {
-		_ = sendTo(uintptr(fd), appendREJ(nil, rejectAgain, nil), nil)
+	sock, err := control.NewSocketOr(fd, func() {
+		_ = control.SendTo(uintptr(fd), control.AppendREJ(nil, control.RejectAgain, nil), nil)
 	})
 	if err != nil {
 		return err
 	}
-	_, uid, err := sock.peerCred()
-	if err != nil || !mayTalk(uid, l.opts.AnyUser) {
+	_, uid, err := sock.PeerCred()
+	if err != nil || !control.MayTalk(uid, l.opts.AnyUser) {
 		l.count(&l.stats.Denied)
 		refuse(sock, verbs.RejectDenied, nil)
 		return nil
@@ -60,11 +61,11 @@ func (l *listener) admit(fd int, name string) error {
 func (l *listener) evictSilent() bool {
 	for e := l.half.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*halfOpen)
-		if !h.sock.silent() {
+		if !h.sock.Silent() {
 			continue
 		}
 		l.drop(h, &l.stats.Evicted)
-		refuse(h.sock, rejectAgain, nil)
+		refuse(h.sock, control.RejectAgain, nil)
 		if l.opts.OnEvict != nil {
 			l.opts.OnEvict()
 		}
@@ -77,9 +78,9 @@ func (l *listener) evictSilent() bool {
 func (l *listener) tooLate(h *halfOpen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.elem != nil && !l.closed && h.sock.silent() {
+	if h.elem != nil && !l.closed && h.sock.Silent() {
 		l.drop(h, &l.stats.TimedOut)
-		h.sock.close()
+		h.sock.Close()
 	}
 }
 
@@ -96,19 +97,19 @@ func (l *listener) drop(h *halfOpen, count *uint64) {
 func (l *listener) readRequest(h *halfOpen) {
 	// The dialer has to be claimed before its message is taken from the socket, where others
 	// check whether it is silent.
-	h.sock.await()
+	h.sock.Await()
 	if !l.claim(h) {
-		h.sock.close()
+		h.sock.Close()
 		return
 	}
-	buf := make([]byte, maxMessage)
-	n, err := h.sock.peek(buf)
+	buf := make([]byte, control.MaxMessage)
+	n, err := h.sock.Peek(buf)
 	if err != nil {
 		l.countFailed(err)
-		h.sock.close()
+		h.sock.Close()
 		return
 	}
-	if n == 2 && buf[0] == msgSHARE && buf[1] == wireVersion {
+	if n == 2 && buf[0] == control.MsgSHARE && buf[1] == control.WireVersion {
 		l.share(h.sock)
 		return
 	}
@@ -117,28 +118,28 @@ func (l *listener) readRequest(h *halfOpen) {
 
 // handleRequest takes in the first message of a dialer of that name. It is still in the socket, with
 // its descriptors.
-func (l *listener) handleRequest(sock *socket, name string, msg []byte) {
-	m, err := parseREQ(msg)
+func (l *listener) handleRequest(sock *control.Socket, name string, msg []byte) {
+	m, err := control.ParseREQ(msg)
 	switch {
 	case err != nil:
-	case !(isNameOf(name, l.id.dev.name, m.src) && l.accepts(m.dst)):
-		err = badMessage("REQ with addresses that are not its own")
+	case !(control.IsNameOf(name, l.id.dev.name, m.Src) && l.accepts(m.Dst)):
+		err = control.BadMessage("REQ with addresses that are not its own")
 	}
 	if err != nil {
 		l.count(&l.stats.Malformed)
 		reason := verbs.RejectNone
-		if v := errVersion(0); errors.As(err, &v) {
-			reason = rejectUnsupported
+		if v := control.VersionError(0); errors.As(err, &v) {
+			reason = control.RejectUnsupported
 		}
 		refuse(sock, reason, nil)
 		return
 	}
-	m.offer = append([]byte(nil), m.offer...) // msg is much larger
+	m.Offer = append([]byte(nil), m.Offer...) // msg is much larger
 	if !l.awaitTurn(sock) {
 		l.turnAway(sock)
 		return
 	}
-	l.deliver(l.requested(sock, &request{connMsg: m}))
+	l.deliver(l.requested(sock, &request{ConnMsg: m}))
 }
 
 // claim has the dialer be half-open no more, and reports whether to go on: it may have been dropped.
@@ -171,15 +172,15 @@ func (l *listener) countFailed(err error) {
 }
 
 // requested returns the id of a request.
-func (l *listener) requested(sock *socket, req *request) *cmID {
+func (l *listener) requested(sock *control.Socket, req *request) *cmID {
 	id := newID(l.id.dev, l.id.events.Sink())
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
 	id.opts = l.opts
 	if id.opts.TOS == 0 {
-		id.opts.TOS = req.tos
+		id.opts.TOS = req.TOS
 	}
-	id.local, id.remote = req.dst, req.src
+	id.local, id.remote = req.Dst, req.Src
 	id.sock, id.request, id.listen = sock, req, l
 	return id
 }
@@ -189,7 +190,7 @@ func (l *listener) requested(sock *socket, req *request) *cmID {
 func (l *listener) deliver(id *cmID) {
 	id.events.Hold()
 	l.count(&l.stats.Requests)
-	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.param)}
+	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.Param)}
 	l.id.events.PushThen(ev, func(delivered bool) {
 		if !delivered {
 			id.Close()

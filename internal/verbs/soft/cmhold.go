@@ -38,7 +38,7 @@ func (id *cmID) Waits() bool {
 	id.mu.Lock()
 	sock, requested := id.sock, id.state == cmRequested
 	id.mu.Unlock()
-	return !requested || !sock.hungUp()
+	return !requested || !sock.HungUp()
 }
 
 // OnLeave implements verbs.ListenHolder.
@@ -49,7 +49,7 @@ func (id *cmID) OnLeave(f func()) (stop func()) {
 	if !requested {
 		return func() {}
 	}
-	return sock.onHangup(f)
+	return sock.OnHangup(f)
 }
 
 // evictOldest drops the oldest half-open dialer if it has long been silent, and reports whether it

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,7 +68,7 @@ type cmID struct {
 
 	// sock is the connection to the peer. From attach on the QP owns it; closing it once more is
 	// harmless.
-	sock *socket
+	sock *control.Socket
 
 	listen  *listener // of a listening id; of an accepted one its parent
 	request *request  // of an accepted id until it is answered
@@ -76,14 +77,14 @@ type cmID struct {
 
 // A request is a REQ that waits for its answer.
 type request struct {
-	connMsg
+	control.ConnMsg
 	fds []int // of this process once take has taken them
 }
 
 // take takes the request from the socket, with its descriptors. One that waits for its answer
 // has none of this process: a server that is short of them can let many wait.
-func (r *request) take(sock *socket) (err error) {
-	_, r.fds, err = sock.recv(make([]byte, maxMessage))
+func (r *request) take(sock *control.Socket) (err error) {
+	_, r.fds, err = sock.Recv(make([]byte, control.MaxMessage))
 	return err
 }
 
@@ -174,10 +175,10 @@ func (id *cmID) Close() error {
 	case cmListening:
 		listen.close()
 	case cmConnecting:
-		sock.close()
+		sock.Close()
 	case cmRequested:
 		refuse(sock, verbs.RejectConsumer, nil)
-		closeFDs(req.fds)
+		control.CloseFDs(req.fds)
 		listen.answered()
 	case cmAccepting, cmConnected:
 		qp.disconnect()

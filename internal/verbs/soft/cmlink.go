@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 // conclude ends a dial with ev; false means that nobody wants to know any more.
@@ -48,7 +49,7 @@ func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
 // onMessage takes the peer's messages from the QP's link, on its goroutine. RTU is
 // the only one due: the end of a connection is the link's own matter.
 func (id *cmID) onMessage(msg []byte) error {
-	if err := checkSignal(msg, msgRTU); err != nil {
+	if err := control.CheckSignal(msg, control.MsgRTU); err != nil {
 		return err
 	}
 	news := id.stands(false)
@@ -57,7 +58,7 @@ func (id *cmID) onMessage(msg []byte) error {
 	id.rtuDue = false
 	id.mu.Unlock()
 	if !news && !due {
-		return badMessage("RTU out of turn")
+		return control.BadMessage("RTU out of turn")
 	}
 	if qp != nil { // nil: closed since
 		qp.retry() // what was posted before the dialer was up

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +29,7 @@ const (
 // that send one to its sink.
 type listener struct {
 	id      *cmID
-	sock    *socket // only accepted from
+	sock    *control.Socket // only accepted from
 	addr    netip.AddrPort
 	dual    bool // the wildcard of both families
 	opts    verbs.CMOptions
@@ -58,7 +59,7 @@ func (id *cmID) Listen(backlog int) error {
 	if err := unix.Listen(id.claim.fd, kernelBacklog); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
-	sock, err := newSocket(id.claim.take())
+	sock, err := control.NewSocket(id.claim.take())
 	if err != nil {
 		id.state = cmFailed // the address went with the descriptor
 		return err
@@ -96,7 +97,7 @@ func (l *listener) run() {
 	const firstPause, lastPause = 5 * time.Millisecond, time.Second
 	pause := firstPause
 	for l.waitRoom() {
-		fd, name, err := l.sock.accept()
+		fd, name, err := l.sock.Accept()
 		if err == nil {
 			err = l.admit(fd, name)
 		}
@@ -132,7 +133,7 @@ func (l *listener) waitRoom() bool {
 
 // awaitTurn waits until the request that has come by sock may be given to the sink, and reports
 // whether it may: the listener may be closed, or the dialer leave.
-func (l *listener) awaitTurn(sock *socket) bool {
+func (l *listener) awaitTurn(sock *control.Socket) bool {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -146,7 +147,7 @@ func (l *listener) awaitTurn(sock *socket) bool {
 	l.waiting++
 	l.mu.Unlock()
 	left := false
-	stop := sock.onHangup(func() {
+	stop := sock.OnHangup(func() {
 		l.mu.Lock()
 		left = true
 		l.room.Broadcast()
@@ -197,7 +198,7 @@ func (l *listener) close() {
 	}
 	l.half.Init()
 	l.mu.Unlock()
-	l.sock.close()
+	l.sock.Close()
 }
 
 // accepts reports whether a dialer of dst may have come to this listener.

@@ -5,10 +5,12 @@ package soft
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -16,21 +18,21 @@ import (
 var localhost0 = netip.MustParseAddrPort("127.0.0.1:0")
 
 // silentDialer connects to a listener at addr, with a dialer's name, and says nothing.
-func silentDialer(t *testing.T, addr netip.AddrPort) *socket {
+func silentDialer(t *testing.T, addr netip.AddrPort) *control.Socket {
 	t.Helper()
 	s, _ := silentDialerFrom(t, addr)
 	return s
 }
 
-func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*socket, netip.AddrPort) {
+func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*control.Socket, netip.AddrPort) {
 	t.Helper()
 	fd, src, err := bindEphemeral(soft0.name, addr.Addr(), addr)
 	require.NoError(t, err)
-	s, err := newSocket(fd)
+	s, err := control.NewSocket(fd)
 	require.NoError(t, err)
-	t.Cleanup(func() { s.close() })
+	t.Cleanup(func() { s.Close() })
 	until(func() bool {
-		err = s.connect(boundName(soft0.name, addr.Addr().String(), addr.Port()))
+		err = s.Connect(control.BoundName(soft0.name, addr.Addr().String(), addr.Port()))
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	require.NoError(t, err)
@@ -77,53 +79,52 @@ func TestHalfOpenDialers(t *testing.T) {
 		l.nothing()
 		honest(t, l)
 	}
-	buf := make([]byte, maxMessage)
+	buf := make([]byte, control.MaxMessage)
 
-	silentDialer(t, addr).close()
+	silentDialer(t, addr).Close()
 	fits(func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
 
 	s := silentDialer(t, addr)
-	require.NoError(t, s.send([]byte("GET / HTTP/1.1\r\n\r\n"), nil))
+	require.NoError(t, s.Send([]byte("GET / HTTP/1.1\r\n\r\n"), nil))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 1 })
 
 	s = silentDialer(t, addr)
-	sendRaw(t, s, []byte{msgREQ}, []int{1, 1, 1, 1, 1, 1, 1, 1, 1})
+	sendTooMany(t, s, []byte{control.MsgREQ})
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 2 })
 
 	// A name that no dialer has.
-	fd, err := openSocket()
+	fd, err := control.OpenSocket()
 	require.NoError(t, err)
-	s, err = newSocket(fd)
+	s, err = control.NewSocket(fd)
 	require.NoError(t, err)
-	defer s.close()
-	require.NoError(t, s.connect(boundName(soft0.name, "127.0.0.1", addr.Port())))
-	req := testREQ()
-	req.dst = addr
-	require.NoError(t, s.send(appendREQ(nil, &req), nil))
+	defer s.Close()
+	require.NoError(t, s.Connect(control.BoundName(soft0.name, "127.0.0.1", addr.Port())))
+	req := control.ConnMsg{Src: netip.MustParseAddrPort("127.0.0.1:40000"), Dst: addr}
+	require.NoError(t, s.Send(control.AppendREQ(nil, &req), nil))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 3 })
 
 	// Another address than the one it came to.
-	s, req.src = silentDialerFrom(t, addr)
-	req.dst = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())
-	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
+	s, req.Src = silentDialerFrom(t, addr)
+	req.Dst = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())
+	require.NoError(t, s.Send(control.AppendREQ(nil, &req), []int{1, 1}))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 4 })
 
 	// Another version, which is told so.
 	s = silentDialer(t, addr)
-	require.NoError(t, s.send([]byte{msgREQ, wireVersion + 1, 1, 2, 3}, nil))
+	require.NoError(t, s.Send([]byte{control.MsgREQ, control.WireVersion + 1, 1, 2, 3}, nil))
 	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 5 })
-	n, _, err := s.recv(buf)
+	n, _, err := s.Recv(buf)
 	require.NoError(t, err)
-	version, reason, _, err := parseREJ(buf[:n])
+	version, reason, _, err := control.ParseREJ(buf[:n])
 	require.NoError(t, err)
-	require.EqualValues(t, wireVersion, version)
-	require.Equal(t, rejectUnsupported, reason)
+	require.EqualValues(t, control.WireVersion, version)
+	require.Equal(t, control.RejectUnsupported, reason)
 
 	// A request with an offer that means nothing reaches the application, and
 	// goes no further.
-	s, req.src = silentDialerFrom(t, addr)
-	req.dst, req.offer = addr, []byte("nonsense")
-	require.NoError(t, s.send(appendREQ(nil, &req), []int{1, 1}))
+	s, req.Src = silentDialerFrom(t, addr)
+	req.Dst, req.Offer = addr, []byte("nonsense")
+	require.NoError(t, s.Send(control.AppendREQ(nil, &req), []int{1, 1}))
 	a, _ := l.request()
 	a.createQP()
 	require.ErrorIs(t, a.Accept(nil), verbs.ErrProtocol)
@@ -146,7 +147,7 @@ func TestManyHalfOpenDialers(t *testing.T) {
 func TestOldestHalfOpenIsEvicted(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, HandshakeTimeout: time.Minute})
-	var all []*socket
+	var all []*control.Socket
 	for i := range 10 {
 		all = append(all, silentDialer(t, l.LocalAddr()))
 		waitStats(t, l, func(s verbs.CMListenStats) bool { return int(s.Evicted)+s.HalfOpen == i+1 })
@@ -154,10 +155,10 @@ func TestOldestHalfOpenIsEvicted(t *testing.T) {
 	require.Equal(t, 3, l.ListenStats().HalfOpen)
 	for i, s := range all {
 		if i < 7 {
-			_, _, err := s.recv(make([]byte, 1))
+			_, _, err := s.Recv(make([]byte, 1))
 			require.Error(t, err)
 		} else {
-			require.NoError(t, s.send([]byte{0}, nil))
+			require.NoError(t, s.Send([]byte{0}, nil))
 		}
 	}
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 3 && s.HalfOpen == 0 })
@@ -203,7 +204,7 @@ func TestBacklogHoldsDialersBack(t *testing.T) {
 	dialTo(t, l.LocalAddr())
 	a, _ := l.request()
 	for range 5 {
-		require.NoError(t, silentDialer(t, l.LocalAddr()).send([]byte("garbage"), nil))
+		require.NoError(t, silentDialer(t, l.LocalAddr()).Send([]byte("garbage"), nil))
 	}
 	// One may have been accepted while the request was on its way.
 	malformed := func(n uint64) func() bool {
@@ -230,15 +231,15 @@ func TestKernelBacklogFull(t *testing.T) {
 
 	// It gets in when there is room.
 	d = dialTo(t, c.addr)
-	l, err := newSocket(c.take())
+	l, err := control.NewSocket(c.take())
 	require.NoError(t, err)
-	defer l.close()
+	defer l.Close()
 	for range 2 {
-		fd, _, err := l.accept()
+		fd, _, err := l.Accept()
 		require.NoError(t, err)
-		s, err := newSocket(fd)
+		s, err := control.NewSocket(fd)
 		require.NoError(t, err)
-		defer s.close()
+		defer s.Close()
 		defer refuse(s, verbs.RejectConsumer, nil)
 	}
 	d.nothing()
@@ -255,15 +256,15 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	// The next one is made now and connects when no descriptor is left.
 	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr(), netip.AddrPort{})
 	require.NoError(t, err)
-	s, err := newSocket(fd)
+	s, err := control.NewSocket(fd)
 	require.NoError(t, err)
-	defer s.close()
+	defer s.Close()
 	var old unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 	low := old
 	low.Cur = 3
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
-	err = s.connect(boundName(soft0.name, "127.0.0.1", l.LocalAddr().Port()))
+	err = s.Connect(control.BoundName(soft0.name, "127.0.0.1", l.LocalAddr().Port()))
 	evicted := until(func() bool { return l.ListenStats().Evicted == 5 })
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 	require.NoError(t, err)
@@ -301,16 +302,15 @@ func TestDialersThatLeave(t *testing.T) {
 	ln.mu.Lock()
 	ln.backlog--
 	ln.mu.Unlock()
-	req := testREQ()
-	req.src, req.dst = src, l.LocalAddr()
-	require.NoError(t, third.send(appendREQ(nil, &req), []int{1, 1}))
+	req := control.ConnMsg{Src: src, Dst: l.LocalAddr()}
+	require.NoError(t, third.Send(control.AppendREQ(nil, &req), []int{1, 1}))
 	waiting := func() int {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
 		return ln.waiting
 	}
 	require.True(t, until(func() bool { return waiting() == 1 }))
-	third.close()
+	third.Close()
 	require.True(t, until(func() bool { return waiting() == 0 }))
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
 
@@ -341,27 +341,35 @@ func TestForeignAddresses(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
 	other, src := silentDialerFrom(t, l.LocalAddr())
-	for name, m := range map[string]connMsg{
-		"another's port":    {src: src, dst: l.LocalAddr()},
-		"another's address": {src: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), src.Port()), dst: l.LocalAddr()},
-		"another listener":  {src: src, dst: netip.AddrPortFrom(l.LocalAddr().Addr(), l.LocalAddr().Port()+1)},
+	for name, m := range map[string]control.ConnMsg{
+		"another's port":    {Src: src, Dst: l.LocalAddr()},
+		"another's address": {Src: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.9"), src.Port()), Dst: l.LocalAddr()},
+		"another listener":  {Src: src, Dst: netip.AddrPortFrom(l.LocalAddr().Addr(), l.LocalAddr().Port()+1)},
 	} {
 		before := l.ListenStats().Malformed
 		s, own := silentDialerFrom(t, l.LocalAddr())
 		if name == "another listener" {
-			m.src = own
+			m.Src = own
 		}
-		require.NoError(t, s.send(appendREQ(nil, &m), nil), name)
-		buf := make([]byte, maxMessage)
-		require.NoError(t, s.setReadDeadline(time.Now().Add(patience)))
-		n, _, err := s.recv(buf)
+		require.NoError(t, s.Send(control.AppendREQ(nil, &m), nil), name)
+		buf := make([]byte, control.MaxMessage)
+		require.NoError(t, s.SetReadDeadline(time.Now().Add(patience)))
+		n, _, err := s.Recv(buf)
 		require.NoError(t, err, name)
-		_, reason, _, err := parseREJ(buf[:n])
+		_, reason, _, err := control.ParseREJ(buf[:n])
 		require.NoError(t, err, name)
 		require.Equal(t, verbs.RejectNone, reason, name)
 		require.Equal(t, before+1, l.ListenStats().Malformed, name)
 	}
 	l.nothing()
-	require.NoError(t, other.close())
+	require.NoError(t, other.Close())
 	honest(t, l)
+}
+
+// sendTooMany sends msg with more descriptors than send takes.
+func sendTooMany(t *testing.T, s *control.Socket, msg []byte) {
+	t.Helper()
+	var err error
+	require.NoError(t, s.Control(func(fd uintptr) { err = control.SendTo(fd, msg, slices.Repeat([]int{1}, control.MaxFDs+1)) }))
+	require.NoError(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
@@ -39,7 +40,7 @@ func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) 
 // sendOffer sends the message that makes of the QP's offer, with its descriptors.
 // The lock keeps them the QP's until they are sent: Close would leave their
 // numbers to other files.
-func (q *qp) sendOffer(s *socket, message func(offer []byte) []byte) error {
+func (q *qp) sendOffer(s *control.Socket, message func(offer []byte) []byte) error {
 	blob, fds, err := q.offer()
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (q *qp) sendOffer(s *socket, message func(offer []byte) []byte) error {
 	if q.closed || q.offered == nil || &q.offered.blob[0] != &blob[0] {
 		return fmt.Errorf("QP closed or reset while it was being connected: %w", verbs.ErrState)
 	}
-	return s.send(message(blob), fds)
+	return s.Send(message(blob), fds)
 }
 
 // checkParam checks what an application asks for.

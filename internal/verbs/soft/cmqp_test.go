@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,11 +16,11 @@ import (
 var nowhere = netip.MustParseAddrPort("127.0.0.1:1")
 
 // offerTo hands the offer of e over s and returns it as the other end gets it.
-func (e *dataEnd) offerTo(s, peer *socket) (offer []byte, fds []int) {
+func (e *dataEnd) offerTo(s, peer *control.Socket) (offer []byte, fds []int) {
 	e.t.Helper()
 	require.NoError(e.t, e.qp.(*qp).sendOffer(s, func(offer []byte) []byte { return append([]byte{0}, offer...) }))
-	buf := make([]byte, maxMessage)
-	n, fds, err := peer.recv(buf)
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := peer.Recv(buf)
 	require.NoError(e.t, err)
 	return buf[1:n], fds
 }
@@ -29,7 +30,7 @@ func (e *dataEnd) offerTo(s, peer *socket) (offer []byte, fds []int) {
 func TestArmedBeforeAttach(t *testing.T) {
 	noLeaks(t)
 	a, b := newDataEnd(t, unbuilt(t, nowhere)), newDataEnd(t, unbuilt(t, nowhere))
-	sa, sb := newPair(t)
+	sa, sb := socketsOf(t)
 	offerA, fdsA := a.offerTo(sa, sb)
 	offerB, fdsB := b.offerTo(sb, sa)
 	qa, qb := a.qp.(*qp), b.qp.(*qp)
@@ -54,7 +55,7 @@ func TestArmedBeforeAttach(t *testing.T) {
 func TestOfferOfAClosedQP(t *testing.T) {
 	noLeaks(t)
 	a := newDataEnd(t, unbuilt(t, nowhere))
-	s, _ := newPair(t)
+	s, _ := socketsOf(t)
 	_, _, err := a.qp.(*qp).offer()
 	require.NoError(t, err)
 	require.NoError(t, a.qp.Close())

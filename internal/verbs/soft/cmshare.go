@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,34 +75,34 @@ func (id *cmID) claimOrJoin(addr netip.AddrPort) (claim *portClaim, err error) {
 // join asks the listener at addr for what it has. Called with mu held; the listener is
 // another id, which answers on a goroutine of its own.
 func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
-	name := boundName(id.dev.name, boundHost(addr.Addr(), id.opts.AFOnly), addr.Port())
-	fd, err := openSocket()
+	name := control.BoundName(id.dev.name, control.BoundHost(addr.Addr(), id.opts.AFOnly), addr.Port())
+	fd, err := control.OpenSocket()
 	if err != nil {
 		return nil, err
 	}
-	sock, err := newSocket(fd)
+	sock, err := control.NewSocket(fd)
 	if err != nil {
 		return nil, err
 	}
-	defer sock.close()
-	if err := sock.connect(name); err != nil {
+	defer sock.Close()
+	if err := sock.Connect(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
-	if _, uid, err := sock.peerCred(); err != nil || int(uid) != os.Geteuid() {
+	if _, uid, err := sock.PeerCred(); err != nil || int(uid) != os.Geteuid() {
 		return nil, verbs.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
 	}
-	if err := sock.signal(msgSHARE, wireVersion); err != nil {
+	if err := sock.Signal(control.MsgSHARE, control.WireVersion); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
-	_ = sock.setReadDeadline(time.Now().Add(defaultHandshakeTimeout))
-	buf := make([]byte, maxMessage)
-	n, fds, err := sock.recv(buf)
+	_ = sock.SetReadDeadline(time.Now().Add(defaultHandshakeTimeout))
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := sock.Recv(buf)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
 	claim, companion, err := parseShared(buf[:n], fds, name)
 	if err != nil {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return nil, err
 	}
 	claim.addr = addr
@@ -111,11 +112,11 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 
 // parseShared takes a SHARED and its descriptors, which stay the caller's if it fails.
 func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error) {
-	if len(b) > 0 && b[0] == msgREJ {
+	if len(b) > 0 && b[0] == control.MsgREJ {
 		return nil, nil, verbs.Explain("its listener is without ListenConfig.ReusePort", unix.EACCES)
 	}
-	if len(b) != 3 || b[0] != msgSHARED || b[1] != wireVersion || b[2]&shareSocket == 0 {
-		return nil, nil, badMessage("no SHARED")
+	if len(b) != 3 || b[0] != control.MsgSHARED || b[1] != control.WireVersion || b[2]&shareSocket == 0 {
+		return nil, nil, control.BadMessage("no SHARED")
 	}
 	claim := &portClaim{fd: -1, slot: -1}
 	companion := -1
@@ -128,12 +129,12 @@ func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error)
 			continue
 		}
 		if len(left) == 0 {
-			return nil, nil, badMessage("SHARED without its descriptors")
+			return nil, nil, control.BadMessage("SHARED without its descriptors")
 		}
 		*part.to, left = left[0], left[1:]
 	}
 	if len(left) > 0 || b[2] > shareSocket|shareSlot|shareCompanion {
-		return nil, nil, badMessage("SHARED with more than there is")
+		return nil, nil, control.BadMessage("SHARED with more than there is")
 	}
 	if err := checkListening(claim.fd, name); err != nil {
 		return nil, nil, err
@@ -148,34 +149,34 @@ func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error)
 func checkListening(fd int, name string) error {
 	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil || listening != 1 {
-		return badMessage("SHARED with a descriptor that does not listen")
+		return control.BadMessage("SHARED with a descriptor that does not listen")
 	}
 	sa, err := unix.Getsockname(fd)
 	if u, ok := sa.(*unix.SockaddrUnix); err != nil || !ok || u.Name != name {
-		return badMessage("SHARED with the socket of another address")
+		return control.BadMessage("SHARED with the socket of another address")
 	}
 	return nil
 }
 
 // share gives another listener of the same user what this one has. The caller is a
 // half-open dialer's goroutine, and sock its socket.
-func (l *listener) share(sock *socket) {
-	_, uid, err := sock.peerCred()
+func (l *listener) share(sock *control.Socket) {
+	_, uid, err := sock.PeerCred()
 	l.id.mu.Lock()
 	defer l.id.mu.Unlock() // so that the descriptors stay
 	if err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort || l.id.state != cmListening {
 		refuse(sock, verbs.RejectDenied, nil)
 		return
 	}
-	defer sock.close()
-	msg := []byte{msgSHARED, wireVersion, shareSocket}
-	_ = l.sock.rc.Control(func(fd uintptr) {
+	defer sock.Close()
+	msg := []byte{control.MsgSHARED, control.WireVersion, shareSocket}
+	_ = l.sock.Control(func(fd uintptr) {
 		fds := []int{int(fd)}
 		if slot := l.id.claim.slot; slot >= 0 {
 			msg[2] |= shareSlot
 			fds = append(fds, slot)
 		}
-		send := func() { _ = sock.send(msg, fds) }
+		send := func() { _ = sock.Send(msg, fds) }
 		if l.id.companion == nil {
 			send()
 			return
@@ -194,10 +195,10 @@ func (l *listener) share(sock *socket) {
 
 // turnAway ends the connection of a dialer that this listener cannot serve any more.
 // Where others may listen at its address, it is told, and tries again.
-func (l *listener) turnAway(sock *socket) {
+func (l *listener) turnAway(sock *control.Socket) {
 	if l.opts.ReusePort {
 		refuse(sock, verbs.RejectConsumer, nil)
 		return
 	}
-	sock.close()
+	sock.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -84,12 +85,12 @@ func TestShareIsRefused(t *testing.T) {
 // TestHostileSharer has somebody at the address that answers what it likes.
 func TestHostileSharer(t *testing.T) {
 	noLeaks(t)
-	name := boundName(soft0.name, "127.0.0.1", 1)
-	lfd, err := holdName(name)
+	name := control.BoundName(soft0.name, "127.0.0.1", 1)
+	lfd, err := control.HoldName(name)
 	require.NoError(t, err)
 	defer unix.Close(lfd)
 	require.NoError(t, unix.Listen(lfd, 1))
-	other, err := holdName(boundName(soft0.name, "127.0.0.1", 2))
+	other, err := control.HoldName(control.BoundName(soft0.name, "127.0.0.1", 2))
 	require.NoError(t, err)
 	defer unix.Close(other)
 	for _, tt := range []struct {
@@ -98,18 +99,18 @@ func TestHostileSharer(t *testing.T) {
 		fds  []int
 		ok   bool
 	}{
-		{"all there is", []byte{msgSHARED, wireVersion, 7}, []int{lfd, 1, 1}, true},
-		{"the socket", []byte{msgSHARED, wireVersion, 1}, []int{lfd}, true},
+		{"all there is", []byte{control.MsgSHARED, control.WireVersion, 7}, []int{lfd, 1, 1}, true},
+		{"the socket", []byte{control.MsgSHARED, control.WireVersion, 1}, []int{lfd}, true},
 		{"nothing", nil, nil, false},
-		{"a refusal", []byte{msgREJ}, nil, false},
-		{"another message", []byte{msgREP, wireVersion, 1}, []int{lfd}, false},
-		{"another version", []byte{msgSHARED, wireVersion + 1, 1}, []int{lfd}, false},
-		{"no socket", []byte{msgSHARED, wireVersion, 2}, []int{1}, false},
-		{"too few descriptors", []byte{msgSHARED, wireVersion, 3}, []int{lfd}, false},
-		{"too many descriptors", []byte{msgSHARED, wireVersion, 1}, []int{lfd, 1}, false},
-		{"unknown parts", []byte{msgSHARED, wireVersion, 9}, []int{lfd}, false},
-		{"what is no socket", []byte{msgSHARED, wireVersion, 1}, []int{1}, false},
-		{"what does not listen", []byte{msgSHARED, wireVersion, 1}, []int{other}, false},
+		{"a refusal", []byte{control.MsgREJ}, nil, false},
+		{"another message", []byte{control.MsgREP, control.WireVersion, 1}, []int{lfd}, false},
+		{"another version", []byte{control.MsgSHARED, control.WireVersion + 1, 1}, []int{lfd}, false},
+		{"no socket", []byte{control.MsgSHARED, control.WireVersion, 2}, []int{1}, false},
+		{"too few descriptors", []byte{control.MsgSHARED, control.WireVersion, 3}, []int{lfd}, false},
+		{"too many descriptors", []byte{control.MsgSHARED, control.WireVersion, 1}, []int{lfd, 1}, false},
+		{"unknown parts", []byte{control.MsgSHARED, control.WireVersion, 9}, []int{lfd}, false},
+		{"what is no socket", []byte{control.MsgSHARED, control.WireVersion, 1}, []int{1}, false},
+		{"what does not listen", []byte{control.MsgSHARED, control.WireVersion, 1}, []int{other}, false},
 	} {
 		var fds []int
 		for _, fd := range tt.fds {
@@ -121,7 +122,7 @@ func TestHostileSharer(t *testing.T) {
 		if !tt.ok {
 			require.Error(t, err, tt.name)
 			require.Nil(t, claim, tt.name)
-			closeFDs(fds)
+			control.CloseFDs(fds)
 			continue
 		}
 		require.NoError(t, err, tt.name)

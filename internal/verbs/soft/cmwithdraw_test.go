@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -31,14 +32,14 @@ func TestWithdraw(t *testing.T) {
 	in := mapInbox(t, fds[0], b)
 	require.True(t, in.Withdraw())
 	require.True(t, in.Withdraw(), "that is decided")
-	require.NoError(t, s.send(b, fds))
+	require.NoError(t, s.Send(b, fds))
 	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
 	require.Equal(t, verbs.QPErr, d.qp.State())
-	buf := make([]byte, maxMessage)
-	_, _, err := s.recv(buf)
+	buf := make([]byte, control.MaxMessage)
+	_, _, err := s.Recv(buf)
 	require.NoError(t, err)
 	require.EqualValues(t, msgBye, buf[0], "and no RTU")
-	_, _, err = s.recv(buf)
+	_, _, err = s.Recv(buf)
 	require.Error(t, err)
 
 	p := play(t, l)
@@ -56,12 +57,12 @@ func TestWithdraw(t *testing.T) {
 // mapInbox maps the inbox of a REP as its owner has it.
 func mapInbox(t *testing.T, fd int, rep []byte) *shm.Inbox {
 	t.Helper()
-	m, err := parseREP(rep)
+	m, err := control.ParseREP(rep)
 	require.NoError(t, err)
 	fd, err = unix.Dup(fd)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	o, err := shm.OpenOutbox(fd, shm.Geometry{Shift: m.offer[2], BounceShift: m.offer[3]})
+	o, err := shm.OpenOutbox(fd, shm.Geometry{Shift: m.Offer[2], BounceShift: m.Offer[3]})
 	require.NoError(t, err)
 	t.Cleanup(o.Unmap)
 	return &shm.Inbox{Mapping: o.Mapping}
@@ -88,11 +89,11 @@ func TestConfirmedUnread(t *testing.T) {
 			require.False(t, a.withdraw())
 			a.nothing()
 
-			rtu := []byte{msgRTU, wireVersion}
-			require.NoError(t, p.send(rtu, nil))
+			rtu := []byte{control.MsgRTU, control.WireVersion}
+			require.NoError(t, p.Send(rtu, nil))
 			require.Never(t, func() bool { return len(a.events) > 0 }, 300*time.Millisecond, time.Millisecond, "RTU is no news, and no lie")
 			require.Equal(t, verbs.QPRTS, a.qp.State())
-			require.NoError(t, p.send(rtu, nil))
+			require.NoError(t, p.Send(rtu, nil))
 			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrProtocol, "twice it is")
 		})
 	}
@@ -102,7 +103,7 @@ func TestConfirmedUnread(t *testing.T) {
 func TestDecisionLies(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
-	rtu := []byte{msgRTU, wireVersion}
+	rtu := []byte{control.MsgRTU, control.WireVersion}
 	begin := func() (*player, *testID) {
 		p := play(t, l)
 		a, _ := l.request()
@@ -125,14 +126,14 @@ func TestDecisionLies(t *testing.T) {
 	})
 	t.Run("RTU without the word", func(t *testing.T) {
 		p, a := begin()
-		require.NoError(t, p.send(rtu, nil))
+		require.NoError(t, p.Send(rtu, nil))
 		a.next(verbs.CMEstablished)
 		require.False(t, a.withdraw())
 	})
 	t.Run("taken back", func(t *testing.T) {
 		p, a := begin()
 		atomic.StoreUint32(decisionOf(a), shm.DecisionConfirmed)
-		require.NoError(t, p.send(rtu, nil))
+		require.NoError(t, p.Send(rtu, nil))
 		a.next(verbs.CMEstablished)
 		atomic.StoreUint32(decisionOf(a), shm.DecisionOpen)
 		require.False(t, a.withdraw(), "what stands stands")
@@ -145,7 +146,7 @@ func TestDecisionLies(t *testing.T) {
 		s, _, _ := a.accept()
 		b, fds := offerOf(t, verbs.ConnParam{})
 		atomic.StoreUint32(mapInbox(t, fds[0], b).Decision, shm.DecisionConfirmed)
-		require.NoError(t, s.send(b, fds))
+		require.NoError(t, s.Send(b, fds))
 		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrProtocol)
 	})
 	honest(t, l)
@@ -188,7 +189,7 @@ func TestSilentHalfOpenGiveWay(t *testing.T) {
 	silent := silentDialer(t, l.LocalAddr())
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 2 })
 	ln.mu.Lock() // nobody is read
-	err := speaks.send([]byte{0}, nil)
+	err := speaks.Send([]byte{0}, nil)
 	h := ln.half.Front().Value.(*halfOpen)
 	first, second := ln.evictSilent(), ln.evictSilent()
 	stays := h.elem != nil
@@ -201,11 +202,11 @@ func TestSilentHalfOpenGiveWay(t *testing.T) {
 	require.Zero(t, l.ListenStats().TimedOut, "and is not too late")
 	require.EqualValues(t, 1, l.ListenStats().Evicted)
 	require.Equal(t, 1, evicted)
-	for s, want := range map[*socket]verbs.RejectReason{silent: rejectAgain, speaks: verbs.RejectNone} {
-		buf := make([]byte, maxMessage)
-		n, _, err := s.recv(buf)
+	for s, want := range map[*control.Socket]verbs.RejectReason{silent: control.RejectAgain, speaks: verbs.RejectNone} {
+		buf := make([]byte, control.MaxMessage)
+		n, _, err := s.Recv(buf)
 		require.NoError(t, err)
-		_, reason, _, err := parseREJ(buf[:n])
+		_, reason, _, err := control.ParseREJ(buf[:n])
 		require.NoError(t, err)
 		require.Equal(t, want, reason)
 	}
@@ -218,17 +219,17 @@ func TestSilentHalfOpenGiveWay(t *testing.T) {
 func TestHalfOpenDialersWait(t *testing.T) {
 	noLeaks(t)
 	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 2})
-	var all []*socket
+	var all []*control.Socket
 	ln := listenerOf(l)
 	ln.mu.Lock()
 	for range 10 {
 		s := silentDialer(t, l.LocalAddr())
-		require.NoError(t, s.send([]byte{0}, nil))
+		require.NoError(t, s.Send([]byte{0}, nil))
 		all = append(all, s)
 	}
 	ln.mu.Unlock()
 	for _, s := range all {
-		_, _, err := s.recv(make([]byte, maxMessage))
+		_, _, err := s.Recv(make([]byte, control.MaxMessage))
 		require.NoError(t, err)
 	}
 	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 10 })
@@ -242,7 +243,7 @@ func TestDialOfNoPlace(t *testing.T) {
 	a := newActor(t)
 	d := dialTo(t, a.addr)
 	s, _, fds := a.accept()
-	closeFDs(fds)
-	refuse(s, rejectAgain, nil)
+	control.CloseFDs(fds)
+	refuse(s, control.RejectAgain, nil)
 	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
@@ -90,7 +91,7 @@ type datagramOut struct {
 
 type datagramTo struct {
 	block uint32
-	sock  *socket
+	sock  *control.Socket
 	taken time.Time // when it took a datagram last
 }
 
@@ -101,7 +102,7 @@ func (o *datagramOut) send(dev *device, to uint32, msg []byte) outcome {
 	for range 2 {
 		t, err := o.find(dev, to>>qpnBlockBits)
 		if err == nil {
-			if err = t.sock.try(msg); err == nil {
+			if err = t.sock.Try(msg); err == nil {
 				t.taken = time.Now()
 				return succeeded
 			}
@@ -137,8 +138,8 @@ func (o *datagramOut) find(dev *device, block uint32) (*datagramTo, error) {
 		return nil, err
 	}
 	hello := [helloHeader]byte{msgDatagrams, helloVersion}
-	if err := s.try(hello[:]); err != nil {
-		s.close()
+	if err := s.Try(hello[:]); err != nil {
+		s.Close()
 		return nil, err
 	}
 	if len(o.list) == maxDatagramSockets {
@@ -150,7 +151,7 @@ func (o *datagramOut) find(dev *device, block uint32) (*datagramTo, error) {
 }
 
 func (o *datagramOut) drop(i int) {
-	o.list[i].sock.close()
+	o.list[i].sock.Close()
 	o.list = append(o.list[:i], o.list[i+1:]...)
 }
 
@@ -172,12 +173,12 @@ type datagramIn struct {
 }
 
 type datagramFrom struct {
-	sock *socket
+	sock *control.Socket
 	used uint64 // what the clock was at the last datagram
 }
 
 // receiveDatagrams takes the datagrams that come over s, which it owns from here on.
-func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
+func (b *qpnBlocks) receiveDatagrams(s *control.Socket) bool {
 	in := &b.in
 	f := &datagramFrom{sock: s}
 	in.mu.Lock()
@@ -192,7 +193,7 @@ func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
 				oldest = i
 			}
 		}
-		in.list[oldest].sock.shutdown()
+		in.list[oldest].sock.Shutdown()
 		in.list = append(in.list[:oldest], in.list[oldest+1:]...)
 	}
 	in.list = append(in.list, f)
@@ -201,7 +202,7 @@ func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
 	go func() {
 		b.readDatagrams(f)
 		in.forget(f)
-		s.close()
+		s.Close()
 	}()
 	return true
 }
@@ -210,11 +211,11 @@ func (b *qpnBlocks) receiveDatagrams(s *socket) bool {
 func (b *qpnBlocks) readDatagrams(f *datagramFrom) {
 	buf := make([]byte, maxDatagram)
 	for {
-		n, fds, err := f.sock.recv(buf)
+		n, fds, err := f.sock.Recv(buf)
 		if err != nil {
 			return
 		}
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		d, ok := parseDatagram(buf[:n])
 		if !ok || len(fds) > 0 {
 			return
@@ -249,7 +250,7 @@ func (in *datagramIn) close() {
 	defer in.mu.Unlock()
 	in.closed = true
 	for _, f := range in.list {
-		f.sock.shutdown()
+		f.sock.Shutdown()
 	}
 	in.list = nil
 }

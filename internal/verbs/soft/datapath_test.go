@@ -180,7 +180,7 @@ func TestPeerDies(t *testing.T) {
 	a.qp.mu.Lock()
 	l := a.qp.link
 	a.qp.mu.Unlock()
-	l.tx.shutdown()
+	l.tx.Shutdown()
 	h := <-b.gone
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, verbs.ErrPeerGone)

@@ -7,8 +7,9 @@
 //
 // The device stands on floors of its own, which import downward only (TestFloors):
 //
-//	soft        this package: contexts, QPs, CQs, MRs, and the ids of the connection manager
-//	soft/shm    memory that processes share, and the queues in it
+//	soft          this package: contexts, QPs, CQs, MRs, and the ids of the connection manager
+//	soft/control  sockets, names, and the messages by which a connection is set up
+//	soft/shm      memory that processes share, and the queues in it
 //
 // # Memory
 //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -217,7 +218,7 @@ func TestHostileLinkMessages(t *testing.T) {
 		"MR nobody wants":   {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), 1},
 		"MR of a socket":    {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), -1},
 		"MR with two fds":   {append([]byte{msgMR}, shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}.Append(nil)...), 2},
-		"many descriptors":  {[]byte{msgMR}, maxFDs},
+		"many descriptors":  {[]byte{msgMR}, control.MaxFDs},
 		"CM with an fd":     {[]byte{5}, 1},
 		"zero":              {append([]byte{msgMR}, make([]byte, shm.MROfferSize)...), 1},
 		"answer without fd": {append([]byte{msgMR}, make([]byte, shm.MROfferSize)...), 0},
@@ -231,11 +232,11 @@ func TestHostileLinkMessages(t *testing.T) {
 			if c.fds < 0 {
 				fds = append(fds, eventfd(t, 0))
 			}
-			defer closeFDs(fds)
+			defer control.CloseFDs(fds)
 			if name == "MR without fd" {
 				c.msg[0] = msgMR
 			}
-			require.NoError(t, linkOf(a).tx.send(c.msg, fds))
+			require.NoError(t, linkOf(a).tx.Send(c.msg, fds))
 			requireCut(t, b)
 		})
 	}
@@ -243,7 +244,7 @@ func TestHostileLinkMessages(t *testing.T) {
 	// Answers to questions that were not asked change nothing.
 	a, b := newConnected(t, defaults())
 	for _, m := range [][]byte{{msgKicked}, {msgBounceReady}, {msgNoBounce}, {msgMR, 1, 0, 0, 0}, {msgRevoked, 1, 0, 0, 0}, {msgRevoke, 9, 9, 9, 9}, {msgUp}, {msgWake}, {msgLookup, 1, 1, 1, 1}, {msgNak, 99}} {
-		require.NoError(t, linkOf(a).tx.send(m, nil))
+		require.NoError(t, linkOf(a).tx.Send(m, nil))
 	}
 	if a.qp.State() != verbs.QPErr { // an unknown NAK is still a NAK
 		eventually(t, func() bool { return b.qp.State() == verbs.QPErr })
@@ -268,16 +269,16 @@ func TestHostileRandomLink(t *testing.T) {
 			for i := range msg {
 				msg[i] = byte(random())
 			}
-			msg[0] = byte(firstLinkMsg + random()%16)
+			msg[0] = byte(control.FirstLinkMsg + random()%16)
 			var fds []int
 			if random()%4 == 0 {
 				fds = append(fds, 0)
 			}
-			if l.tx.send(msg, fds) != nil {
+			if l.tx.Send(msg, fds) != nil {
 				break
 			}
 		}
-		l.tx.shutdown()
+		l.tx.Shutdown()
 		<-b.gone
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -85,7 +86,7 @@ func (v *udTarget) datagram() datagram {
 }
 
 // dial connects to the block of the QP, as a peer does that was never told its number.
-func (v *udTarget) dial() *socket {
+func (v *udTarget) dial() *control.Socket {
 	v.t.Helper()
 	s, err := dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
 	for errors.Is(err, unix.EAGAIN) { // the backlog is full
@@ -93,9 +94,9 @@ func (v *udTarget) dial() *socket {
 		s, err = dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
 	}
 	require.NoError(v.t, err)
-	v.t.Cleanup(func() { s.close() })
+	v.t.Cleanup(func() { s.Close() })
 	hello := [helloHeader]byte{msgDatagrams, helloVersion}
-	require.NoError(v.t, s.send(hello[:], nil))
+	require.NoError(v.t, s.Send(hello[:], nil))
 	return s
 }
 
@@ -116,10 +117,10 @@ func (v *udTarget) senders() []*datagramFrom {
 func (d datagram) bytes() []byte { return append(d.append(nil), d.data...) }
 
 // hungUp waits until the other end of s has hung up.
-func hungUp(t *testing.T, s *socket) {
+func hungUp(t *testing.T, s *control.Socket) {
 	t.Helper()
-	_ = s.setReadDeadline(time.Now().Add(10 * time.Second))
-	_, _, err := s.recv(make([]byte, maxMessage))
+	_ = s.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, _, err := s.Recv(make([]byte, control.MaxMessage))
 	require.ErrorIs(t, err, io.EOF)
 }
 
@@ -158,17 +159,17 @@ func TestForgedDatagrams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := v.dial()
-			require.NoError(t, s.send(c.msg, c.fds))
+			require.NoError(t, s.Send(c.msg, c.fds))
 			hungUp(t, s)
-			s.close()
+			s.Close()
 		})
 	}
 	t.Run("too long", func(t *testing.T) {
 		s := v.dial()
 		long := append(v.datagram().bytes(), make([]byte, datagramMTU+1)...)
-		require.NoError(t, s.try(long))
+		require.NoError(t, s.Try(long))
 		hungUp(t, s)
-		s.close()
+		s.Close()
 	})
 	s := v.dial()
 	for _, f := range []func(*datagram){
@@ -178,18 +179,18 @@ func TestForgedDatagrams(t *testing.T) {
 		func(d *datagram) { d.data = make([]byte, 161) }, // with the header more than the receive holds
 		func(d *datagram) { d.data = make([]byte, datagramMTU) },
 	} {
-		require.NoError(t, s.try(change(f)))
+		require.NoError(t, s.Try(change(f)))
 	}
 	_, ok := v.poll()
 	require.False(t, ok)
 	d := v.datagram()
 	d.data, d.from = []byte("honest"), 0x20002
-	require.NoError(t, honest.try(d.bytes()))
+	require.NoError(t, honest.Try(d.bytes()))
 	wc := v.next()
 	require.Equal(t, verbs.WCSuccess, wc.Status)
 	require.EqualValues(t, 0x20002, wc.SrcQP)
 	require.Equal(t, "honest", string(v.mem[200+verbs.GRHSize:][:6]))
-	s.close()
+	s.Close()
 	require.Empty(t, before.Wait(nil))
 	require.Equal(t, verbs.QPRTS, v.qp.State())
 }
@@ -200,13 +201,13 @@ func TestDatagramFlood(t *testing.T) {
 	v := newUDTarget(t)
 	honest := v.dial()
 	d := v.datagram()
-	require.NoError(t, honest.try(d.bytes()))
+	require.NoError(t, honest.Try(d.bytes()))
 	first := v.awaitSenders()[0]
 	for list := v.senders(); slices.Contains(list, first); list = v.senders() {
 		require.LessOrEqual(t, len(list), maxDatagramSockets)
 		s := v.dial()
 		for range 8 {
-			if s.try(d.bytes()) != nil {
+			if s.Try(d.bytes()) != nil {
 				break
 			}
 		}
@@ -243,14 +244,14 @@ func TestDatagramsReconnect(t *testing.T) {
 			return ok
 		})
 		for _, f := range v.awaitSenders() {
-			f.sock.shutdown()
+			f.sock.Shutdown()
 		}
 	}
 }
 
 // TestDatagramToWhoDoesNotRead: what does not get through is given up, and costs no time then.
 func TestDatagramToWhoDoesNotRead(t *testing.T) {
-	fd, err := holdName(blockName("soft0", 5))
+	fd, err := control.HoldName(blockName("soft0", 5))
 	require.NoError(t, err)
 	require.NoError(t, unix.Listen(fd, 4))
 	defer unix.Close(fd)

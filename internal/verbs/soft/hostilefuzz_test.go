@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -77,7 +78,7 @@ func FuzzOffer(f *testing.F) {
 	f.Add(header(0, 0), []byte{3})
 	f.Add(mr.Append(header(0, 1)), []byte{0, 7})
 	f.Fuzz(func(t *testing.T, blob, kinds []byte) {
-		if len(kinds) > maxFDs {
+		if len(kinds) > control.MaxFDs {
 			return
 		}
 		files, mapped := len(leaktest.OpenFiles()), shm.AllMapped.Load()
@@ -128,7 +129,7 @@ func FuzzLink(f *testing.F) {
 	f.Add(bytes.Join([][]byte{say(0, msgUp), say(0, msgKicked), say(0, msgBounceReady), say(0, msgNoBounce), say(0, msgWake)}, nil))
 	f.Add(say(0, msgNak, 1))
 	f.Add(say(1, append([]byte{msgMR}, make([]byte, shm.MROfferSize)...)...))
-	f.Add(say(0, msgRTU, wireVersion))
+	f.Add(say(0, control.MsgRTU, control.WireVersion))
 	f.Add(append(say(0, msgBye), say(0, msgKick)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a, v := newConnected(t, defaults())
@@ -142,13 +143,13 @@ func FuzzLink(f *testing.F) {
 			for range k {
 				fds = append(fds, descriptor(t, p.next(), int64(shm.PageSize)))
 			}
-			err := l.tx.send(p.bytes(max(n, 1)), fds)
-			closeFDs(fds)
+			err := l.tx.Send(p.bytes(max(n, 1)), fds)
+			control.CloseFDs(fds)
 			if err != nil {
 				break
 			}
 		}
-		l.tx.shutdown()
+		l.tx.Shutdown()
 		select {
 		case h := <-v.gone:
 			if h.err != nil && !errors.Is(h.err, verbs.ErrProtocol) && !errors.Is(h.err, verbs.ErrPeerGone) && !errors.Is(h.err, verbs.ErrNoMemory) {
@@ -309,19 +310,19 @@ func FuzzPeerWords(f *testing.F) {
 
 // FuzzShared opens what a listener shares with another.
 func FuzzShared(f *testing.F) {
-	f.Add([]byte{msgSHARED, wireVersion, shareSocket}, []byte{0})
-	f.Add([]byte{msgSHARED, wireVersion, shareSocket | shareSlot | shareCompanion}, []byte{0, 1, 2})
-	f.Add(appendREJ(nil, verbs.RejectDenied, nil), []byte{})
-	name := boundName(soft0.name, "127.0.0.1", 65535) + "/fuzz"
+	f.Add([]byte{control.MsgSHARED, control.WireVersion, shareSocket}, []byte{0})
+	f.Add([]byte{control.MsgSHARED, control.WireVersion, shareSocket | shareSlot | shareCompanion}, []byte{0, 1, 2})
+	f.Add(control.AppendREJ(nil, verbs.RejectDenied, nil), []byte{})
+	name := control.BoundName(soft0.name, "127.0.0.1", 65535) + "/fuzz"
 	f.Fuzz(func(t *testing.T, b, kinds []byte) {
-		if len(kinds) > maxFDs {
+		if len(kinds) > control.MaxFDs {
 			return
 		}
 		files := len(leaktest.OpenFiles())
 		var fds []int
 		for _, kind := range kinds {
 			if kind == 0 && len(fds) == 0 { // the right one
-				fd, err := holdName(name)
+				fd, err := control.HoldName(name)
 				require.NoError(t, err)
 				require.NoError(t, unix.Listen(fd, 1))
 				fds = append(fds, fd)
@@ -332,7 +333,7 @@ func FuzzShared(f *testing.F) {
 		claim, companion, err := parseShared(b, fds, name)
 		if err != nil {
 			require.True(t, errors.Is(err, verbs.ErrProtocol) || errors.Is(err, unix.EACCES), "%v", err)
-			closeFDs(fds)
+			control.CloseFDs(fds)
 		} else {
 			claim.release()
 			if companion != nil {

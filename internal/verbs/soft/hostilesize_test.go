@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 )
@@ -55,7 +56,7 @@ func TestHostileAddressSpace(t *testing.T) {
 	require.LessOrEqual(t, shm.AllMapped.Load()-before, int64(shm.MaxPeerMapped+len(p.out.Data)))
 	require.NotNil(t, p.find(maxOffered), "the latest stays")
 	fd := sparse(t, shm.MaxPeerMapped)
-	defer closeFDs([]int{fd})
+	defer control.CloseFDs([]int{fd})
 	m, err := mr(9, shm.MaxPeerMapped).Open(fd)
 	require.NoError(t, err)
 	p.add(m)

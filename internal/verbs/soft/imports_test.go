@@ -13,7 +13,8 @@ import (
 func TestFloors(t *testing.T) {
 	const module = "github.com/rdmanet/go-rdmanet/internal/"
 	below := map[string][]string{
-		"verbs/soft/shm": {"verbs"},
+		"verbs/soft/control": {"verbs", "verbs/wakeup", "verbs/soft/shm"},
+		"verbs/soft/shm":     {"verbs"},
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f",
 		`{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}`, "./...")

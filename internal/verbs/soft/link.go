@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
@@ -19,19 +20,19 @@ import (
 // Messages between the links of two connected QPs. Those that name a key carry it
 // as a u32 after the type.
 const (
-	msgUp          = firstLinkMsg + iota // the sender can receive now
-	msgBye                               // orderly end
-	msgNak                               // u8: what is wrong with your request, or mine
-	msgKick                              // look into your inbox
-	msgKicked                            // done
-	msgLookup                            // key: may I have this MR?
-	msgMR                                // MROffer and a descriptor, or a key alone: no
-	msgRevoke                            // key: let go of this MR
-	msgRevoked                           // key: done
-	msgBounce                            // commit your bounce area
-	msgBounceReady                       // done
-	msgNoBounce                          // no memory for it
-	msgWake                              // your eventfd is full; wake up
+	msgUp          = control.FirstLinkMsg + iota // the sender can receive now
+	msgBye                                       // orderly end
+	msgNak                                       // u8: what is wrong with your request, or mine
+	msgKick                                      // look into your inbox
+	msgKicked                                    // done
+	msgLookup                                    // key: may I have this MR?
+	msgMR                                        // MROffer and a descriptor, or a key alone: no
+	msgRevoke                                    // key: let go of this MR
+	msgRevoked                                   // key: done
+	msgBounce                                    // commit your bounce area
+	msgBounceReady                               // done
+	msgNoBounce                                  // no memory for it
+	msgWake                                      // your eventfd is full; wake up
 )
 
 // maxLinkMsg is the size of a link's receive buffer: no message of a link or of an
@@ -46,7 +47,7 @@ const revokeTimeout = 10 * time.Second
 // for the hang-up.
 type link struct {
 	q        *qp
-	tx, rx   *socket // the same, but for a QP that is connected to itself
+	tx, rx   *control.Socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte) error
 	onHangup func(orderly bool, err error)
 
@@ -62,7 +63,7 @@ type link struct {
 	acks    map[uint32]chan struct{} // closed when the peer has let go of an MR, or the link is down
 }
 
-func newLink(q *qp, tx, rx *socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
+func newLink(q *qp, tx, rx *control.Socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
 	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup}
 }
 
@@ -75,7 +76,7 @@ func (l *link) send(msg []byte, fds []int) {
 	l.sending.Lock()
 	var err error
 	if !l.ended {
-		err = l.tx.send(msg, fds)
+		err = l.tx.Send(msg, fds)
 	}
 	l.sending.Unlock()
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, os.ErrClosed) {
@@ -90,7 +91,7 @@ func (l *link) sayBye() {
 	defer l.sending.Unlock()
 	if !l.ended {
 		l.ended = true
-		_ = l.tx.signal(msgBye)
+		_ = l.tx.Signal(msgBye)
 	}
 }
 
@@ -105,7 +106,7 @@ func (l *link) nak(code nakCode) { l.send([]byte{msgNak, byte(code)}, nil) }
 func (l *link) run() {
 	buf := make([]byte, maxLinkMsg)
 	for {
-		n, fds, err := l.rx.recv(buf)
+		n, fds, err := l.rx.Recv(buf)
 		switch {
 		case err == nil:
 			err = l.handle(buf[:n], fds)
@@ -139,7 +140,7 @@ func (l *link) close(err error) {
 	if err == nil {
 		l.sayBye()
 	}
-	l.tx.shutdown()
+	l.tx.Shutdown()
 }
 
 // hangup takes the link down: what the peer has published is still delivered, then its
@@ -177,8 +178,8 @@ func (l *link) hangup(bye bool) {
 
 // handle takes one message; an error hangs up.
 func (l *link) handle(msg []byte, fds []int) error {
-	if msg[0] < firstLinkMsg {
-		closeFDs(fds)
+	if msg[0] < control.FirstLinkMsg {
+		control.CloseFDs(fds)
 		if l.onCM == nil || len(fds) > 0 {
 			return fmt.Errorf("%w: connection manager message %d on a link", verbs.ErrProtocol, msg[0])
 		}
@@ -186,7 +187,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 	}
 	if msg[0] == msgMR && len(msg) == 1+shm.MROfferSize && len(fds) == 1 {
 		m, err := shm.ParseMROffer(msg[1:]).Open(fds[0])
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		if err != nil {
 			return err
 		}
@@ -200,7 +201,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 		size = 5
 	}
 	if len(msg) != size || len(fds) > 0 {
-		closeFDs(fds)
+		control.CloseFDs(fds)
 		return fmt.Errorf("%w: link message %d of %d bytes with %d descriptors", verbs.ErrProtocol, msg[0], len(msg), len(fds))
 	}
 	switch msg[0] {

@@ -50,7 +50,7 @@ func TestLinkAnswers(t *testing.T) {
 		a.askFor(b, id)
 	}
 	// The end without a word is that of a process that was killed.
-	a.theLink().tx.shutdown()
+	a.theLink().tx.Shutdown()
 	for _, s := range []*side{a, b} {
 		h := s.hungUp()
 		require.False(t, h.orderly)
@@ -61,7 +61,7 @@ func TestLinkAnswers(t *testing.T) {
 // TestLinkOfClosedSocket has somebody else close the socket that a link waits for.
 func TestLinkOfClosedSocket(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	require.NoError(t, a.theLink().tx.close())
+	require.NoError(t, a.theLink().tx.Close())
 	a.hungUp()
 	b.hungUp()
 }
@@ -94,7 +94,7 @@ func TestLinksHoldNoThread(t *testing.T) {
 		ends = append(ends, a, b)
 	}
 	for i := 0; i < len(ends); i += 2 {
-		ends[i].theLink().tx.shutdown()
+		ends[i].theLink().tx.Shutdown()
 	}
 	for _, s := range ends {
 		s.hungUp()
@@ -120,7 +120,7 @@ func TestLinkCannotTell(t *testing.T) {
 // failure to tell is no other reason.
 func TestLinkTellsTheDead(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	require.NoError(t, b.theLink().tx.close())
+	require.NoError(t, b.theLink().tx.Close())
 	for range 100 {
 		a.theLink().tell(msgWake)
 	}

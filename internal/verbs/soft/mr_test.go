@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -180,7 +181,7 @@ func TestReadOnlyExport(t *testing.T) {
 	o.Access |= verbs.AccessRemoteWrite
 	_, err = o.Open(fd)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
-	closeFDs([]int{fd})
+	control.CloseFDs([]int{fd})
 	require.NoError(t, m.Close())
 }
 

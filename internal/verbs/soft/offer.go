@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ type offered struct {
 
 func (o *offered) close() {
 	if o != nil {
-		closeFDs(o.own)
+		control.CloseFDs(o.own)
 		o.own = nil
 	}
 }
@@ -159,7 +160,7 @@ func openOffer(b []byte, fds []int) (_ *peer, err error) {
 	p := &peer{}
 	left := fds
 	defer func() {
-		closeFDs(left)
+		control.CloseFDs(left)
 		if err != nil {
 			p.unmap()
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 )
 
@@ -97,16 +98,16 @@ func (s *side) close() {
 func (s *side) onHangup(orderly bool, err error) { s.gone <- hangup{orderly, err} }
 
 // offerTo sends the offer of s over sock as the connection manager does.
-func (s *side) offerTo(sock *socket) {
+func (s *side) offerTo(sock *control.Socket) {
 	blob, fds, err := s.qp.offer()
 	require.NoError(s.t, err)
-	require.NoError(s.t, sock.send(append([]byte{1}, blob...), fds))
+	require.NoError(s.t, sock.Send(append([]byte{1}, blob...), fds))
 }
 
 // attachFrom takes an offer from sock.
-func (s *side) attachFrom(sock *socket) error {
-	buf := make([]byte, maxMessage)
-	n, fds, err := sock.recv(buf)
+func (s *side) attachFrom(sock *control.Socket) error {
+	buf := make([]byte, control.MaxMessage)
+	n, fds, err := sock.Recv(buf)
 	require.NoError(s.t, err)
 	return s.qp.attach(sock, buf[1:n], fds, noCM, s.onHangup)
 }
@@ -117,7 +118,7 @@ func noCM([]byte) error { return nil }
 // connect connects two sides as the connection manager does and takes them to RTS.
 func connect(t testing.TB, a, b *side, c sideConfig) {
 	t.Helper()
-	sa, sb, err := socketPair()
+	sa, sb, err := control.SocketPair()
 	require.NoError(t, err)
 	a.offerTo(sa)
 	b.offerTo(sb)
@@ -202,4 +203,13 @@ func writeImm(to *side, off int, data []byte, imm uint32) verbs.SendWR {
 	wr := write(to, off, data)
 	wr.Opcode, wr.ImmData = verbs.WRRDMAWriteWithImm, imm
 	return wr
+}
+
+// socketsOf makes the two sockets of a connection.
+func socketsOf(t *testing.T) (a, b *control.Socket) {
+	t.Helper()
+	a, b, err := control.SocketPair()
+	require.NoError(t, err)
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
 }

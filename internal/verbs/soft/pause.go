@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -88,7 +89,7 @@ func newPollerPause() (*pollerPause, error) {
 		return nil, err
 	}
 	p := &pollerPause{out: out, outFD: -1}
-	if err = polls(in); err == nil {
+	if err = control.Polls(in); err == nil {
 		p.raw, err = in.SyscallConn()
 	}
 	if err == nil {

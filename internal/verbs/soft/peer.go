@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
 )
@@ -91,7 +92,7 @@ func dupFDs(fds []int) ([]int, error) {
 	for _, fd := range fds {
 		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			closeFDs(out)
+			control.CloseFDs(out)
 			return nil, os.NewSyscallError("fcntl", err)
 		}
 		out = append(out, d)
@@ -148,11 +149,11 @@ var ownPID = os.Getpid()
 
 // findLocal looks whether the peer at the other end of s is a QP of this process, by
 // the context of ctx. Another process may claim any QPN: the kernel says who it is.
-func (p *peer) findLocal(ctx *devContext, s *socket) {
+func (p *peer) findLocal(ctx *devContext, s *control.Socket) {
 	if p.door == nil {
 		return
 	}
-	if pid, _, err := s.peerCred(); err != nil || int(pid) != ownPID {
+	if pid, _, err := s.PeerCred(); err != nil || int(pid) != ownPID {
 		return
 	}
 	if q := ctx.qpns.find(p.qpn); q != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -26,8 +27,8 @@ func noPoll(t *testing.T, n int64, match func(fd int) bool) {
 		})
 		return err
 	}
-	pollFault.Store(&fault)
-	t.Cleanup(func() { pollFault.Store(nil) })
+	control.PollFault.Store(&fault)
+	t.Cleanup(func() { control.PollFault.Store(nil) })
 }
 
 // isAccepted reports whether fd is a socket that has a peer.

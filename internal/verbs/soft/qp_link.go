@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 )
 
@@ -14,7 +15,7 @@ import (
 // over it. It owns s and peerFDs, also on error. Messages of the connection manager go to
 // onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
 // link's goroutine; orderly means that one of the two ends closed it properly.
-func (q *qp) attach(s *socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
+func (q *qp) attach(s *control.Socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
 }
 
@@ -78,9 +79,9 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 
 // closeSockets is the end of a link that does not run, or not any more.
 func (l *link) closeSockets() {
-	l.tx.close()
+	l.tx.Close()
 	if l.rx != l.tx {
-		l.rx.close()
+		l.rx.Close()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,7 +66,7 @@ func TestRNRKeepsOrder(t *testing.T) {
 func TestPostBeforePeerIsUp(t *testing.T) {
 	c := defaults()
 	a, b := newSide(t, c), newSide(t, c)
-	sa, sb, err := socketPair()
+	sa, sb, err := control.SocketPair()
 	require.NoError(t, err)
 	a.offerTo(sa)
 	b.offerTo(sb)

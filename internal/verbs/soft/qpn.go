@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,7 +77,7 @@ func claimBlock(d *device) (*qpnBlock, error) {
 	start := rand.Uint32N(qpnBlockCount)
 	for i := range uint32(qpnBlockCount) {
 		n := 1 + (start+i)%qpnBlockCount
-		fd, err := holdName(blockName(d.name, n))
+		fd, err := control.HoldName(blockName(d.name, n))
 		if errors.Is(err, unix.EADDRINUSE) {
 			continue
 		}
@@ -127,7 +128,7 @@ func (b *qpnBlocks) listen(n uint32) error {
 	if err := unix.Listen(k.fd, maxHellos); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
-	sock, err := newSocket(k.fd)
+	sock, err := control.NewSocket(k.fd)
 	k.fd = -1
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func (b *qpnBlocks) close() {
 	defer b.mu.Unlock()
 	for _, k := range b.list {
 		if k.sock != nil {
-			k.sock.sock.close()
+			k.sock.sock.Close()
 		} else if k.fd >= 0 {
 			unix.Close(k.fd)
 		}

@@ -1,11 +1,11 @@
 //go:build linux && (amd64 || arm64)
 
-package soft
+package control
 
 import "os"
 
-// mayTalk reports whether a process of user uid is trusted with shared memory. SO_PEERCRED
+// MayTalk reports whether a process of user uid is trusted with shared memory. SO_PEERCRED
 // gives the effective user at the time of connect(2) or listen(2).
-func mayTalk(uid uint32, anyUser bool) bool {
+func MayTalk(uid uint32, anyUser bool) bool {
 	return anyUser || uid == 0 || int(uid) == os.Geteuid()
 }

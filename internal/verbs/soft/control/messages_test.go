@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package soft
+package control
 
 import (
 	"bytes"
@@ -11,51 +11,51 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func testREQ() connMsg {
-	return connMsg{
-		param: verbs.ConnParam{
+func testREQ() ConnMsg {
+	return ConnMsg{
+		Param: verbs.ConnParam{
 			PrivateData: []byte("hello"), ResponderResources: 1, InitiatorDepth: 2, FlowControl: true,
 			RetryCount: 3, RNRRetryCount: 7, SRQ: true, QPNum: 0x123456,
 		},
-		src:   netip.MustParseAddrPort("127.0.0.1:40000"),
-		dst:   netip.MustParseAddrPort("127.0.0.2:80"),
-		tos:   0x68,
-		offer: []byte("offer"),
+		Src:   netip.MustParseAddrPort("127.0.0.1:40000"),
+		Dst:   netip.MustParseAddrPort("127.0.0.2:80"),
+		TOS:   0x68,
+		Offer: []byte("offer"),
 	}
 }
 
 func TestMessagesRoundTrip(t *testing.T) {
 	req := testREQ()
-	got, err := parseREQ(appendREQ(nil, &req))
+	got, err := ParseREQ(AppendREQ(nil, &req))
 	require.NoError(t, err)
 	require.Equal(t, req, got)
 
-	req.src, req.dst = netip.MustParseAddrPort("[fe80::1%3]:1"), netip.MustParseAddrPort("[::1]:65535")
-	req.param.PrivateData, req.offer = nil, []byte{}
-	got, err = parseREQ(appendREQ(nil, &req))
+	req.Src, req.Dst = netip.MustParseAddrPort("[fe80::1%3]:1"), netip.MustParseAddrPort("[::1]:65535")
+	req.Param.PrivateData, req.Offer = nil, []byte{}
+	got, err = ParseREQ(AppendREQ(nil, &req))
 	require.NoError(t, err)
 	require.Equal(t, req, got)
 
-	rep := connMsg{param: testREQ().param, offer: []byte("answer")}
-	rep.param.RetryCount = 0 // the dialer's to say
-	got, err = parseREP(appendREP(nil, &rep))
+	rep := ConnMsg{Param: testREQ().Param, Offer: []byte("answer")}
+	rep.Param.RetryCount = 0 // the dialer's to say
+	got, err = ParseREP(AppendREP(nil, &rep))
 	require.NoError(t, err)
 	require.Equal(t, rep, got)
 
-	version, reason, private, err := parseREJ(appendREJ(nil, verbs.RejectConsumer, []byte("no")))
+	version, reason, private, err := ParseREJ(AppendREJ(nil, verbs.RejectConsumer, []byte("no")))
 	require.NoError(t, err)
-	require.EqualValues(t, wireVersion, version)
+	require.EqualValues(t, WireVersion, version)
 	require.Equal(t, verbs.RejectConsumer, reason)
 	require.Equal(t, "no", string(private))
 }
 
 func TestMessagesOfWrongLength(t *testing.T) {
-	req, rep := testREQ(), connMsg{offer: []byte("answer")}
+	req, rep := testREQ(), ConnMsg{Offer: []byte("answer")}
 	parse := map[string]func([]byte) error{
-		string(appendREQ(nil, &req)):                               func(b []byte) error { _, err := parseREQ(b); return err },
-		string(appendREP(nil, &rep)):                               func(b []byte) error { _, err := parseREP(b); return err },
-		string(appendREJ(nil, verbs.RejectConsumer, []byte("no"))): func(b []byte) error { _, _, _, err := parseREJ(b); return err },
-		string([]byte{msgRTU, wireVersion}):                        func(b []byte) error { return checkSignal(b, msgRTU) },
+		string(AppendREQ(nil, &req)):                               func(b []byte) error { _, err := ParseREQ(b); return err },
+		string(AppendREP(nil, &rep)):                               func(b []byte) error { _, err := ParseREP(b); return err },
+		string(AppendREJ(nil, verbs.RejectConsumer, []byte("no"))): func(b []byte) error { _, _, _, err := ParseREJ(b); return err },
+		string([]byte{MsgRTU, WireVersion}):                        func(b []byte) error { return CheckSignal(b, MsgRTU) },
 	}
 	for msg, f := range parse {
 		require.NoError(t, f([]byte(msg)))
@@ -68,7 +68,7 @@ func TestMessagesOfWrongLength(t *testing.T) {
 
 func TestREQOutOfRange(t *testing.T) {
 	for name, spoil := range map[string]func(b []byte){
-		"type":          func(b []byte) { b[0] = msgREP },
+		"type":          func(b []byte) { b[0] = MsgREP },
 		"flags":         func(b []byte) { b[2] = 8 },
 		"retry":         func(b []byte) { b[5] = 8 },
 		"rnr retry":     func(b []byte) { b[6] = 8 },
@@ -84,45 +84,45 @@ func TestREQOutOfRange(t *testing.T) {
 		"dest reserved": func(b []byte) { b[62] = 1 },
 	} {
 		req := testREQ()
-		b := appendREQ(nil, &req)
+		b := AppendREQ(nil, &req)
 		spoil(b)
-		_, err := parseREQ(b)
+		_, err := ParseREQ(b)
 		require.ErrorIs(t, err, verbs.ErrProtocol, name)
 	}
 }
 
 func TestMessageOfAnotherVersion(t *testing.T) {
 	req := testREQ()
-	b := appendREQ(nil, &req)
+	b := AppendREQ(nil, &req)
 	b[1] = 9
-	_, err := parseREQ(b)
-	require.Equal(t, errVersion(9), err)
+	_, err := ParseREQ(b)
+	require.Equal(t, VersionError(9), err)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 
 	// A REJ is understood whoever sends it.
-	b = appendREJ(nil, rejectUnsupported, nil)
+	b = AppendREJ(nil, RejectUnsupported, nil)
 	b[1] = 9
-	version, _, _, err := parseREJ(b)
+	version, _, _, err := ParseREJ(b)
 	require.NoError(t, err)
 	require.EqualValues(t, 9, version)
 }
 
 func FuzzMessages(f *testing.F) {
-	req, rep := testREQ(), connMsg{offer: []byte("answer")}
-	f.Add(appendREQ(nil, &req))
-	f.Add(appendREP(nil, &rep))
-	f.Add(appendREJ(nil, verbs.RejectConsumer, []byte("no")))
-	f.Add([]byte{msgRTU, wireVersion})
+	req, rep := testREQ(), ConnMsg{Offer: []byte("answer")}
+	f.Add(AppendREQ(nil, &req))
+	f.Add(AppendREP(nil, &rep))
+	f.Add(AppendREJ(nil, verbs.RejectConsumer, []byte("no")))
+	f.Add([]byte{MsgRTU, WireVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// What parses is the only spelling of what it means.
-		if m, err := parseREQ(b); err == nil && !bytes.Equal(b, appendREQ(nil, &m)) {
-			t.Errorf("REQ %x became %x", b, appendREQ(nil, &m))
+		if m, err := ParseREQ(b); err == nil && !bytes.Equal(b, AppendREQ(nil, &m)) {
+			t.Errorf("REQ %x became %x", b, AppendREQ(nil, &m))
 		}
-		if m, err := parseREP(b); err == nil && !bytes.Equal(b, appendREP(nil, &m)) {
-			t.Errorf("REP %x became %x", b, appendREP(nil, &m))
+		if m, err := ParseREP(b); err == nil && !bytes.Equal(b, AppendREP(nil, &m)) {
+			t.Errorf("REP %x became %x", b, AppendREP(nil, &m))
 		}
-		if v, r, p, err := parseREJ(b); err == nil && v == wireVersion && !bytes.Equal(b, appendREJ(nil, r, p)) {
-			t.Errorf("REJ %x became %x", b, appendREJ(nil, r, p))
+		if v, r, p, err := ParseREJ(b); err == nil && v == WireVersion && !bytes.Equal(b, AppendREJ(nil, r, p)) {
+			t.Errorf("REJ %x became %x", b, AppendREJ(nil, r, p))
 		}
 	})
 }

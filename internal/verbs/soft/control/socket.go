@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package soft
+package control
 
 import (
 	"errors"
@@ -19,43 +19,43 @@ import (
 )
 
 const (
-	// maxFDs is the most descriptors one message carries. It is even, so that
+	// MaxFDs is the most descriptors one message carries. It is even, so that
 	// the aligned control buffer has room for exactly as many.
-	maxFDs = 8
-	// maxMessage is the size of the longest message; a receive buffer of this
+	MaxFDs = 8
+	// MaxMessage is the size of the longest message; a receive buffer of this
 	// size is never too small for an honest peer.
-	maxMessage = 4096
+	MaxMessage = 4096
 	// sendTimeout is how long a peer may leave its socket full before it is cut off.
 	sendTimeout = time.Second
 )
 
-// Messages begin with a byte that says what they are: 1..31 belong to the
-// connection manager, 32 and up to the link of a connected QP.
-const firstLinkMsg = 32
+// FirstLinkMsg is the first number of a message of the link of a connected QP. Messages begin
+// with a byte that says what they are, and 1..31 belong to the connection manager.
+const FirstLinkMsg = 32
 
-// A socket is one end of a Unix SOCK_SEQPACKET connection, in Go's network
+// A Socket is one end of a Unix SOCK_SEQPACKET connection, in Go's network
 // poller. It is the control path between two ends of a connection and the sign
 // of life of the peer's process: it stays open as long as the connection does.
 // Any number of goroutines may send; one at a time receives.
-type socket struct {
+type Socket struct {
 	f  *os.File
 	rc syscall.RawConn
 
 	sendMu sync.Mutex // held over a send, so that its deadline is its own
 }
 
-// newSocket puts fd, which must be non-blocking, into the poller and owns it,
+// NewSocket puts fd, which must be non-blocking, into the poller and owns it,
 // also when it fails.
-func newSocket(fd int) (*socket, error) { return newSocketOr(fd, nil) }
+func NewSocket(fd int) (*Socket, error) { return NewSocketOr(fd, nil) }
 
-// newSocketOr is newSocket; where it fails, refused is called, if it is not nil, before fd
+// NewSocketOr is NewSocket; where it fails, refused is called, if it is not nil, before fd
 // is closed.
-func newSocketOr(fd int, refused func()) (*socket, error) {
+func NewSocketOr(fd int, refused func()) (*Socket, error) {
 	f := os.NewFile(uintptr(fd), "rdma-soft-cm")
 	if f == nil {
 		return nil, os.NewSyscallError("socket", unix.EBADF)
 	}
-	if err := polls(f); err != nil {
+	if err := Polls(f); err != nil {
 		if refused != nil {
 			refused()
 		}
@@ -67,24 +67,24 @@ func newSocketOr(fd int, refused func()) (*socket, error) {
 		f.Close()
 		return nil, err
 	}
-	return &socket{f: f, rc: rc}, nil
+	return &Socket{f: f, rc: rc}, nil
 }
 
-// pollFault, if it is set, is asked before a file is used with the poller: tests have it
+// PollFault, if it is set, is asked before a file is used with the poller: tests have it
 // fail as for want of memory.
-var pollFault atomic.Pointer[func(*os.File) error]
+var PollFault atomic.Pointer[func(*os.File) error]
 
-// polls fails where the poller did not take a new file.
-func polls(f *os.File) error {
+// Polls fails where the poller did not take a new file.
+func Polls(f *os.File) error {
 	err := f.SetReadDeadline(time.Time{})
-	if fault := pollFault.Load(); fault != nil && err == nil {
+	if fault := PollFault.Load(); fault != nil && err == nil {
 		err = (*fault)(f)
 	}
 	return verbs.PollerError(err)
 }
 
-// openSocket makes an unconnected descriptor of the right kind.
-func openSocket() (int, error) {
+// OpenSocket makes an unconnected descriptor of the right kind.
+func OpenSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, shm.NoDescriptor("socket", err)
@@ -92,29 +92,29 @@ func openSocket() (int, error) {
 	return fd, nil
 }
 
-// socketPair makes two sockets that are connected to each other.
-func socketPair() (*socket, *socket, error) {
+// SocketPair makes two sockets that are connected to each other.
+func SocketPair() (*Socket, *Socket, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, shm.NoDescriptor("socketpair", err)
 	}
-	a, err := newSocket(fds[0])
+	a, err := NewSocket(fds[0])
 	if err != nil {
 		unix.Close(fds[1])
 		return nil, nil, err
 	}
-	b, err := newSocket(fds[1])
+	b, err := NewSocket(fds[1])
 	if err != nil {
-		a.close()
+		a.Close()
 		return nil, nil, err
 	}
 	return a, b, nil
 }
 
-// send sends msg and duplicates of fds as one message, all or nothing. A peer
+// Send sends msg and duplicates of fds as one message, all or nothing. A peer
 // whose socket stays full for sendTimeout is cut off: both ends see a hang-up.
-func (s *socket) send(msg []byte, fds []int) error {
-	if len(msg) == 0 || len(msg) > maxMessage || len(fds) > maxFDs {
+func (s *Socket) Send(msg []byte, fds []int) error {
+	if len(msg) == 0 || len(msg) > MaxMessage || len(fds) > MaxFDs {
 		return fmt.Errorf("message of %d bytes and %d descriptors: %w", len(msg), len(fds), verbs.ErrInvalid)
 	}
 	s.sendMu.Lock()
@@ -126,12 +126,12 @@ func (s *socket) send(msg []byte, fds []int) error {
 			return err
 		}
 		waitErr := s.rc.Write(func(fd uintptr) bool {
-			err = sendTo(fd, msg, fds)
+			err = SendTo(fd, msg, fds)
 			return err != unix.EAGAIN
 		})
 		_ = s.f.SetWriteDeadline(time.Time{})
 		if waitErr != nil {
-			s.shutdown()
+			s.Shutdown()
 			return fmt.Errorf("the peer does not read its control socket: %w", wakeup.Error(waitErr))
 		}
 	}
@@ -148,27 +148,27 @@ func (s *socket) send(msg []byte, fds []int) error {
 	return os.NewSyscallError("sendmsg", err)
 }
 
-// signal is send of a message of a few bytes.
-func (s *socket) signal(b ...byte) error { return s.send(b, nil) }
+// Signal is send of a message of a few bytes.
+func (s *Socket) Signal(b ...byte) error { return s.Send(b, nil) }
 
-// try is send of a message without descriptors that fails with EAGAIN where it would have
+// Try is send of a message without descriptors that fails with EAGAIN where it would have
 // to wait.
-func (s *socket) try(msg []byte) error {
+func (s *Socket) Try(msg []byte) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	return s.sendOnce(msg, nil)
 }
 
 // sendOnce makes the call. sendMu is held.
-func (s *socket) sendOnce(msg []byte, fds []int) (err error) {
-	if closed := s.rc.Write(func(fd uintptr) bool { err = sendTo(fd, msg, fds); return true }); closed != nil {
+func (s *Socket) sendOnce(msg []byte, fds []int) (err error) {
+	if closed := s.rc.Write(func(fd uintptr) bool { err = SendTo(fd, msg, fds); return true }); closed != nil {
 		return wakeup.Error(closed)
 	}
 	return err
 }
 
-// sendTo makes the call, again if a signal has interrupted it.
-func sendTo(fd uintptr, msg []byte, fds []int) error {
+// SendTo makes the call, again if a signal has interrupted it.
+func SendTo(fd uintptr, msg []byte, fds []int) error {
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
@@ -180,21 +180,21 @@ func sendTo(fd uintptr, msg []byte, fds []int) error {
 	}
 }
 
-// recv waits for the next message and returns its length and the descriptors
+// Recv waits for the next message and returns its length and the descriptors
 // that came with it, which the caller must close; they are close-on-exec. At
 // hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
-// or brings more than maxFDs descriptors is an ErrProtocol.
-func (s *socket) recv(buf []byte) (n int, fds []int, err error) {
-	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*maxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
+// or brings more than MaxFDs descriptors is an ErrProtocol.
+func (s *Socket) Recv(buf []byte) (n int, fds []int, err error) {
+	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*MaxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
 	if err := s.rc.Read(in.try); err != nil {
 		return 0, nil, wakeup.Error(err)
 	}
 	return in.n, in.fds, in.err
 }
 
-// peek waits for the next message as recv does and returns its length, but leaves it to
+// Peek waits for the next message as recv does and returns its length, but leaves it to
 // recv, and with it the descriptors: they take none of this process yet.
-func (s *socket) peek(buf []byte) (n int, err error) {
+func (s *Socket) Peek(buf []byte) (n int, err error) {
 	in := incoming{buf: buf, flags: unix.MSG_PEEK}
 	if err := s.rc.Read(in.try); err != nil {
 		return 0, wakeup.Error(err)
@@ -202,16 +202,16 @@ func (s *socket) peek(buf []byte) (n int, err error) {
 	return in.n, in.err
 }
 
-// hungUp reports whether the peer has hung up, whatever is left to be read.
-func (s *socket) hungUp() bool {
+// HungUp reports whether the peer has hung up, whatever is left to be read.
+func (s *Socket) HungUp() bool {
 	gone := true // as a closed socket is
 	_ = s.rc.Control(func(fd uintptr) { gone = polled(fd, unix.POLLRDHUP) })
 	return gone
 }
 
-// onHangup has f called once the peer has hung up, whatever is left to be read, by a
+// OnHangup has f called once the peer has hung up, whatever is left to be read, by a
 // goroutine that waits for it. stop ends that, and with it f; nobody may receive before.
-func (s *socket) onHangup(f func()) (stop func()) {
+func (s *Socket) OnHangup(f func()) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -220,9 +220,9 @@ func (s *socket) onHangup(f func()) (stop func()) {
 		}
 	}()
 	return func() {
-		_ = s.setReadDeadline(wakeup.Past)
+		_ = s.SetReadDeadline(wakeup.Past)
 		<-ended
-		_ = s.setReadDeadline(time.Time{})
+		_ = s.SetReadDeadline(time.Time{})
 	}
 }
 
@@ -273,30 +273,30 @@ func (in *incoming) check(flags int) {
 	case in.err != nil:
 	case flags&unix.MSG_TRUNC != 0:
 		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
-	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < maxFDs:
+	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < MaxFDs:
 		// The kernel stopped half-way for want of descriptor numbers.
 		in.err = fmt.Errorf("%w: no room for those of a message (raise RLIMIT_NOFILE)", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
-		in.err = fmt.Errorf("more than %d descriptors in a message: %w", maxFDs, verbs.ErrProtocol)
+		in.err = fmt.Errorf("more than %d descriptors in a message: %w", MaxFDs, verbs.ErrProtocol)
 	case in.n == 0 && len(in.fds) > 0:
 		in.err = fmt.Errorf("descriptors without a message: %w", verbs.ErrProtocol)
 	case in.n == 0:
 		in.err = io.EOF
 	}
 	if in.err != nil {
-		closeFDs(in.fds)
+		CloseFDs(in.fds)
 		in.n, in.fds = 0, nil
 	}
 }
 
-// silent reports whether there is nothing to read, not even a hang-up.
-func (s *socket) silent() (silent bool) {
+// Silent reports whether there is nothing to read, not even a hang-up.
+func (s *Socket) Silent() (silent bool) {
 	_ = s.rc.Control(func(fd uintptr) { silent = !readable(fd) })
 	return silent
 }
 
-// await waits until there is something to read, and leaves it there.
-func (s *socket) await() { _ = s.rc.Read(readable) }
+// Await waits until there is something to read, and leaves it there.
+func (s *Socket) Await() { _ = s.rc.Read(readable) }
 
 // readable reports whether a call of recv would not wait.
 func readable(fd uintptr) bool { return polled(fd, unix.POLLIN) }
@@ -312,9 +312,9 @@ func polled(fd uintptr, event int16) bool {
 	}
 }
 
-// accept waits for a connection to a listening socket and returns it with the
+// Accept waits for a connection to a listening socket and returns it with the
 // name that its other end has bound.
-func (s *socket) accept() (fd int, name string, err error) {
+func (s *Socket) Accept() (fd int, name string, err error) {
 	var sa unix.Sockaddr
 	var acceptErr error
 	err = s.rc.Read(func(lfd uintptr) bool {
@@ -337,9 +337,9 @@ func (s *socket) accept() (fd int, name string, err error) {
 	return fd, name, nil
 }
 
-// connect connects to a listening socket by its name. It never waits: EAGAIN
+// Connect connects to a listening socket by its name. It never waits: EAGAIN
 // says that the listener's backlog is full.
-func (s *socket) connect(name string) error {
+func (s *Socket) Connect(name string) error {
 	var connErr error
 	err := s.rc.Control(func(fd uintptr) {
 		for {
@@ -372,28 +372,31 @@ func parseRights(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// closeFDs closes descriptors that nobody has taken.
-func closeFDs(fds []int) {
+// CloseFDs closes descriptors that nobody has taken.
+func CloseFDs(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
 }
 
-// setReadDeadline bounds the recv calls in progress and to come; the zero time
-// takes the bound away.
-func (s *socket) setReadDeadline(t time.Time) error { return s.f.SetReadDeadline(t) }
+// Control calls f with the descriptor, which stays open meanwhile.
+func (s *Socket) Control(f func(fd uintptr)) error { return s.rc.Control(f) }
 
-// shutdown hangs up: recv at both ends gets io.EOF after what is queued.
-func (s *socket) shutdown() {
+// SetReadDeadline bounds the recv calls in progress and to come; the zero time
+// takes the bound away.
+func (s *Socket) SetReadDeadline(t time.Time) error { return s.f.SetReadDeadline(t) }
+
+// Shutdown hangs up: recv at both ends gets io.EOF after what is queued.
+func (s *Socket) Shutdown() {
 	_ = s.rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 }
 
-// close closes the socket; a recv in progress ends with os.ErrClosed.
-func (s *socket) close() error { return s.f.Close() }
+// Close closes the socket; a recv in progress ends with os.ErrClosed.
+func (s *Socket) Close() error { return s.f.Close() }
 
-// peerCred returns who the peer of a connected socket was when it connected, or when it
+// PeerCred returns who the peer of a connected socket was when it connected, or when it
 // began to listen. That does not change.
-func (s *socket) peerCred() (pid int32, uid uint32, err error) {
+func (s *Socket) PeerCred() (pid int32, uid uint32, err error) {
 	var cred *unix.Ucred
 	var optErr error
 	err = s.rc.Control(func(fd uintptr) {

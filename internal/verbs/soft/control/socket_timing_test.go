@@ -1,6 +1,6 @@
 //go:build timing && linux && (amd64 || arm64)
 
-package soft
+package control
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 func TestTimingSocketPeerThatDoesNotRead(t *testing.T) {
 	a, _ := newPair(t)
 	began := time.Now()
-	for a.send(make([]byte, maxMessage), nil) == nil {
+	for a.Send(make([]byte, MaxMessage), nil) == nil {
 	}
 	took := time.Since(began)
 	require.GreaterOrEqual(t, took, sendTimeout)
