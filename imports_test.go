@@ -46,6 +46,25 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestImportsOfOurs checks what packages that stand by themselves import of this module, tests apart.
+func TestImportsOfOurs(t *testing.T) {
+	const module = "github.com/rdmanet/go-rdmanet/"
+	for path, allowed := range map[string][]string{
+		"ring":                 nil,
+		"ring/lane":            {"ring"},
+		"internal/link/memory": {"internal/verbs", "ring/lane"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			imports := goTool(t, "linux", "list", "-f", "{{range .Imports}}{{println .}}{{end}}", "./"+path)
+			for line := range strings.Lines(imports) {
+				if ours, ok := strings.CutPrefix(strings.TrimSpace(line), module); ok {
+					require.Contains(t, allowed, ours)
+				}
+			}
+		})
+	}
+}
+
 // TestRequirements checks that this module asks for no other modules than its design
 // names, which is what a user's go.sum sees.
 func TestRequirements(t *testing.T) {

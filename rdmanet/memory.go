@@ -6,7 +6,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
-	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 )
 
 // DefaultMemoryLimit is the limit of SetMemoryLimit at start, 4 GiB, unless half the memory
@@ -14,7 +14,7 @@ import (
 const DefaultMemoryLimit = 4 << 30
 
 // budget is what all rings and send buffers of the process together may use.
-var budget = link.NewBudget(limitAtStart)
+var budget = memory.NewBudget(limitAtStart)
 
 // knownAtStart is what limitAtStart has found, or 0.
 var knownAtStart atomic.Int64

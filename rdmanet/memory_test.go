@@ -9,7 +9,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 )
 
 // TestMemoryLimitAtStart: half of what a container has is the program's own.
@@ -38,7 +38,7 @@ func TestMemoryLimitAtStart(t *testing.T) {
 	limit, known := limitWithin(memlimit.FromCgroup())
 	require.True(t, known)
 	require.Equal(t, limit, limitAtStart(), "the cgroup of this process")
-	b := link.NewBudget(limitAtStart)
+	b := memory.NewBudget(limitAtStart)
 	require.Equal(t, limitAtStart(), b.SetLimit(7))
 	require.EqualValues(t, 7, b.SetLimit(-1))
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -18,12 +19,12 @@ const (
 // goroutine at a time.
 type Buffer struct {
 	s    *stream
-	p    piece
+	p    memory.Piece
 	from staged
 }
 
 // Bytes is the memory.
-func (b *Buffer) Bytes() []byte { return b.p.bytes() }
+func (b *Buffer) Bytes() []byte { return b.p.Bytes() }
 
 // TakeBuffer waits until something can be written and returns a Buffer to be filled. Without
 // one, and without an error, Write does as well: on a device that is done with the bytes when
@@ -55,7 +56,7 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	}
 	var b *Buffer
 	if registered {
-		e.sends.hold()
+		e.sends.Hold()
 		if n := len(e.spare); n > 0 {
 			b, e.spare = e.spare[n-1], e.spare[:n-1]
 			b.s, b.from.last = s, 0
@@ -69,11 +70,11 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 		return b, err
 	}
 	defer e.tasks.Done()
-	p, err := e.sends.alloc(BufferSize, useGrowth)
+	p, err := e.sends.Alloc(BufferSize, memory.ForGrowth)
 	if err != nil {
-		return nil, e.sends.release() // Write has other memory
+		return nil, e.sends.Release() // Write has other memory
 	}
-	return &Buffer{s: s, p: p, from: staged{addr: p.chunk.mr.Addr() + uint64(p.off), lkey: p.chunk.mr.LKey()}}, nil
+	return &Buffer{s: s, p: p, from: staged{addr: p.Addr(), lkey: p.LKey()}}, nil
 }
 
 // tooManySending looks at what has completed, if that is worth it, and reports whether a stream
@@ -154,7 +155,7 @@ func (b *Buffer) Free() {
 		e.keepBuffer(b)
 	}
 	e.mu.Unlock()
-	_ = e.sends.release() // unmapping fails only for what was never mapped
+	_ = e.sends.Release() // unmapping fails only for what was never mapped
 	e.startWorker()
 }
 
@@ -175,15 +176,15 @@ func (e *laneEnd) sent(completed uint64) {
 // keepBuffer has what nothing is sent from any more for the next, or gives its memory back. mu is
 // held.
 func (e *laneEnd) keepBuffer(b *Buffer) {
-	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.short() {
+	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.Short() {
 		e.spare = append(e.spare, b)
-	} else if e.sends.free(b.p) {
+	} else if e.sends.Free(b.p) {
 		e.work.trim = true
 		e.hasWork.Store(true)
 	}
 }
 
 // newSends is the slab of a lane's Buffers, which the peer cannot write to.
-func newSends(p *endpoint, b *Budget) *slab {
-	return &slab{ctx: p.ctx, pd: p.pd, budget: b, access: verbs.AccessLocalWrite}
+func newSends(p *endpoint, b *memory.Budget) *memory.Slab {
+	return memory.NewSlab(p.ctx, p.pd, b, verbs.AccessLocalWrite)
 }

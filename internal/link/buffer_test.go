@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 )
 
 // fill writes until the peer has no room, and returns how much that was.
@@ -65,7 +67,7 @@ func TestBuffers(t *testing.T) {
 	client, server := b.pair()
 	const rounds = 200
 	want := make([]byte, 0, rounds*(BufferSize/2))
-	lasts := map[piece]uint64{} // the last request that reads it
+	lasts := map[memory.Piece]uint64{} // the last request that reads it
 	go func() {
 		for i := range rounds {
 			got, err := client.TakeBuffer()
@@ -116,7 +118,7 @@ func TestBuffers(t *testing.T) {
 // TestBufferOutlivesItsLane: the memory is the program's until Free, whatever becomes of the
 // stream and the lane, and is charged until then.
 func TestBufferOutlivesItsLane(t *testing.T) {
-	budget := NewBudget(func() int64 { return 1 << 30 })
+	budget := budgetOf(1 << 30)
 	b := newBed(t, Config{Asynchronous: true, Budget: budget})
 	client, server := b.pair()
 	got, err := client.TakeBuffer()
@@ -128,7 +130,7 @@ func TestBufferOutlivesItsLane(t *testing.T) {
 	for i := range got.Bytes() {
 		got.Bytes()[i] = 1
 	}
-	require.EqualValues(t, chunkSize, budget.InUse())
+	require.EqualValues(t, memory.ChunkSize, budget.InUse())
 	_, err = client.Send(got, 1)
 	require.Error(t, err)
 	got.Free()
@@ -137,7 +139,7 @@ func TestBufferOutlivesItsLane(t *testing.T) {
 
 // TestNoBuffer: where there is no memory Write has to do.
 func TestNoBuffer(t *testing.T) {
-	budget := NewBudget(func() int64 { return 1 << 30 })
+	budget := budgetOf(1 << 30)
 	b := newBed(t, Config{Asynchronous: true, Budget: budget})
 	client, server := b.pair()
 	budget.SetLimit(1)

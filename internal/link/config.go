@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -30,7 +31,7 @@ const (
 	DefaultShrink    = 5 * time.Second
 
 	// MaxFirstRing bounds Config.FirstRing.
-	MaxFirstRing = chunkSize
+	MaxFirstRing = memory.ChunkSize
 )
 
 // recallTime is how long a dialer may take, while this process runs, to give places back that
@@ -121,7 +122,7 @@ type Config struct {
 	Redial func(ctx context.Context, dial func(context.Context) error) error
 
 	// Budget, if it is not nil, bounds the memory of rings.
-	Budget *Budget
+	Budget *memory.Budget
 
 	// recallTime is how long a dialer may take to give places back, recallTime if it is 0.
 	recallTime time.Duration

@@ -10,13 +10,14 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/asktwice"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // A dial waits for a place.
 type dial struct {
-	ring   piece
+	ring   memory.Piece
 	port   uint16  // that the caller has bound, or that the stream had elsewhere, or 0
 	from   *stream // that is dialled again, or nil
 	stream *stream
@@ -39,7 +40,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		defer e.mu.Unlock()
 		return nil, e.retiredErr()
 	}
-	ring, err := e.slab.alloc(e.cfg.FirstRing, useStream)
+	ring, err := e.slab.Alloc(e.cfg.FirstRing, memory.ForStream)
 	e.tasks.Done()
 	if err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func (e *laneEnd) fill() {
 	}
 	for len(e.dials) > 0 {
 		d := e.dials[0]
-		st, err := e.state.Open(d.ring.ring(), d.port)
+		st, err := e.state.Open(d.ring.Ring(), d.port)
 		if errors.Is(err, lane.ErrNoPlace) {
 			return
 		}

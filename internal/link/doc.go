@@ -11,7 +11,7 @@
 //     found by the collector, and closed.
 //   - laneEnd is one end of a lane: it posts what the state machine says, and gives it what
 //     completes. One lock guards the machine and the send queue.
-//   - endpoint has the verbs objects of a lane, slab the memory of its rings.
+//   - endpoint has the verbs objects of a lane, a memory.Slab the memory of its rings.
 //
 // Whoever waits polls for all, and nobody polls who does not wait: see lane.PollRole and wait.go.
 // A lie about the lane ends it, with the error that names it. A stream's error ends the

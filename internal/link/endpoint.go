@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -36,7 +37,7 @@ type endpoint struct {
 	sendCQ  verbs.CQ
 	qp      verbs.QP
 
-	rings    *slab        // of the lane: this only makes it
+	rings    *memory.Slab // of the lane: this only makes it
 	remote   verbs.Memory // the ring of records
 	remoteMR verbs.MR
 	local    verbs.Memory // staging, and behind it the receives of doorbells
@@ -105,7 +106,6 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		confirm:     newConfirmation(ctx.Device().Transport(), &attr, c.confirms),
 	}
-	p.rings = &slab{ctx: ctx, budget: c.Budget, access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}
 	p.answers = ctx.Device().Transport() != verbs.TransportIWARP || p.confirm != nil
 	defer func() {
 		if err != nil {
@@ -120,8 +120,8 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	}
 	// A dial that has no memory for a stream asks nobody, and a listener answers nobody whom it
 	// could not serve then: such lanes would hold what each other lacks.
-	p.rings.pd = p.pd
-	if err = p.rings.prepare(c.FirstRing); err != nil {
+	p.rings = memory.NewSlab(ctx, p.pd, c.Budget, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err = p.rings.Prepare(c.FirstRing); err != nil {
 		return nil, err
 	}
 	if p.channel, err = ctx.CreateCompChannel(); err != nil {
@@ -297,7 +297,9 @@ func (p *endpoint) destroy(between ...func() error) error {
 			errs = append(errs, mr.Close())
 		}
 	}
-	errs = append(errs, p.rings.close())
+	if p.rings != nil {
+		errs = append(errs, p.rings.Close())
+	}
 	for _, f := range between {
 		errs = append(errs, f())
 	}

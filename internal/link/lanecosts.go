@@ -1,6 +1,9 @@
 package link
 
-import "github.com/rdmanet/go-rdmanet/ring/lane"
+import (
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
 
 // What one end of a lane takes of a device of a network, with the defaults of a Config and one
 // stream. Who compares the limits of a host with it, as cmd/rdmanet-doctor does, has it from here, and
@@ -13,13 +16,13 @@ const (
 	// LaneMRsBusy is what it comes to with a stream that is busy both ways: two more chunks for
 	// rings of 256 KiB and of 4 MiB, of which it has both while it changes over, and as many as
 	// hold the Buffers from which it sends. Each 256 streams more take another.
-	LaneMRsBusy = LaneMRs + 2 + maxSending*BufferSize/chunkSize
+	LaneMRsBusy = LaneMRs + 2 + maxSending*BufferSize/memory.ChunkSize
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
 	// SENDs, as on iWARP, their receives are some 2 KiB more.
 	LaneMemory = DefaultRecords*lane.RecordLen + stagingSize
 	// LaneRings is the first chunk of rings.
-	LaneRings = chunkSize
+	LaneRings = memory.ChunkSize
 	// LaneQueues is what a device pins for the queues of a lane, by the formulas of mlx5's
 	// provider: others differ.
 	LaneQueues = 120 << 10

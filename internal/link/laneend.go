@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -52,8 +53,8 @@ type laneEnd struct {
 	owner owner
 	id    *cm.ID
 	p     *endpoint
-	slab  *slab
-	sends *slab // of Buffers
+	slab  *memory.Slab
+	sends *memory.Slab // of Buffers
 	peer  hello
 	epoch uint32
 	place placeInList
@@ -101,7 +102,7 @@ type laneEnd struct {
 	busy      bool                           // dialer: a stream has it
 	answers   answers                        // dialer
 	ports     lanePorts                      // listener
-	places    lane.Table[piece]              // listener: the rings of places
+	places    lane.Table[memory.Piece]       // listener: the rings of places
 	coming    *arrival                       // listener: until the first message
 	share     *share                         // listener: of the backlog
 	recalls   recalls                        // listener
@@ -395,7 +396,7 @@ func (e *laneEnd) dropTables() {
 func (e *laneEnd) discard() { e.destroy() }
 
 func (e *laneEnd) destroy() {
-	if err := errors.Join(e.p.destroy(e.sends.close), e.id.Close()); err != nil {
+	if err := errors.Join(e.p.destroy(e.sends.Close), e.id.Close()); err != nil {
 		e.cfg.logger().Warn("link: destroying a lane's RDMA objects", "err", err)
 	}
 	shortage.Freed()

@@ -90,7 +90,7 @@ func (e *laneEnd) stats() LaneStats {
 		Waiting:   len(e.dials),
 		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
 		SendQueue: int(e.sq.posted - e.sq.completed), SendDepth: int(e.sq.cap),
-		Batches: n.batches, Memory: e.slab.registered() + e.sends.registered(),
+		Batches: n.batches, Memory: e.slab.Registered() + e.sends.Registered(),
 		LaneCounts: LaneCounts{
 			MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
 			Wakeups: n.wakeups, KeepAlives: e.alive.asked, Resizes: n.resizes, Refusals: n.refusals,

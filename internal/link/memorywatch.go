@@ -93,7 +93,7 @@ func (e *laneEnd) lookAtMemory() {
 		}
 	}
 	enough := looks
-	if e.cfg.Budget.short() {
+	if e.cfg.Budget.Short() {
 		enough = 1
 	}
 	still := m.large[:0]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -128,7 +129,7 @@ func TestRingsShrink(t *testing.T) {
 				require.Eventually(t, func() bool { return ringOf(s) == small && !watching(s) }, patience, time.Millisecond, "round %d", round)
 			}
 			// The chunk of the small rings, and one in store, at each end.
-			require.Eventually(t, func() bool { return cfg.Budget.InUse() <= 4*chunkSize }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return cfg.Budget.InUse() <= 4*memory.ChunkSize }, patience, time.Millisecond)
 			for range 3 {
 				say(t, client, server)
 				say(t, server, client)
@@ -261,7 +262,7 @@ func TestPlacesWithoutMemory(t *testing.T) {
 	b := newBed(t, Config{})
 	b.l.cfg.Budget = budgetOf(2 << 20)
 	b.l.cfg.Shrink = 50 * time.Millisecond
-	require.NoError(t, b.l.cfg.Budget.take(2<<20, useStream)) // another link has it all
+	require.NoError(t, b.l.cfg.Budget.Take(2<<20, memory.ForStream)) // another link has it all
 	ctx, cancel := context.WithCancel(b.ctx())
 	defer cancel()
 	waits := make(chan error, 1)
@@ -298,34 +299,8 @@ func TestNoMemoryToDial(t *testing.T) {
 	_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.ErrorContains(t, err, "SetMemoryLimit")
-	b.links.cfg.Budget.SetLimit(chunkSize)
+	b.links.cfg.Budget.SetLimit(memory.ChunkSize)
 	client, server := b.pair()
 	say(t, client, server)
 	require.False(t, errors.Is(server.e.err, verbs.ErrNoMemory))
-}
-
-// TestChunksGoBack: of chunks that are empty one is kept.
-func TestChunksGoBack(t *testing.T) {
-	b := newBed(t, Config{Budget: budgetOf(1 << 30)})
-	client, _ := b.pair()
-	s := client.e.slab
-	inUse := b.links.cfg.Budget.InUse()
-	var pieces []piece
-	for range 50 {
-		p, err := s.alloc(64<<10, useGrowth)
-		require.NoError(t, err)
-		pieces = append(pieces, p)
-	}
-	require.Greater(t, b.links.cfg.Budget.InUse(), inUse+40*64<<10)
-	for _, p := range pieces {
-		s.free(p)
-	}
-	require.NoError(t, s.trim())
-	require.Equal(t, inUse+chunkSize, b.links.cfg.Budget.InUse())
-	b.links.cfg.Budget.SetLimit(0)
-	p, ok := s.tryAlloc(chunkSize)
-	require.True(t, ok)
-	require.True(t, s.free(p), "memory is short")
-	require.NoError(t, s.trim())
-	require.Equal(t, inUse, b.links.cfg.Budget.InUse())
 }

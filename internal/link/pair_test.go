@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 )
 
 // patience is after how long something that does not happen never will.
@@ -76,6 +77,9 @@ func openDevices() {
 		_ = l.Close()
 	}
 }
+
+// budgetOf is a Budget of n bytes.
+func budgetOf(n int64) *memory.Budget { return memory.NewBudget(func() int64 { return n }) }
 
 // A bed is a listener and links to it, both closed when the test ends.
 type bed struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -101,13 +102,13 @@ func TestRecallAnswered(t *testing.T) {
 // TestMemoryForPlacesComes: a dial that waits since there was no memory for a place gets one
 // when there is, though no stream of its lane ends.
 func TestMemoryForPlacesComes(t *testing.T) {
-	budget := budgetOf(3 * chunkSize)
+	budget := budgetOf(3 * memory.ChunkSize)
 	b := newBed(t, Config{Budget: budget, FirstRing: 64 << 10, MaxRing: 64 << 10, Places: 1})
 	b.links.cfg.Budget = nil // only the listener is short
 	client, server := b.pair()
 	say(t, client, server)
 	rest := 0
-	for budget.take(1<<10, useStream) == nil {
+	for budget.Take(1<<10, memory.ForStream) == nil {
 		rest += 1 << 10
 	}
 	got := make(chan error, 1)

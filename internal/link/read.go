@@ -82,7 +82,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 // unread returns what has arrived and lies together. There is some. mu is held.
 func (s *stream) unread() []byte {
 	span := s.st.Receiver().Readable()
-	return s.pieces[s.pieceOf(span.Ring.Addr)].bytes()[span.Off:][:span.Len:span.Len]
+	return s.pieces[s.pieceOf(span.Ring.Addr)].Bytes()[span.Off:][:span.Len:span.Len]
 }
 
 // consume gives n bytes back to the peer, and reports whether the lane stands it. mu is held.
@@ -103,7 +103,7 @@ func (s *stream) pieceOf(addr uint64) int {
 		return 0
 	}
 	for i, p := range s.pieces {
-		if p.ring().Addr == addr {
+		if p.Addr() == addr {
 			return i
 		}
 	}

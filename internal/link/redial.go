@@ -159,7 +159,7 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 	ctx, re.stop = context.WithCancel(context.Background())
 	s.freed = true
 	s.freeRings()
-	_ = e.slab.release()
+	_ = e.slab.Release()
 	kept := s.kept
 	s.uncount()
 	s.unuse()

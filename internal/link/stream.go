@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -28,7 +29,7 @@ type stream struct {
 	reading  turn // one Read at a time
 	writing  turn // one Write at a time
 	passing  chan struct{}
-	pieces   []piece              // of the rings, in the order in which the peer writes to them
+	pieces   []memory.Piece       // of the rings, in the order in which the peer writes to them
 	cause    error                // why it has failed
 	corrupt  error                // a wrong checksum was found: nothing more is read
 	age      ringAge              // since when the ring has hardly been used
@@ -103,8 +104,8 @@ type counts struct {
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
-func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
-	s := &stream{e: e, st: st, port: st.Port(), pieces: []piece{p}, writable: true, counted: true}
+func (e *laneEnd) newStream(st *lane.Stream, p memory.Piece) *stream {
+	s := &stream{e: e, st: st, port: st.Port(), pieces: []memory.Piece{p}, writable: true, counted: true}
 	if old := e.streams.At(st.ID()); old != nil {
 		old.uncount()
 	}
@@ -119,7 +120,7 @@ func (e *laneEnd) newStream(st *lane.Stream, p piece) *stream {
 		e.owner.filled(e)
 		e.startTicks()
 	}
-	e.slab.hold()
+	e.slab.Hold()
 	return s
 }
 
@@ -185,7 +186,7 @@ func (s *stream) free() {
 	}
 	s.freed = true
 	s.freeRings()
-	_ = s.e.slab.release()
+	_ = s.e.slab.Release()
 	s.uncount()
 	s.e.dropTables()
 }

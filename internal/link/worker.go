@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/bits"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -63,13 +64,13 @@ func (e *laneEnd) worker() {
 				e.cfg.logger().Debug("link: notify", "err", err)
 			}
 		}
-		e.grant(w.wanted, useStream)
+		e.grant(w.wanted, memory.ForStream)
 		for _, s := range w.resize {
 			e.resize(s)
 		}
-		e.grant(w.grant-w.wanted, usePlace)
+		e.grant(w.grant-w.wanted, memory.ForPlace)
 		if w.trim {
-			if err := errors.Join(e.slab.trim(), e.sends.trim()); err != nil {
+			if err := errors.Join(e.slab.Trim(), e.sends.Trim()); err != nil {
 				e.cfg.logger().Warn("link: giving back memory", "err", err)
 			}
 		}
@@ -99,18 +100,18 @@ const growthFactor = 16
 // nextRing is the size of the ring to be offered, and what it is for: a larger one where the
 // stream wants that, else the first size again. 0 means that the ring is right as it is. mu is
 // held.
-func (e *laneEnd) nextRing(s *stream) (size uint32, u use) {
+func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 	rx := s.st.Receiver()
 	switch now := rx.Ring().Size; {
 	case e.err != nil || s.closed || s.freed || rx.Offering():
 	case now < s.least:
-		return s.least, useGrowth
+		return s.least, memory.ForGrowth
 	case s.wants || rx.WantsRing(): // it may have been read by now
 		if now < e.cfg.MaxRing {
-			return min(now*growthFactor, e.cfg.MaxRing), useGrowth
+			return min(now*growthFactor, e.cfg.MaxRing), memory.ForGrowth
 		}
 	case now > s.smallest() && rx.Buffered() == 0:
-		return s.smallest(), useStream
+		return s.smallest(), memory.ForStream
 	}
 	return 0, 0
 }
@@ -124,7 +125,7 @@ func (e *laneEnd) resize(s *stream) {
 	if size == 0 {
 		return
 	}
-	p, err := e.slab.alloc(size, u)
+	p, err := e.slab.Alloc(size, u)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.resizing = false
@@ -132,12 +133,12 @@ func (e *laneEnd) resize(s *stream) {
 		e.memoryRefused()
 		return
 	}
-	if e.err != nil || s.closed || s.freed || e.state.Offer(s.st, p.ring()) != nil {
+	if e.err != nil || s.closed || s.freed || e.state.Offer(s.st, p.Ring()) != nil {
 		e.freePiece(p)
 		return
 	}
 	e.counts.resizes++
-	if u == useGrowth {
+	if u == memory.ForGrowth {
 		s.counts.grown++
 	}
 	s.wants = false
@@ -146,19 +147,19 @@ func (e *laneEnd) resize(s *stream) {
 }
 
 // freePiece gives memory back that the peer writes to no more. mu is held.
-func (e *laneEnd) freePiece(p piece) {
-	if e.slab.free(p) {
+func (e *laneEnd) freePiece(p memory.Piece) {
+	if e.slab.Free(p) {
 		e.work.trim = true
 		e.hasWork.Store(true)
 	}
 }
 
 // grant makes n places, with memory for each.
-func (e *laneEnd) grant(n int, u use) {
+func (e *laneEnd) grant(n int, u memory.Use) {
 	size := e.cfg.FirstRing
 	for n > 0 {
 		e.mu.Lock()
-		first, count := e.idRun(min(n, int(chunkSize/size)))
+		first, count := e.idRun(min(n, int(memory.ChunkSize/size)))
 		if count == 0 { // ids that were counted on are in use
 			e.making -= n
 			e.ungranted(n, u, noteFailed)
@@ -184,21 +185,21 @@ func (e *laneEnd) grant(n int, u use) {
 			return
 		}
 		e.mu.Unlock()
-		p, err := e.slab.alloc(uint32(count)*size, u)
+		p, err := e.slab.Alloc(uint32(count)*size, u)
 		why := noteFailed
 		e.mu.Lock()
 		if err != nil {
 			e.memoryRefused()
-			if why = noteNoStore; u == useStream {
+			if why = noteNoStore; u == memory.ForStream {
 				why = noteDenied
 			}
 		} else if e.err == nil {
-			r := p.ring()
+			r := p.Ring()
 			r.Size = size
 			err = e.state.Grant(first, count, r, port)
 		}
 		if err != nil || e.err != nil { // going away, or out of memory
-			if p.chunk != nil {
+			if !p.IsZero() {
 				e.freePiece(p)
 			}
 			for i := range count {
@@ -214,7 +215,7 @@ func (e *laneEnd) grant(n int, u use) {
 			return
 		}
 		for i := range count {
-			e.places.Set(first+lane.ID(i), p.part(i, size))
+			e.places.Set(first+lane.ID(i), p.Part(i, size))
 			e.ports.place.Set(first+lane.ID(i), port+uint16(i))
 		}
 		n -= count
@@ -225,9 +226,9 @@ func (e *laneEnd) grant(n int, u use) {
 }
 
 // ungranted takes n places back that could not be made. mu is held.
-func (e *laneEnd) ungranted(n int, u use, why note) {
+func (e *laneEnd) ungranted(n int, u memory.Use, why note) {
 	e.note(why, n)
-	if u == useStream {
+	if u == memory.ForStream {
 		e.note(noteWanted, n)
 	}
 	if e.err == nil {
@@ -283,7 +284,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 		return
 	}
 	p := e.places.At(st.ID())
-	e.places.Set(st.ID(), piece{})
+	e.places.Set(st.ID(), memory.Piece{})
 	e.recalls.went++
 	e.introduce(newcomer{s: e.newStream(st, p)})
 	e.note(noteTaken, 0)
@@ -294,14 +295,14 @@ func (e *laneEnd) released(st *lane.Stream) {
 	id := st.ID()
 	e.unasked = append(e.unasked, id)
 	p := e.places.At(id)
-	if p.chunk == nil {
+	if p.IsZero() {
 		if s := e.streams.At(id); s != nil {
 			s.uncount()
 		}
 		e.note(noteReleased, 0)
 		return
 	}
-	e.places.Set(id, piece{})
+	e.places.Set(id, memory.Piece{})
 	e.ports.back(id)
 	e.freePiece(p)
 	if _, counted := e.refused[id]; counted {

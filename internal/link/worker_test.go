@@ -93,7 +93,7 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 	var id lane.ID
 	server.e.mu.Lock()
 	for i, p := range server.e.places {
-		if p.chunk != nil {
+		if !p.IsZero() {
 			id = lane.ID(i)
 			break
 		}
@@ -105,7 +105,7 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 	open := make([]byte, lane.RecordLen)
 	require.NoError(t, (&lane.Record{
 		Kind: lane.KindOpen, Stream: id, Epoch: last.Epoch, Number: last.Number + 1,
-		Ring: client.pieces[0].ring(), Opens: 2, Port: 7,
+		Ring: client.pieces[0].Ring(), Opens: 2, Port: 7,
 	}).Put(open))
 	e.mu.Unlock()
 	server.e.mu.Lock()

@@ -1,4 +1,4 @@
-package link
+package memory
 
 import (
 	"fmt"
@@ -21,13 +21,14 @@ type Budget struct {
 	refused atomic.Pointer[time.Time] // when something was
 }
 
-// A use is what memory is taken for.
-type use uint8
+// A Use is what memory is taken for.
+type Use uint8
 
+// What memory is taken for.
 const (
-	useStream use = iota // opened, or going back to a small ring
-	usePlace             // in store at a dialer
-	useGrowth
+	ForStream Use = iota // opened, or going back to a small ring
+	ForPlace             // in store at a dialer
+	ForGrowth
 )
 
 // shortTime is for how long a refusal has large rings taken back.
@@ -57,31 +58,21 @@ func (b *Budget) SetLimit(limit int64) int64 {
 // InUse returns how many bytes are taken.
 func (b *Budget) InUse() int64 { return b.used.Load() }
 
-// Take takes n bytes, or says why not: the error matches verbs.ErrNoMemory.
-func (b *Budget) Take(n int) error { return b.take(n, useStream) }
-
-// Give gives n bytes back.
-func (b *Budget) Give(n int) {
-	if b != nil {
-		b.used.Add(-int64(n))
-	}
-}
-
 // bound is how much may be in use after something was taken for u.
-func (b *Budget) bound(u use) int64 {
+func (b *Budget) bound(u Use) int64 {
 	limit := b.SetLimit(-1)
 	switch u {
-	case useGrowth:
+	case ForGrowth:
 		limit -= limit / 8
-	case usePlace:
+	case ForPlace:
 		limit -= limit / 16
 	}
 	return limit
 }
 
-// take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. A nil Budget
+// Take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. A nil Budget
 // is unbounded.
-func (b *Budget) take(n int, u use) error {
+func (b *Budget) Take(n int, u Use) error {
 	if b == nil {
 		return nil
 	}
@@ -99,11 +90,18 @@ func (b *Budget) take(n int, u use) error {
 	}
 }
 
-// short reports whether memory runs out: something was refused lately, or would be.
-func (b *Budget) short() bool {
+// Give gives n bytes back.
+func (b *Budget) Give(n int) {
+	if b != nil {
+		b.used.Add(-int64(n))
+	}
+}
+
+// Short reports whether memory runs out: something was refused lately, or would be.
+func (b *Budget) Short() bool {
 	if b == nil {
 		return false
 	}
 	at := b.refused.Load()
-	return b.used.Load() >= b.bound(useGrowth) || at != nil && time.Since(*at) < shortTime
+	return b.used.Load() >= b.bound(ForGrowth) || at != nil && time.Since(*at) < shortTime
 }

@@ -1,4 +1,4 @@
-package link
+package memory
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package link
+package memory
 
 import (
 	"math"
@@ -18,32 +18,32 @@ func budgetOf(n int64) *Budget { return NewBudget(func() int64 { return n }) }
 // TestBudget: what is taken counts until it is given back, and the limit may change.
 func TestBudget(t *testing.T) {
 	b := budgetOf(100)
-	require.NoError(t, b.Take(60))
-	require.NoError(t, b.Take(40))
-	require.ErrorIs(t, b.Take(1), verbs.ErrNoMemory)
+	require.NoError(t, b.Take(60, ForStream))
+	require.NoError(t, b.Take(40, ForStream))
+	require.ErrorIs(t, b.Take(1, ForStream), verbs.ErrNoMemory)
 	b.Give(40)
-	require.NoError(t, b.Take(40))
+	require.NoError(t, b.Take(40, ForStream))
 	require.EqualValues(t, 100, b.SetLimit(50), "the limit before")
-	require.ErrorIs(t, b.Take(0+1), verbs.ErrNoMemory, "over a lowered limit")
+	require.ErrorIs(t, b.Take(0+1, ForStream), verbs.ErrNoMemory, "over a lowered limit")
 	require.EqualValues(t, 50, b.SetLimit(-1), "a negative limit only asks")
 	require.EqualValues(t, 50, b.SetLimit(math.MaxInt64))
-	require.NoError(t, b.Take(math.MaxInt32), "no limit")
+	require.NoError(t, b.Take(math.MaxInt32, ForStream), "no limit")
 	b.used.Store(math.MaxInt64 - 5)
-	require.ErrorIs(t, b.Take(6), verbs.ErrNoMemory, "the sum must not overflow")
+	require.ErrorIs(t, b.Take(6, ForStream), verbs.ErrNoMemory, "the sum must not overflow")
 }
 
 // TestBudgetOrder: growth fails first, then places in store, and only then new streams.
 func TestBudgetOrder(t *testing.T) {
 	b := budgetOf(1600)
 	for _, u := range []struct {
-		use use
+		use Use
 		max int64
-	}{{useGrowth, 1400}, {usePlace, 1500}, {useStream, 1600}} {
+	}{{ForGrowth, 1400}, {ForPlace, 1500}, {ForStream, 1600}} {
 		for b.InUse() < u.max {
-			require.NoError(t, b.take(1, u.use))
+			require.NoError(t, b.Take(1, u.use))
 		}
-		for v := u.use; v <= useGrowth; v++ {
-			err := b.take(1, v)
+		for v := u.use; v <= ForGrowth; v++ {
+			err := b.Take(1, v)
 			require.ErrorIs(t, err, verbs.ErrNoMemory)
 			require.ErrorContains(t, err, "SetMemoryLimit")
 		}
@@ -51,12 +51,12 @@ func TestBudgetOrder(t *testing.T) {
 	b.Give(1600)
 	require.Zero(t, b.InUse())
 	b.SetLimit(math.MaxInt64)
-	require.NoError(t, b.take(1<<40, useGrowth))
+	require.NoError(t, b.Take(1<<40, ForGrowth))
 	b.SetLimit(1000)
-	require.Error(t, b.take(1, useStream), "more is in use than the limit now is")
+	require.Error(t, b.Take(1, ForStream), "more is in use than the limit now is")
 	var none *Budget
-	require.NoError(t, none.take(1<<40, useGrowth))
-	require.False(t, none.short())
+	require.NoError(t, none.Take(1<<40, ForGrowth))
+	require.False(t, none.Short())
 }
 
 // TestBudgetFailuresApart: a request that is too large does not have a small one beside it
@@ -72,7 +72,7 @@ func TestBudgetFailuresApart(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					if b.take(1001, useStream) == nil {
+					if b.Take(1001, ForStream) == nil {
 						t.Error("more than the limit was there")
 						return
 					}
@@ -81,7 +81,7 @@ func TestBudgetFailuresApart(t *testing.T) {
 		})
 	}
 	for range 200_000 {
-		if err := b.take(500, useStream); err != nil {
+		if err := b.Take(500, ForStream); err != nil {
 			t.Error(err)
 			break
 		}
@@ -97,15 +97,15 @@ func TestBudgetFailuresApart(t *testing.T) {
 func TestBudgetShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budgetOf(1000)
-		require.False(t, b.short())
-		require.Error(t, b.take(2000, useGrowth))
-		require.True(t, b.short())
+		require.False(t, b.Short())
+		require.Error(t, b.Take(2000, ForGrowth))
+		require.True(t, b.Short())
 		time.Sleep(shortTime + time.Millisecond)
-		require.False(t, b.short())
-		require.NoError(t, b.take(900, useStream))
-		require.True(t, b.short())
+		require.False(t, b.Short())
+		require.NoError(t, b.Take(900, ForStream))
+		require.True(t, b.Short())
 		b.SetLimit(2000)
-		require.False(t, b.short())
+		require.False(t, b.Short())
 	})
 }
 
@@ -118,7 +118,7 @@ func TestBudgetIsExactUnderContention(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				if b.Take(1) == nil {
+				if b.Take(1, ForStream) == nil {
 					mu.Lock()
 					granted++
 					mu.Unlock()
