@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogLinesAreDocumented looks for every line that is logged, by this package or by that of
+// TestLogLinesAreDocumented looks for every line that is logged, by this package or by those of
 // links, in docs/OPERATIONS.md, and for what stands there in the code.
 func TestLogLinesAreDocumented(t *testing.T) {
-	code := codeOf(t, ".", "../internal/link")
+	code := codeOf(t, ".", "../internal/link", "../internal/link/hello", "../internal/link/memory")
 	doc := readDoc(t, "OPERATIONS.md")
 	line := regexp.MustCompile(`\.(?:Debug|Info|Warn|Error|Log)\([^"\n]*"((?:rdmanet|link): [^"]+)",`)
 	logged := map[string]bool{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 )
 
 // keptIdle is how long a link is kept that no connection uses; 0 stands for the default.
@@ -36,7 +37,7 @@ type linkKey struct {
 }
 
 // linkSecret has all links of the process be those of one dialer.
-var linkSecret = sync.OnceValue(link.NewSecret)
+var linkSecret = sync.OnceValue(hello.NewSecret)
 
 // dialLinks are the links of the process's dials.
 var dialLinks struct {

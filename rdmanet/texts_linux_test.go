@@ -353,7 +353,7 @@ func TestErrorTextsArePrinted(t *testing.T) {
 // TestErrorTextsAreTrue looks for every text that is explained among those that are printed, and
 // in the code for the parts of others between what differs.
 func TestErrorTextsAreTrue(t *testing.T) {
-	code := codeOf(t, ".", "../cm", "../internal/link", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/soft/control", "../internal/verbs/soft/shm", "../internal/verbs/ibv") +
+	code := codeOf(t, ".", "../cm", "../internal/link", "../internal/link/hello", "../internal/link/memory", "../ring", "../internal/verbs", "../internal/verbs/soft", "../internal/verbs/soft/control", "../internal/verbs/soft/shm", "../internal/verbs/ibv") +
 		syscall.ENOENT.Error()
 	explained := headingTexts(t)
 	for _, text := range explained {

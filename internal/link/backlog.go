@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 )
 
 // backlog says which lane of a listener gets how many places. A place is a stream that may be
@@ -40,7 +42,7 @@ type backlog struct {
 // A dialerKey tells dialers apart.
 type dialerKey struct {
 	host netip.Addr
-	link linkID
+	link hello.LinkID
 }
 
 // dialer is what the backlog knows of all lanes of a link.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 )
 
 // fakeShare is a lane as the backlog sees it, with a dialer that keeps to the rules.
@@ -76,7 +78,7 @@ func fakeShares(b *backlog, n, ids int) (fs []*fakeShare) {
 // fakeLanes returns n lanes of another dialer.
 func fakeLanes(b *backlog, n, ids int) []*fakeShare {
 	fs := make([]*fakeShare, n)
-	key := dialerKey{link: linkID(len(b.all) + 1)}
+	key := dialerKey{link: hello.LinkID(len(b.all) + 1)}
 	for i := range fs {
 		fs[i] = &fakeShare{}
 		fs[i].ids = ids

@@ -122,7 +122,7 @@ func (b *bed) silentDialers(n int) (leave func()) {
 			require.NoError(b.t, id.Close())
 		})
 		mine := p.hello(&b.links.cfg, 100, 1, 1)
-		require.NoError(b.t, id.Connect(&cm.ConnParam{PrivateData: mine.put()}, 0))
+		require.NoError(b.t, id.Connect(&cm.ConnParam{PrivateData: mine.Encode()}, 0))
 	}
 	return leave
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -27,7 +28,7 @@ const (
 	DefaultIdle      = 10 * time.Second
 	DefaultMaxIdle   = 64
 	MaxBacklog       = 1 << 20
-	MaxLanes         = 8
+	MaxLanes         = hello.MaxLanes
 	DefaultShrink    = 5 * time.Second
 
 	// MaxFirstRing bounds Config.FirstRing.
@@ -60,7 +61,7 @@ type Config struct {
 
 	// Secret tells the dialers of a listener apart, which share its places; NewLinks draws one
 	// if it is the zero value.
-	Secret Secret
+	Secret hello.Secret
 
 	// FirstRing is the ring that a stream begins with at this end, MaxRing the largest to
 	// which it grows when it is half full. Both are powers of two.

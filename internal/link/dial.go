@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/asktwice"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -210,9 +211,9 @@ func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Reques
 
 // connect exchanges first words with the listener and starts the lane.
 func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event, r *asktwice.Request) error {
-	mine := e.p.hello(e.cfg, e.cfg.Streams, rand.Uint32(), e.cfg.Secret.link(e.id.RemoteAddr()))
+	mine := e.p.hello(e.cfg, e.cfg.Streams, rand.Uint32(), e.cfg.Secret.Link(e.id.RemoteAddr()))
 	param := cm.ConnParam{
-		PrivateData: mine.put(), RetryCount: e.cfg.retries(), RNRRetryCount: rnrRetries,
+		PrivateData: mine.Encode(), RetryCount: e.cfg.retries(), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}
 	if err := e.id.Connect(&param, 0); err != nil {
@@ -222,17 +223,17 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event, r *asktw
 	if err != nil {
 		return err
 	}
-	peer, err := parseHello(ev.Param.PrivateData)
+	peer, err := hello.Parse(ev.Param.PrivateData)
 	if err == nil {
-		err = mine.meet(&peer)
+		err = mine.Meet(&peer)
 	}
-	if err == nil && (peer.epoch != mine.epoch || peer.link != mine.link || peer.streams > mine.streams) {
-		err = fmt.Errorf("%w: it answers for another lane", errHello)
+	if err == nil && (peer.Epoch != mine.Epoch || peer.Link != mine.Link || peer.Streams > mine.Streams) {
+		err = fmt.Errorf("%w: it answers for another lane", hello.ErrMalformed)
 	}
 	if err != nil {
 		return err
 	}
-	return e.start(peer, peer.streams, mine.epoch)
+	return e.start(peer, peer.Streams, mine.Epoch)
 }
 
 // response waits for the answer and confirms it, where that is to be done.

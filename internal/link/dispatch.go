@@ -148,7 +148,7 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 }
 
 // recordPlaces is how many records either ring of records holds.
-func (e *laneEnd) recordPlaces() int { return min(e.peer.places, e.p.records) }
+func (e *laneEnd) recordPlaces() int { return min(e.peer.Places, e.p.records) }
 
 // receiveFailed is why the lane ends whose receive did not complete. A flush says that the QP
 // is in ERR: the peer is gone, or this end gave up.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -261,7 +262,7 @@ func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
 }
 
 // hello is what this end tells the other.
-func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link linkID) hello {
+func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link hello.LinkID) hello.Word {
 	checksums := cm.FeatureChecksum
 	if c.Checksum {
 		checksums |= cm.FeatureWantChecksum
@@ -269,11 +270,11 @@ func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link linkID) 
 	if c.noChecksums {
 		checksums = 0
 	}
-	return hello{
-		checksums: checksums,
-		streams:   streams, writeImm: p.writeImm, receives: p.receives,
-		records: p.remoteMR.Addr(), rkey: p.remoteMR.RKey(), places: p.records, epoch: epoch,
-		lanes: c.Lanes, link: link,
+	return hello.Word{
+		Checksums: checksums,
+		Streams:   streams, WriteImm: p.writeImm, Receives: p.receives,
+		Records: p.remoteMR.Addr(), RKey: p.remoteMR.RKey(), Places: p.records, Epoch: epoch,
+		Lanes: c.Lanes, Link: link,
 	}
 }
 

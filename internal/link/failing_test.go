@@ -276,7 +276,7 @@ func TestNothingBehindARefusedPost(t *testing.T) {
 		e.mu.Lock()
 		posted := e.sq.posted
 		for range 3 {
-			e.post(&target{addr: e.peer.records, rkey: e.peer.rkey})
+			e.post(&target{addr: e.peer.Records, rkey: e.peer.RKey})
 		}
 		require.Equal(a.t, posted, e.sq.posted)
 		require.ErrorIs(a.t, e.sq.refused, verbs.ErrQueueFull)

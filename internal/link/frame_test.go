@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
@@ -419,9 +420,8 @@ func TestFrameNegotiation(t *testing.T) {
 		{0, 0, true}, {0, cm.FeatureChecksum, true}, {wants, cm.FeatureChecksum, true}, {cm.FeatureChecksum, wants, true},
 		{wants, wants, true}, {wants, 0, false}, {0, wants, false},
 	} {
-		mine, peer := someHello, someHello
-		mine.checksums, peer.checksums = c.mine, c.peer
-		err := mine.meet(&peer)
+		mine := hello.Word{Checksums: c.mine}
+		err := mine.Meet(&hello.Word{Checksums: c.peer})
 		require.Equal(t, c.ok, err == nil, "%+v: %v", c, err)
 		if err != nil {
 			require.ErrorIs(t, err, cm.ErrNoChecksum)

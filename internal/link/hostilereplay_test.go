@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -39,13 +40,13 @@ func TestHostileReplay(t *testing.T) {
 // other queue pair has no access to that, and its lane ends.
 func replayWhole(t *testing.T, b *bed, dialer, _ *laneEnd) {
 	first := helloOf(dialer)
-	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func([]byte) []byte { return first.put() }})
+	p := newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func([]byte) []byte { return first.Encode() }})
 	ev := p.ask(b.l.Addr())
 	require.Equal(t, cm.Established, ev.Type, "%v", ev)
-	answer, err := parseHello(ev.Param.PrivateData)
+	answer, err := hello.Parse(ev.Param.PrivateData)
 	require.NoError(t, err)
-	require.Equal(t, first.link, answer.link)
-	p.epoch, p.records, p.rkey, p.places = first.epoch, answer.records, answer.rkey, uint32(answer.places)
+	require.Equal(t, first.Link, answer.Link)
+	p.epoch, p.records, p.rkey, p.places = first.Epoch, answer.Records, answer.RKey, uint32(answer.Places)
 	p.record(lane.Record{Kind: lane.KindWant, Count: 1}, nil) // which PLACES would answer
 	p.cutOff()
 }
@@ -56,8 +57,8 @@ func replayNames(t *testing.T, b *bed, dialer, listener *laneEnd) {
 	first := helloOf(dialer)
 	var p *wirePeer
 	p = newWirePeer(t, lane.RoleDialer, wireConfig{device: b.l.cfg.CM.Device, hello: func(own []byte) []byte {
-		p.epoch, p.link = first.epoch, uint64(first.link)
-		said := first.put()
+		p.epoch, p.link = first.Epoch, uint64(first.Link)
+		said := first.Encode()
 		copy(own[32:36], said[32:36])
 		copy(own[40:48], said[40:48])
 		return own
@@ -79,4 +80,4 @@ func replayNames(t *testing.T, b *bed, dialer, listener *laneEnd) {
 }
 
 // helloOf returns what e has said first.
-func helloOf(e *laneEnd) hello { return e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.link) }
+func helloOf(e *laneEnd) hello.Word { return e.p.hello(e.cfg, e.cfg.Streams, e.epoch, e.peer.Link) }

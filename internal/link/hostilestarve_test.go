@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -188,29 +189,29 @@ func TestHostileFirstWords(t *testing.T) {
 		want   error
 		change func(b []byte) []byte
 	}{
-		{"Nothing", byEither, errHello, func([]byte) []byte { return nil }},
-		{"Short", byEither, errHello, func(b []byte) []byte { return b[:30] }},
-		{"Zeros", byEither, errHello, func(b []byte) []byte { clear(b); return b }},
+		{"Nothing", byEither, hello.ErrMalformed, func([]byte) []byte { return nil }},
+		{"Short", byEither, hello.ErrMalformed, func(b []byte) []byte { return b[:30] }},
+		{"Zeros", byEither, hello.ErrMalformed, func(b []byte) []byte { clear(b); return b }},
 		{"Version", byEither, cm.ErrVersion, func(b []byte) []byte { b[4] = 2; return b }},
-		{"Length", byEither, errHello, func(b []byte) []byte { b[5] = 47; return b }},
-		{"NoStreams", byEither, errHello, put16(6, 0)},
-		{"HighStreams", byEither, errHello, put16(6, uint16(lane.MaxStream)+1)},
-		{"Feature", byEither, errHello, func(b []byte) []byte { b[8] |= 2; return b }},
-		{"ChecksumsUnknown", byEither, errHello, func(b []byte) []byte { b[8] |= 8; return b }},
-		{"Doorbells", byEither, errHello, func(b []byte) []byte { b[8] ^= 1; return b }},
-		{"FewReceives", byEither, errHello, put32(12, lane.MinDepth-1)},
-		{"ManyReceives", byEither, errHello, put32(12, 1<<31)},
-		{"RecordsBeyondMemory", byEither, errHello, put64(16, 1<<64-100)},
-		{"OddPlaces", byEither, errHello, put32(28, 5)},
-		{"ManyPlaces", byEither, errHello, put32(28, 1<<31)},
-		{"NoLanes", byEither, errHello, put16(36, 0)},
-		{"ManyLanes", byEither, errHello, put16(36, MaxLanes+1)},
-		{"Reserved", byEither, errHello, put16(38, 1)},
-		{"NoLink", byEither, errHello, put64(40, 0)},
-		{"Behind", byEither, errHello, func(b []byte) []byte { return append(b, 1) }},
-		{"MoreStreams", byListener, errHello, put16(6, uint16(DefaultStreams)+1)},
-		{"OtherEpoch", byListener, errHello, func(b []byte) []byte { b[32]++; return b }},
-		{"OtherLink", byListener, errHello, func(b []byte) []byte { b[40]++; return b }},
+		{"Length", byEither, hello.ErrMalformed, func(b []byte) []byte { b[5] = 47; return b }},
+		{"NoStreams", byEither, hello.ErrMalformed, put16(6, 0)},
+		{"HighStreams", byEither, hello.ErrMalformed, put16(6, uint16(lane.MaxStream)+1)},
+		{"Feature", byEither, hello.ErrMalformed, func(b []byte) []byte { b[8] |= 2; return b }},
+		{"ChecksumsUnknown", byEither, hello.ErrMalformed, func(b []byte) []byte { b[8] |= 8; return b }},
+		{"Doorbells", byEither, hello.ErrMalformed, func(b []byte) []byte { b[8] ^= 1; return b }},
+		{"FewReceives", byEither, hello.ErrMalformed, put32(12, lane.MinDepth-1)},
+		{"ManyReceives", byEither, hello.ErrMalformed, put32(12, 1<<31)},
+		{"RecordsBeyondMemory", byEither, hello.ErrMalformed, put64(16, 1<<64-100)},
+		{"OddPlaces", byEither, hello.ErrMalformed, put32(28, 5)},
+		{"ManyPlaces", byEither, hello.ErrMalformed, put32(28, 1<<31)},
+		{"NoLanes", byEither, hello.ErrMalformed, put16(36, 0)},
+		{"ManyLanes", byEither, hello.ErrMalformed, put16(36, MaxLanes+1)},
+		{"Reserved", byEither, hello.ErrMalformed, put16(38, 1)},
+		{"NoLink", byEither, hello.ErrMalformed, put64(40, 0)},
+		{"Behind", byEither, hello.ErrMalformed, func(b []byte) []byte { return append(b, 1) }},
+		{"MoreStreams", byListener, hello.ErrMalformed, put16(6, uint16(DefaultStreams)+1)},
+		{"OtherEpoch", byListener, hello.ErrMalformed, func(b []byte) []byte { b[32]++; return b }},
+		{"OtherLink", byListener, hello.ErrMalformed, func(b []byte) []byte { b[40]++; return b }},
 	} {
 		t.Run(l.name, func(t *testing.T) {
 			eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {

@@ -371,7 +371,7 @@ func (e *laneEnd) ask() {
 	case !e.p.answers || e.cfg.pings:
 		e.state.Ping(e.alive.asked)
 	case e.room(1):
-		if err := e.sq.ask(e.peer.records, e.peer.rkey); err != nil {
+		if err := e.sq.ask(e.peer.Records, e.peer.RKey); err != nil {
 			e.sendFailed(err)
 		}
 	}

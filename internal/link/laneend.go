@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
@@ -55,7 +56,7 @@ type laneEnd struct {
 	p     *endpoint
 	slab  *memory.Slab
 	sends *memory.Slab // of Buffers
-	peer  hello
+	peer  hello.Word
 	epoch uint32
 	place placeInList
 
@@ -169,14 +170,14 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 }
 
 // start begins the lane with what the peer has told. Nothing was posted before.
-func (e *laneEnd) start(peer hello, streams lane.ID, epoch uint32) (err error) {
+func (e *laneEnd) start(peer hello.Word, streams lane.ID, epoch uint32) (err error) {
 	e.peer, e.maxID, e.epoch = peer, streams, epoch
 	if c := e.p.confirm; c != nil {
-		c.addr, c.rkey = peer.records, peer.rkey
+		c.addr, c.rkey = peer.Records, peer.RKey
 	}
-	mine := e.p.hello(e.cfg, streams, epoch, peer.link)
-	records, own, theirs := mine.agreed(&peer)
-	checksums, err := cm.Checksums(mine.checksums, peer.checksums)
+	mine := e.p.hello(e.cfg, streams, epoch, peer.Link)
+	records, own, theirs := mine.Agreed(&peer)
+	checksums, err := cm.Checksums(mine.Checksums, peer.Checksums)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -27,7 +28,7 @@ type laneList struct {
 type linkKey struct {
 	role lane.Role
 	host netip.Addr // of the peer
-	id   linkID
+	id   hello.LinkID
 }
 
 // A linkNumber is the number of a link that has lanes.
@@ -75,7 +76,7 @@ func (c *LaneCounts) add(o *LaneCounts) {
 }
 
 func (e *laneEnd) linkKey() linkKey {
-	return linkKey{e.role, e.id.RemoteAddr().Addr().Unmap(), e.peer.link}
+	return linkKey{e.role, e.id.RemoteAddr().Addr().Unmap(), e.peer.Link}
 }
 
 // add lists a lane, before anything can happen to it.

@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -94,7 +95,7 @@ func refusal(why error) cm.RefusalCode {
 	switch {
 	case errors.Is(why, cm.ErrVersion):
 		return cm.RefusedVersion
-	case errors.Is(why, errHello):
+	case errors.Is(why, hello.ErrMalformed):
 		return cm.RefusedMalformed
 	case errors.Is(why, cm.ErrNoChecksum):
 		return cm.RefusedChecksum

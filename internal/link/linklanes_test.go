@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -316,25 +317,15 @@ func TestLanesShareTheBacklog(t *testing.T) {
 	require.Len(t, b.l.backlog.dialers, 2, "it joined the link of another process")
 }
 
-// TestSecret: the id of a link is the same for all its lanes, and tells nothing of others.
-func TestSecret(t *testing.T) {
-	one, two := NewSecret(), NewSecret()
-	a, b := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("127.0.0.1:2")
-	require.Equal(t, one.link(a), one.link(a))
-	seen := map[linkID]bool{one.link(a): true, one.link(b): true, two.link(a): true, two.link(b): true}
-	require.Len(t, seen, 4)
-	require.NotContains(t, seen, linkID(0))
-}
-
 // TestAnswerOfAnotherLink: a listener that answers for another lane or link gets no stream.
 func TestAnswerOfAnotherLink(t *testing.T) {
 	if os.Getenv("RDMANET_TEST_ADDR") != "" {
 		t.Skip("the answer is the same on every device")
 	}
-	for _, change := range []func(*hello){
-		func(h *hello) { h.epoch++ },
-		func(h *hello) { h.link++ },
-		func(h *hello) { h.streams++ },
+	for _, change := range []func(*hello.Word){
+		func(w *hello.Word) { w.Epoch++ },
+		func(w *hello.Word) { w.Link++ },
+		func(w *hello.Word) { w.Streams++ },
 	} {
 		l := answering(t, change)
 		links, err := NewLinks(Config{})
@@ -342,14 +333,14 @@ func TestAnswerOfAnotherLink(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err = links.Dial(ctx, Target{Dst: l})
 		cancel()
-		require.ErrorIs(t, err, errHello)
+		require.ErrorIs(t, err, hello.ErrMalformed)
 		require.NoError(t, links.Close())
 	}
 }
 
 // answering returns the address of a listener that answers one request, by a first word that is
 // changed.
-func answering(t *testing.T, change func(*hello)) netip.AddrPort {
+func answering(t *testing.T, change func(*hello.Word)) netip.AddrPort {
 	cfg, err := Config{}.withDefaults()
 	require.NoError(t, err)
 	requests := make(chan *cm.Event, 1)
@@ -365,7 +356,7 @@ func answering(t *testing.T, change func(*hello)) netip.AddrPort {
 	go func() {
 		defer close(answered)
 		ev := <-requests
-		peer, err := parseHello(ev.Param.PrivateData)
+		peer, err := hello.Parse(ev.Param.PrivateData)
 		if err != nil {
 			t.Error(err)
 			return
@@ -375,9 +366,9 @@ func answering(t *testing.T, change func(*hello)) netip.AddrPort {
 			t.Error(err)
 			return
 		}
-		mine := p.hello(&cfg, peer.streams, peer.epoch, peer.link)
+		mine := p.hello(&cfg, peer.Streams, peer.Epoch, peer.Link)
 		change(&mine)
-		if err := ev.ID.Accept(&cm.ConnParam{PrivateData: mine.put()}); err != nil {
+		if err := ev.ID.Accept(&cm.ConnParam{PrivateData: mine.Encode()}); err != nil {
 			t.Error(err)
 		}
 		t.Cleanup(func() {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -52,8 +53,8 @@ func NewLinks(c Config) (*Links, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Secret == (Secret{}) {
-		c.Secret = NewSecret()
+	if c.Secret == (hello.Secret{}) {
+		c.Secret = hello.NewSecret()
 	}
 	l := &Links{cfg: c, links: map[Target]*link{}}
 	l.bring = func(ctx context.Context, t Target, k *linkLane) (carrier, error) {
@@ -284,4 +285,4 @@ func (e *laneEnd) load() (streams, room int) {
 	return int(e.inUse.Load()), int(e.maxID) - int(e.taken.Load())
 }
 
-func (e *laneEnd) peerLanes() int { return e.peer.lanes }
+func (e *laneEnd) peerLanes() int { return e.peer.Lanes }

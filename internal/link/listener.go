@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
@@ -134,7 +135,7 @@ func (l *Listener) request(ev *cm.Event) {
 
 // bringUp answers a request, and reports whether there is a lane, which then ends u.
 func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
-	peer, err := parseHello(first)
+	peer, err := hello.Parse(first)
 	if err != nil { // not one of ours: nothing is spent on it
 		l.refuseLane(id, err)
 		_ = id.Close()
@@ -156,13 +157,13 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	if to := id.LocalAddr(); to.Addr() == from.Addr() {
 		e.ports.own = to.Port()
 	}
-	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.streams), peer.epoch, peer.link)
-	if err := mine.meet(&peer); err != nil {
+	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.Streams), peer.Epoch, peer.Link)
+	if err := mine.Meet(&peer); err != nil {
 		l.refuseLane(id, err)
 		e.discard()
 		return false
 	}
-	if err := e.start(peer, mine.streams, mine.epoch); err != nil {
+	if err := e.start(peer, mine.Streams, mine.Epoch); err != nil {
 		l.refuseLane(id, err)
 		e.discard()
 		return false
@@ -187,7 +188,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 	}
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{
-		PrivateData: mine.put(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
+		PrivateData: mine.Encode(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}); err != nil {
 		l.refuseLane(id, err)
@@ -256,7 +257,7 @@ func (l *Listener) add(e *laneEnd) bool {
 		return false
 	}
 	l.lanes[e] = struct{}{}
-	l.backlog.join(e.share, dialerKey{e.ports.host, e.peer.link})
+	l.backlog.join(e.share, dialerKey{e.ports.host, e.peer.Link})
 	return true
 }
 

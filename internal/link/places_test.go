@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -15,7 +16,7 @@ import (
 func (b *bed) anotherLinks() *Links {
 	b.t.Helper()
 	cfg := b.links.cfg
-	cfg.Secret = Secret{}
+	cfg.Secret = hello.Secret{}
 	links, err := NewLinks(cfg)
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = links.Close() })

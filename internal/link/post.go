@@ -72,7 +72,7 @@ func (e *laneEnd) pump() {
 // record that cannot be.
 func (e *laneEnd) say(m *lane.Message, about *stream, signaled bool) error {
 	// A WRITE of nothing still needs an address that the key covers.
-	w := target{addr: e.peer.records, rkey: e.peer.rkey, imm: m.Imm, solicited: m.Solicited, signaled: signaled, about: about}
+	w := target{addr: e.peer.Records, rkey: e.peer.RKey, imm: m.Imm, solicited: m.Solicited, signaled: signaled, about: about}
 	if m.Record.Kind != 0 {
 		if err := m.Record.Put(e.record[:]); err != nil {
 			return err

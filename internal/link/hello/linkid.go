@@ -1,4 +1,4 @@
-package link
+package hello
 
 import (
 	"crypto/rand"
@@ -7,10 +7,10 @@ import (
 	"net/netip"
 )
 
-// A linkID is what the lanes of a dialing process to one listener have in common: the listener
+// A LinkID is what the lanes of a dialing process to one listener have in common: the listener
 // shares its places fairly among links, not lanes. It is drawn by the dialer, and no other can
 // guess it, so none can have its lanes counted as those of another. It is not 0.
-type linkID uint64
+type LinkID uint64
 
 // A Secret is what a process makes the ids of its links of. Who dials with another Secret is
 // another dialer to every listener.
@@ -22,9 +22,9 @@ func NewSecret() (s Secret) {
 	return s
 }
 
-// link returns the id of the link to dst. It tells a listener nothing of the links to others.
-func (s *Secret) link(dst netip.AddrPort) linkID {
+// Link returns the id of the link to dst. It tells a listener nothing of the links to others.
+func (s *Secret) Link(dst netip.AddrPort) LinkID {
 	to, _ := dst.MarshalBinary() // never fails
 	sum := sha256.Sum256(append(s[:], to...))
-	return linkID(max(binary.LittleEndian.Uint64(sum[:]), 1))
+	return LinkID(max(binary.LittleEndian.Uint64(sum[:]), 1))
 }

@@ -1,4 +1,4 @@
-package link
+package hello
 
 import (
 	"testing"
@@ -8,17 +8,17 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-var someHello = hello{streams: 77, writeImm: true, receives: 512, records: 0x1122334455667788, rkey: 0x99aabbcc, places: 64, epoch: 0xddeeff00, lanes: 3, link: 0xa1a2a3a4a5a6a7a8, checksums: cm.FeatureChecksum | cm.FeatureWantChecksum}
+var someWord = Word{Streams: 77, WriteImm: true, Receives: 512, Records: 0x1122334455667788, RKey: 0x99aabbcc, Places: 64, Epoch: 0xddeeff00, Lanes: 3, Link: 0xa1a2a3a4a5a6a7a8, Checksums: cm.FeatureChecksum | cm.FeatureWantChecksum}
 
 func TestHello(t *testing.T) {
-	b := someHello.put()
-	require.Len(t, b, helloLen)
-	h, err := parseHello(append(b, make([]byte, 16)...))
+	b := someWord.Encode()
+	require.Len(t, b, wordLen)
+	w, err := Parse(append(b, make([]byte, 16)...))
 	require.NoError(t, err)
-	require.Equal(t, someHello, h)
+	require.Equal(t, someWord, w)
 
 	for name, f := range map[string]func(b []byte) []byte{
-		"cut off":                               func(b []byte) []byte { return b[:helloLen-1] },
+		"cut off":                               func(b []byte) []byte { return b[:wordLen-1] },
 		"empty":                                 func(b []byte) []byte { return nil },
 		"magic":                                 func(b []byte) []byte { b[0]++; return b },
 		"length":                                func(b []byte) []byte { b[5]++; return b },
@@ -37,30 +37,30 @@ func TestHello(t *testing.T) {
 		"behind it":                             func(b []byte) []byte { return append(b, 0, 1) },
 		"other version":                         func(b []byte) []byte { b[4]++; return b },
 	} {
-		_, err := parseHello(f(someHello.put()))
+		_, err := Parse(f(someWord.Encode()))
 		require.Error(t, err, name)
 		if name == "other version" {
 			require.ErrorIs(t, err, errVersion)
 		} else {
-			require.ErrorIs(t, err, errHello, name)
+			require.ErrorIs(t, err, ErrMalformed, name)
 		}
 	}
 
-	other := someHello
-	other.writeImm = false
-	require.ErrorIs(t, someHello.meet(&other), errHello)
-	require.NoError(t, someHello.meet(&someHello))
+	other := someWord
+	other.WriteImm = false
+	require.ErrorIs(t, someWord.Meet(&other), ErrMalformed)
+	require.NoError(t, someWord.Meet(&someWord))
 }
 
 func FuzzHello(f *testing.F) {
-	f.Add(someHello.put())
+	f.Add(someWord.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHello(b)
+		w, err := Parse(b)
 		if err != nil {
 			return
 		}
-		require.Equal(t, b[:helloLen], h.put())
-		for _, v := range b[helloLen:] {
+		require.Equal(t, b[:wordLen], w.Encode())
+		for _, v := range b[wordLen:] {
 			require.Zero(t, v)
 		}
 	})
