@@ -118,9 +118,12 @@ documented := docs/bench/software.txt
 OUT ?= $(if $(filter .,$(BENCH)),$(documented),bench.out)
 bench:
 	go test -c -o bench.test .
+	go test -c -o internal/bench/bench.test ./internal/bench
 	go run -C internal/benchreport . -header >$(OUT)
 	for i in $$(seq $(COUNT)); do \
-		./bench.test -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime $(BENCH_TIME) >>$(OUT) || exit 1; \
+		for binary in ./bench.test internal/bench/bench.test; do \
+			$$binary -test.run '^$$' -test.bench '$(BENCH)' -test.benchtime $(BENCH_TIME) >>$(OUT) || exit 1; \
+		done; \
 		echo "round $$i of $(COUNT) measured"; \
 	done
 	go run -C internal/benchreport . $(if $(filter $(documented),$(OUT)),-docs $(CURDIR)/docs/BENCHMARKS.md -charts $(CURDIR)/docs/bench) $(abspath $(OUT))

@@ -2,7 +2,7 @@
 // the charts of docs/BENCHMARKS.md:
 //
 //	benchreport -header > raw.txt            what the runs that follow were made with
-//	bench.test -test.bench . >> raw.txt      once for each round
+//	bench.test -test.bench . >> raw.txt      of the root and of internal/bench, once for each round
 //	benchreport [-docs FILE] [-charts DIR] raw.txt
 //
 // It prints the table. With -docs it also puts it between the two markers of FILE, and

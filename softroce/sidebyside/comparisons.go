@@ -46,9 +46,9 @@ var streams = []struct {
 }
 
 // comparisons is everything that the design sets a limit for on soft-RoCE, and kernel
-// TCP and SMC-R. bench is the path of this module's compiled benchmarks, rsdial that of
-// the program that dials by rsockets.
-func comparisons(bench, rsdial string) (groups []group) {
+// TCP and SMC-R. bench is the path of the compiled benchmarks at the root of this module, crowds
+// of those of internal/bench, rsdial of the program that dials by rsockets.
+func comparisons(bench, crowds, rsdial string) (groups []group) {
 	for _, s := range streams {
 		groups = append(groups, group{
 			name: "stream " + sizeName(s.size),
@@ -84,19 +84,19 @@ func comparisons(bench, rsdial string) (groups []group) {
 			rows: []row{{against: "rstream", limit: 1, time: true}, {against: "ib_send_lat -e", time: true}, {against: "TCP", time: true}},
 		})
 	for _, d := range []struct {
-		name, bench, option string
-		count, dials        int
+		name, binary, work, option string
+		count, dials               int
 	}{
-		{"dials, one after the other", "Dial", "-c", 50, 50},
-		{"200 dials at once", "DialCrowd", "-a", 1, 200},
+		{"dials, one after the other", bench, "Dial", "-c", 50, 50},
+		{"200 dials at once", crowds, "DialCrowd", "-a", 1, 200},
 	} {
 		groups = append(groups, group{
 			name: d.name,
 			runs: []program{
-				dials(ours, bench, d.bench, "rdma", d.count, d.dials),
+				dials(ours, d.binary, d.work, "rdma", d.count, d.dials),
 				rsockets("rsockets (rsdial)", rsdial, d.option, d.dials),
-				dials("SMC-R", bench, d.bench, "smc", d.count, d.dials),
-				dials("TCP", bench, d.bench, "tcp", d.count, d.dials),
+				dials("SMC-R", d.binary, d.work, "smc", d.count, d.dials),
+				dials("TCP", d.binary, d.work, "tcp", d.count, d.dials),
 			},
 			rows: []row{{against: "rsockets (rsdial)"}, {against: "SMC-R"}, {against: "TCP"}},
 		})
@@ -106,7 +106,7 @@ func comparisons(bench, rsdial string) (groups []group) {
 	groups = append(groups, group{
 		name: "200 dials at once, until all return",
 		runs: []program{
-			crowd(ours, bench, connections),
+			crowd(ours, crowds, connections),
 			cmtime("cmtime, its connect phase", connections),
 		},
 		rows: []row{{against: "cmtime, its connect phase", limit: 2, time: true}},

@@ -1,7 +1,7 @@
 // Sidebyside measures this library, perftest, rsockets, SMC-R and kernel TCP over one link, in
 // turns, and prints how they compare. softroce/bench runs it in a machine with soft-RoCE.
 //
-//	sidebyside -bench bench.test [-rounds 5] [-only REGEXP] [-raw FILE] [-profiles DIR]
+//	sidebyside -bench bench.test -crowds crowds.test [-rounds 5] [-only REGEXP] [-raw FILE] [-profiles DIR]
 //
 // What one program does in a second says little here: the processors are emulated, and go
 // through slow spells. So only ratios are printed, each the median over rounds in which the
@@ -32,7 +32,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("sidebyside", flag.ContinueOnError)
-	bench := fs.String("bench", "", "`path` of the compiled benchmarks of this module")
+	bench := fs.String("bench", "", "`path` of the compiled benchmarks at the root of this module")
+	crowds := fs.String("crowds", "", "`path` of those of internal/bench")
 	rsdial := fs.String("rsdial", "rsdial", "`path` of the program that dials by rsockets")
 	rounds := fs.Int("rounds", 5, "`number` of times that everything is measured")
 	only := fs.String("only", ".", "`regexp` of the comparisons to make")
@@ -50,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer raw.Close()
-	groups := choose(comparisons(*bench, *rsdial), chosen)
+	groups := choose(comparisons(*bench, *crowds, *rsdial), chosen)
 	if len(groups) == 0 {
 		return fmt.Errorf("no comparison is named like %q", *only)
 	}

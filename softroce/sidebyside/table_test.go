@@ -11,7 +11,7 @@ import (
 
 // Every line of the table has both its programs, and every program a line.
 func TestComparisons(t *testing.T) {
-	for _, g := range comparisons("bench.test", "rsdial") {
+	for _, g := range comparisons("bench.test", "crowds.test", "rsdial") {
 		programs := map[string]bool{}
 		for _, p := range g.runs {
 			require.False(t, programs[p.name], "%s: %s twice", g.name, p.name)
@@ -23,7 +23,7 @@ func TestComparisons(t *testing.T) {
 			require.True(t, programs[r.against], "%s: %s", g.name, r.against)
 		}
 	}
-	require.Len(t, choose(comparisons("", ""), regexp.MustCompile("^echo")), 3)
+	require.Len(t, choose(comparisons("", "", ""), regexp.MustCompile("^echo")), 3)
 }
 
 func TestTable(t *testing.T) {

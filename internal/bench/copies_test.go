@@ -20,7 +20,7 @@ import (
 // Beside the rate it reports, of both ends together, how many times the library copied
 // each byte and how many times it did not have to, and the bytes of rings and send
 // buffers that took.
-func BenchmarkCopies(b *testing.B) { runAll(b, copyCases()) }
+func BenchmarkCopies(b *testing.B) { Run(b, copyCases()) }
 
 // copyWay sends n messages of size bytes over one end and takes them from the other.
 type copyWay struct {
@@ -35,13 +35,13 @@ var copyWays = []copyWay{
 	{"Reserve", sendByReserve, takeByPeek},
 }
 
-func copyCases() (cases []benchCase) {
+func copyCases() (cases []Case) {
 	const size = 64 << 10
 	for _, way := range copyWays {
-		cases = append(cases, benchCase{
-			name:  fmt.Sprintf("api=%s/procs=one/transport=rdma", way.name),
-			bytes: size,
-			run: func(m meter, n int) {
+		cases = append(cases, Case{
+			Name:  fmt.Sprintf("api=%s/procs=one/transport=rdma", way.name),
+			Bytes: size,
+			Run: func(m Meter, n int) {
 				if !haveRDMA {
 					m.Skip("the software device needs Linux on amd64 or arm64")
 				}
@@ -52,7 +52,7 @@ func copyCases() (cases []benchCase) {
 	return cases
 }
 
-func copies(m meter, n, size int, way copyWay) {
+func copies(m Meter, n, size int, way copyWay) {
 	before := rdmanet.MemoryInUse()
 	from, to := connPair(m)
 	run := func(n int) {

@@ -7,21 +7,21 @@ import (
 	"testing"
 )
 
-// BenchmarkTLS is BenchmarkStream and BenchmarkEcho through crypto/tls, which encrypts
+// BenchmarkTLS is the stream and the echo of the root through crypto/tls, which encrypts
 // on either side of whatever transport is below.
-func BenchmarkTLS(b *testing.B) { runAll(b, tlsCases()) }
+func BenchmarkTLS(b *testing.B) { Run(b, tlsCases()) }
 
-func tlsCases() (cases []benchCase) {
+func tlsCases() (cases []Case) {
 	for _, w := range []struct {
 		name string
 		size int
-		run  func(m meter, n int, conn net.Conn, size int)
+		run  func(m Meter, n int, conn net.Conn, size int)
 	}{
-		{"stream", 64, stream}, {"stream", 4 << 10, stream}, {"stream", 64 << 10, stream},
-		{"echo", 64, echo}, {"echo", 4 << 10, echo},
+		{"stream", 64, Stream}, {"stream", 4 << 10, Stream}, {"stream", 64 << 10, Stream},
+		{"echo", 64, Echo}, {"echo", 4 << 10, Echo},
 	} {
-		prefix := "work=" + w.name + "/size=" + sizeName(w.size) + "/"
-		cases = append(cases, everywhere(prefix, w.size, func(m meter, n int, at site, transport string) {
+		prefix := "work=" + w.name + "/size=" + SizeName(w.size) + "/"
+		cases = append(cases, Everywhere(prefix, w.size, func(m Meter, n int, at Site, transport string) {
 			w.run(m, n, at.dialTLS(m, transport), w.size)
 		})...)
 	}
@@ -29,7 +29,7 @@ func tlsCases() (cases []benchCase) {
 }
 
 // dialTLS is dial to the jobs that are done over TLS.
-func (s site) dialTLS(m meter, transport string) net.Conn {
+func (s Site) dialTLS(m Meter, transport string) net.Conn {
 	roots, err := s.roots()
 	if err != nil {
 		m.Fatal(err)
@@ -42,7 +42,7 @@ func (s site) dialTLS(m meter, transport string) net.Conn {
 }
 
 // roots are what vouches for the site.
-func (s site) roots() (*x509.CertPool, error) {
+func (s Site) roots() (*x509.CertPool, error) {
 	cert, err := x509.ParseCertificate(s.Certificate)
 	if err != nil {
 		return nil, err

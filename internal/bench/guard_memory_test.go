@@ -51,16 +51,16 @@ func TestGuardDial(t *testing.T) {
 	guarded(t)
 	at := siteFor(t, "one")
 	const rounds, n, size = 10, 40, 64
-	message := append(job{kind: jobEchoAtOnce, size: size, count: 1}.bytes(), make([]byte, size)...)
+	message := echoOrder(size)
 	back := make([]byte, size)
 	allocations, bytes := uint64(math.MaxUint64), uint64(math.MaxUint64)
 	var before, after runtime.MemStats
 	for range rounds {
 		runtime.ReadMemStats(&before)
 		for range n {
-			conn, err := dial(t.Context(), "rdma", at.Jobs["rdma"])
+			conn, err := at.dial(t.Context(), "rdma")
 			require.NoError(t, err)
-			exchange(smoke{t}, conn, message, back)
+			exchange(Smoke{t}, conn, message, back)
 			require.NoError(t, conn.Close())
 		}
 		runtime.ReadMemStats(&after)
@@ -77,11 +77,11 @@ func TestGuardDial(t *testing.T) {
 func TestGuardIdle(t *testing.T) {
 	guarded(t)
 	const some, n = 32, 256
-	server, err := startAgain(roleWorker)
+	server, err := startWorker()
 	require.NoError(t, err)
-	client, err := startAgain(roleWorker)
+	client, err := startWorker()
 	require.NoError(t, err)
-	both := &crowd{servers: []*worker{server}, clients: []*worker{client}}
+	both := &crowd{servers: []worker{server}, clients: []worker{client}}
 	defer func() {
 		for _, w := range both.workers() {
 			assert.NoError(t, w.stop())

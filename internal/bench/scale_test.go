@@ -21,7 +21,7 @@ import (
 // transport alike; pairs says how many have each end.
 func BenchmarkScale(b *testing.B) {
 	defer closeCrowd()
-	runAll(b, scaleCases())
+	Run(b, scaleCases())
 }
 
 var crowdSizes = []int{1, 10, 100, 1000, 10_000}
@@ -29,13 +29,13 @@ var crowdSizes = []int{1, 10, 100, 1000, 10_000}
 // activeConns is how many connections are made and used at a time.
 const activeConns = 8
 
-func scaleCases() (cases []benchCase) {
+func scaleCases() (cases []Case) {
 	for _, conns := range crowdSizes {
 		for _, active := range []string{"few", "all"} {
 			for _, transport := range transports {
-				cases = append(cases, benchCase{
-					name: fmt.Sprintf("conns=%d/active=%s/procs=two/transport=%s", conns, active, transport),
-					run: func(m meter, n int) {
+				cases = append(cases, Case{
+					Name: fmt.Sprintf("conns=%d/active=%s/procs=two/transport=%s", conns, active, transport),
+					Run: func(m Meter, n int) {
 						if transport == "rdma" && !haveRDMA {
 							m.Skip("the software device needs Linux on amd64 or arm64")
 						}
@@ -48,7 +48,7 @@ func scaleCases() (cases []benchCase) {
 	return cases
 }
 
-func scale(m meter, n, conns int, transport string, inTurn bool) {
+func scale(m Meter, n, conns int, transport string, inTurn bool) {
 	c, err := crowdFor(conns, transport)
 	if err != nil {
 		m.Fatal(err)
@@ -70,7 +70,7 @@ func scale(m meter, n, conns int, transport string, inTurn bool) {
 type crowd struct {
 	conns            int
 	transport        string
-	servers, clients []*worker
+	servers, clients []worker
 	opening          time.Duration
 	used             usage // by all workers, for the connections
 	all              usage // by all workers
@@ -167,8 +167,8 @@ func (c *crowd) open(pairs int) error {
 	var before usage
 	var addresses []string
 	for range pairs {
-		for _, into := range []*[]*worker{&c.servers, &c.clients} {
-			w, err := startAgain(roleWorker)
+		for _, into := range []*[]worker{&c.servers, &c.clients} {
+			w, err := startWorker()
 			if err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func (c *crowd) open(pairs int) error {
 	return err
 }
 
-func (c *crowd) workers() []*worker {
+func (c *crowd) workers() []worker {
 	return append(c.servers[:len(c.servers):len(c.servers)], c.clients...)
 }
 
@@ -259,7 +259,7 @@ func (c *crowd) echo(n int, inTurn bool) (p50, p99 time.Duration, err error) {
 	return p50, p99, err
 }
 
-func (c *crowd) report(m meter) {
+func (c *crowd) report(m Meter) {
 	n := float64(c.conns)
 	m.ReportMetric(n/c.opening.Seconds(), "conns/s")
 	m.ReportMetric(float64(len(c.clients)), "pairs")
@@ -278,9 +278,9 @@ func (c *crowd) report(m meter) {
 }
 
 // smokeCases are the cases that are small enough for a test.
-func smokeCases(cases []benchCase) (small []benchCase) {
+func smokeCases(cases []Case) (small []Case) {
 	for _, c := range cases {
-		if !strings.Contains(c.name, "conns=1000") {
+		if !strings.Contains(c.Name, "conns=1000") {
 			small = append(small, c)
 		}
 	}

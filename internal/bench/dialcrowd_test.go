@@ -14,7 +14,7 @@ import (
 // BenchmarkDialCrowd has 200 clients connect at once, echo 64 bytes and close, or as many as
 // RDMANET_BENCH_CROWD says. What fails is counted, and is no failure of the benchmark. dialed-ns
 // is when the last dial had returned.
-func BenchmarkDialCrowd(b *testing.B) { runAll(b, crowdCases()) }
+func BenchmarkDialCrowd(b *testing.B) { Run(b, crowdCases()) }
 
 var dialCrowd = crowdSize(os.Getenv("RDMANET_BENCH_CROWD"))
 
@@ -28,8 +28,8 @@ func crowdSize(given string) int {
 // crowdLimit is when a client of the crowd is taken to have failed.
 const crowdLimit = 20 * time.Second
 
-func crowdCases() []benchCase {
-	return everywhere("", 0, func(m meter, n int, at site, transport string) {
+func crowdCases() []Case {
+	return Everywhere("", 0, func(m Meter, n int, at Site, transport string) {
 		var failed atomic.Int64
 		var dialing time.Duration
 		m.ResetTimer()
@@ -55,11 +55,11 @@ func crowdCases() []benchCase {
 }
 
 // oneClient calls dialed when its dial has returned.
-func oneClient(at site, transport string, dialed func()) error {
+func oneClient(at Site, transport string, dialed func()) error {
 	const size = 64
 	ctx, cancel := context.WithTimeout(context.Background(), crowdLimit)
 	defer cancel()
-	conn, err := dial(ctx, transport, at.Jobs[transport])
+	conn, err := at.dial(ctx, transport)
 	dialed()
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func oneClient(at site, transport string, dialed func()) error {
 	if err := conn.SetDeadline(time.Now().Add(crowdLimit)); err != nil {
 		return err
 	}
-	message := append(job{kind: jobEchoAtOnce, size: size, count: 1}.bytes(), make([]byte, size)...)
+	message := echoOrder(size)
 	if _, err := conn.Write(message); err != nil {
 		return err
 	}

@@ -12,19 +12,19 @@ import (
 
 // BenchmarkBeside sends a message and waits until all of it came back, while another
 // connection of the same two ends is busy with a stream: what bulk costs those who wait.
-func BenchmarkBeside(b *testing.B) { runAll(b, besideCases()) }
+func BenchmarkBeside(b *testing.B) { Run(b, besideCases()) }
 
 // besideBulk is the size of the other connection's Writes.
 const besideBulk = 64 << 10
 
-func besideCases() []benchCase {
+func besideCases() []Case {
 	const size = 64
-	return everywhere("size="+sizeName(size)+"/", size, func(m meter, n int, at site, transport string) {
-		bulk := at.dial(m, transport)
+	return Everywhere("size="+SizeName(size)+"/", size, func(m Meter, n int, at Site, transport string) {
+		bulk := at.Dial(m, transport)
 		var over atomic.Bool
 		poured := make(chan error, 1)
 		go func() { poured <- pour(bulk, &over) }()
-		echo(m, n, at.dial(m, transport), size)
+		Echo(m, n, at.Dial(m, transport), size)
 		over.Store(true)
 		if err := <-poured; err != nil {
 			m.Fatal(err)
@@ -57,7 +57,7 @@ func pour(conn net.Conn, over *atomic.Bool) error {
 
 // BenchmarkUnread counts the Writes that a peer takes which reads nothing, before one waits.
 // Its ns/op is of no interest.
-func BenchmarkUnread(b *testing.B) { runAll(b, unreadCases()) }
+func BenchmarkUnread(b *testing.B) { Run(b, unreadCases()) }
 
 const (
 	// unreadPause is for how long nothing moves when a Write is taken to wait for the reader.
@@ -66,12 +66,12 @@ const (
 	mostUnread = 1 << 20
 )
 
-func unreadCases() (cases []benchCase) {
+func unreadCases() (cases []Case) {
 	for _, size := range []int{1, 4 << 10} {
-		cases = append(cases, everywhere("size="+sizeName(size)+"/", 0, func(m meter, n int, at site, transport string) {
+		cases = append(cases, Everywhere("size="+SizeName(size)+"/", 0, func(m Meter, n int, at Site, transport string) {
 			taken := 0
 			for range n {
-				conn := at.dial(m, transport)
+				conn := at.Dial(m, transport)
 				startJob(m, conn, jobHold, 0, 1)
 				taken += fillUnread(m, conn, size)
 				_ = conn.Close()
@@ -83,7 +83,7 @@ func unreadCases() (cases []benchCase) {
 }
 
 // fillUnread writes until a Write waits, and returns how many did not.
-func fillUnread(m meter, conn net.Conn, size int) (n int) {
+func fillUnread(m Meter, conn net.Conn, size int) (n int) {
 	message, most := make([]byte, size), mostUnread
 	if _, measured := m.(*testing.B); !measured {
 		most = 1000

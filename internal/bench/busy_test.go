@@ -15,7 +15,7 @@ import (
 // and four times as many, so that whoever polls takes the time from those who work.
 // each is their number for each processor. ns/op is the time for a message of any
 // connection: they add up.
-func BenchmarkBusy(b *testing.B) { runAll(b, busyCases()) }
+func BenchmarkBusy(b *testing.B) { Run(b, busyCases()) }
 
 // busyWork is what all connections do at once.
 var busyWork = []struct {
@@ -29,18 +29,18 @@ var busyWork = []struct {
 	{"stream", 64 << 10, jobStream, streamBusily},
 }
 
-func busyCases() (cases []benchCase) {
+func busyCases() (cases []Case) {
 	for _, work := range busyWork {
 		for _, each := range []int{2, 4} {
 			conns := each * runtime.GOMAXPROCS(0)
-			prefix := fmt.Sprintf("work=%s/size=%s/each=%d/", work.name, sizeName(work.size), each)
-			cases = append(cases, everywhere(prefix, work.size, func(m meter, n int, at site, transport string) {
+			prefix := fmt.Sprintf("work=%s/size=%s/each=%d/", work.name, SizeName(work.size), each)
+			cases = append(cases, Everywhere(prefix, work.size, func(m Meter, n int, at Site, transport string) {
 				all := make([]net.Conn, conns)
 				trips := make([]latency.Histogram, conns)
 				share := (n + conns - 1) / conns
 				warm := min(share, 1<<20/work.size+16)
 				for i := range all {
-					all[i] = at.dial(m, transport)
+					all[i] = at.Dial(m, transport)
 					defer all[i].Close()
 				}
 				together := func(n int) {

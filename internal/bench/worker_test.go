@@ -8,10 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,14 +17,16 @@ import (
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
-// A worker is a process of its own. One of role roleWorker holds one end of many
-// connections: it takes orders on its standard input, answers each on its standard
-// output, and ends when there are no more.
-type worker struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	send  *json.Encoder
-	take  *json.Decoder
+// A worker is a process that holds one end of many connections: it takes orders, answers each, and
+// ends when there are no more.
+type worker struct{ *process }
+
+const roleWorker = "worker"
+
+// startWorker starts a worker, which ends when this process ends.
+func startWorker() (worker, error) {
+	p, err := startAgain(roleWorker)
+	return worker{p}, err
 }
 
 type order struct {
@@ -80,28 +80,8 @@ func (u usage) minus(o usage) usage {
 	return u.plus(usage{-o.Resident, -o.Proportional, -o.Heap, -o.Registered, -o.Descriptors, -o.Mappings})
 }
 
-// startAgain starts this test binary again as another process, which ends when its
-// standard input does: when this process ends, however it ends.
-func startAgain(role string, env ...string) (*worker, error) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(append(os.Environ(), roleVar+"="+role, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")), env...)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return &worker{cmd, stdin, json.NewEncoder(stdin), json.NewDecoder(stdout)}, nil
-}
-
 // do has the worker carry out an order.
-func (w *worker) do(o order) (a answer, err error) {
+func (w worker) do(o order) (a answer, err error) {
 	if err = w.send.Encode(o); err == nil {
 		err = w.take.Decode(&a)
 	}
@@ -112,11 +92,6 @@ func (w *worker) do(o order) (a answer, err error) {
 		err = fmt.Errorf("worker process: %s: %w", o.Op, err)
 	}
 	return a, err
-}
-
-func (w *worker) stop() error {
-	_ = w.stdin.Close()
-	return w.cmd.Wait()
 }
 
 // A holder is what a worker has.
@@ -218,24 +193,6 @@ func roundTrip(conn net.Conn, buf *[crowdMessage]byte) error {
 	}
 	_, err := io.ReadFull(conn, buf[:])
 	return err
-}
-
-// sharing has n goroutines do f together and returns the first error.
-func sharing(n int, f func(i int) error) error {
-	var failed atomic.Pointer[error]
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			if err := f(i); err != nil {
-				failed.CompareAndSwap(nil, &err)
-			}
-		})
-	}
-	all.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 func (h *holder) open(o order) error {

@@ -69,7 +69,8 @@ func relax(spins int) int {
 	return spins
 }
 
-func limitRing(m meter, n, size int) {
+// Ring sends n messages over the bare ring.
+func Ring(m Meter, n, size int) {
 	r := new(bareRing)
 	message := make([]byte, size)
 	taken := make(chan struct{})
@@ -92,7 +93,8 @@ func limitRing(m meter, n, size int) {
 	m.StopTimer()
 }
 
-func limitMemcpy(m meter, n, size int) {
+// Memcpy copies n messages once.
+func Memcpy(m Meter, n, size int) {
 	message, area := make([]byte, size), make([]byte, max(limitRingSize, size))
 	at := 0
 	run := func(n int) {
@@ -109,7 +111,8 @@ func limitMemcpy(m meter, n, size int) {
 	m.StopTimer()
 }
 
-func limitPingPong(m meter, n int) {
+// PingPong passes one cache line to and fro n times.
+func PingPong(m Meter, n int) {
 	var line struct {
 		_    [lineSize]byte
 		ping atomic.Int64

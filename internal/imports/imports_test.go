@@ -1,4 +1,5 @@
-package bench
+// Package imports checks what this module imports and requires.
+package imports
 
 import (
 	"encoding/json"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+const module = "github.com/rdmanet/go-rdmanet"
 
 // goTool runs the go command in this module, for a system.
 func goTool(t *testing.T, goos string, args ...string) string {
@@ -28,18 +31,18 @@ func goTool(t *testing.T, goos string, args ...string) string {
 // would be an import cycle; expvar serves a page that nobody asked for.
 func TestImports(t *testing.T) {
 	allowed := []string{
-		"github.com/rdmanet/go-rdmanet", "github.com/ebitengine/purego", "github.com/libp2p/go-buffer-pool", "golang.org/x/sys",
+		module, "github.com/ebitengine/purego", "github.com/libp2p/go-buffer-pool", "golang.org/x/sys",
 		"github.com/KimMachineGun/automemlimit", "github.com/pbnjay/memory", // which it imports
 	}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		t.Run(goos, func(t *testing.T) {
-			deps := goTool(t, goos, "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", "./rdmanet", "./ring", "./cm")
-			require.Contains(t, deps, "github.com/rdmanet/go-rdmanet/rdmanet ")
+			deps := goTool(t, goos, "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", module+"/rdmanet", module+"/ring", module+"/cm")
+			require.Contains(t, deps, module+"/rdmanet ")
 			for line := range strings.Lines(deps) {
-				path, module, _ := strings.Cut(strings.TrimSpace(line), " ")
+				path, from, _ := strings.Cut(strings.TrimSpace(line), " ")
 				require.False(t, path == "net/http" || strings.HasPrefix(path, "net/http/") || path == "expvar", "the core imports %s", path)
-				if module != "" {
-					require.Contains(t, allowed, module, "the core imports %s", path)
+				if from != "" {
+					require.Contains(t, allowed, from, "the core imports %s", path)
 				}
 			}
 		})
@@ -88,11 +91,11 @@ func TestRequirements(t *testing.T) {
 	}, required)
 
 	// And what these bring along: testify's and x/net's own, of which nothing is compiled.
-	known := append(required, "github.com/rdmanet/go-rdmanet", "go", "toolchain",
+	known := append(required, module, "go", "toolchain",
 		"github.com/stretchr/objx", "golang.org/x/crypto", "golang.org/x/term", "golang.org/x/text")
 	for line := range strings.Lines(goTool(t, "linux", "mod", "graph")) {
-		for _, module := range strings.Fields(line) {
-			path, _, _ := strings.Cut(module, "@")
+		for _, required := range strings.Fields(line) {
+			path, _, _ := strings.Cut(required, "@")
 			require.Contains(t, known, path, "go mod graph: %s", line)
 		}
 	}

@@ -78,7 +78,7 @@ var streamSizes = []int{64, 1 << 10, 64 << 10, 1 << 20}
 func TestGuardStream(t *testing.T) {
 	guarded(t)
 	for _, size := range streamSizes {
-		t.Run(sizeName(size), func(t *testing.T) {
+		t.Run(SizeName(size), func(t *testing.T) {
 			from, to := connPair(t)
 			countStream(t, from, to, size) // the ring grows
 			var exceeded []string

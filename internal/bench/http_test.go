@@ -2,19 +2,11 @@ package bench
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,7 +17,7 @@ import (
 // BenchmarkHTTP fetches pages from an http.Server. Each client has one kept-alive
 // connection and one request on its way at a time. proto=http1 is HTTP/1.1, https1 the
 // same over TLS, http2 is HTTP/2 over TLS, h2c without it.
-func BenchmarkHTTP(b *testing.B) { runAll(b, httpCases()) }
+func BenchmarkHTTP(b *testing.B) { Run(b, httpCases()) }
 
 // protocol is a way to speak HTTP.
 type protocol struct {
@@ -47,15 +39,12 @@ func (p protocol) scheme() string {
 	return "http"
 }
 
-// httpHost is the name of every page server.
-const httpHost = "bench.test"
-
-func httpCases() (cases []benchCase) {
+func httpCases() (cases []Case) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		for _, clients := range []int{1, 8, 64} {
 			for _, p := range protocols {
-				prefix := fmt.Sprintf("size=%s/clients=%d/proto=%s/", sizeName(size), clients, p.name)
-				cases = append(cases, everywhere(prefix, size, func(m meter, n int, at site, transport string) {
+				prefix := fmt.Sprintf("size=%s/clients=%d/proto=%s/", SizeName(size), clients, p.name)
+				cases = append(cases, Everywhere(prefix, size, func(m Meter, n int, at Site, transport string) {
 					fetch(m, n, at, transport, p, clients, size)
 				})...)
 			}
@@ -72,7 +61,7 @@ var visitors struct {
 }
 
 // visit returns n clients of the case that runs.
-func visit(m meter, n int, at site, transport string, p protocol) ([]*http.Client, error) {
+func visit(m Meter, n int, at Site, transport string, p protocol) ([]*http.Client, error) {
 	if visitors.of != m.Name() {
 		for _, c := range visitors.all {
 			c.CloseIdleConnections()
@@ -90,7 +79,7 @@ func visit(m meter, n int, at site, transport string, p protocol) ([]*http.Clien
 }
 
 // fetch has clients fetch n pages together.
-func fetch(m meter, n int, at site, transport string, p protocol, clients, size int) {
+func fetch(m Meter, n int, at Site, transport string, p protocol, clients, size int) {
 	url := fmt.Sprintf("%s://%s/%d", p.scheme(), httpHost, size)
 	all, err := visit(m, min(clients, n), at, transport, p)
 	if err != nil {
@@ -148,7 +137,7 @@ func get(client *http.Client, url string, p protocol, size int) error {
 	return nil
 }
 
-func (s site) roundTripper(transport string, p protocol) (*http.Transport, error) {
+func (s Site) roundTripper(transport string, p protocol) (*http.Transport, error) {
 	roots, err := s.roots()
 	if err != nil {
 		return nil, err
@@ -175,51 +164,4 @@ func (s site) roundTripper(transport string, p protocol) (*http.Transport, error
 		t.Protocols.SetUnencryptedHTTP2(true)
 	}
 	return t, nil
-}
-
-// pageServer serves every protocol.
-func pageServer(cert tls.Certificate) *http.Server {
-	s := &http.Server{
-		Handler:   http.HandlerFunc(servePage),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
-		Protocols: new(http.Protocols),
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	return s
-}
-
-var page = make([]byte, 1<<20)
-
-// servePage answers /N with N bytes.
-func servePage(w http.ResponseWriter, r *http.Request) {
-	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
-	if err != nil || n > len(page) {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Length", strconv.Itoa(n))
-	_, _ = w.Write(page[:n])
-}
-
-// newCertificate makes a certificate for the page servers of a process.
-func newCertificate() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(now.UnixNano()),
-		Subject:               pkix.Name{CommonName: httpHost},
-		DNSNames:              []string{httpHost},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(24 * time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true, // it vouches for itself
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

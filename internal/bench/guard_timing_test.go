@@ -13,7 +13,7 @@ import (
 func TestTimingGuardStream(t *testing.T) {
 	guarded(t)
 	for _, size := range streamSizes {
-		t.Run(sizeName(size), func(t *testing.T) {
+		t.Run(SizeName(size), func(t *testing.T) {
 			from, to := connPair(t)
 			countStream(t, from, to, size) // the ring grows
 			for range 5 {
