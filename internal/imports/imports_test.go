@@ -49,24 +49,52 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImportsOfOurs checks what packages that stand by themselves import of this module, tests apart.
-func TestImportsOfOurs(t *testing.T) {
-	const module = "github.com/rdmanet/go-rdmanet/"
-	for path, allowed := range map[string][]string{
-		"ring":                 nil,
-		"ring/lane":            {"ring"},
-		"internal/link/hello":  {"cm", "internal/verbs", "ring/lane"},
-		"internal/link/memory": {"internal/verbs", "ring/lane"},
-	} {
-		t.Run(path, func(t *testing.T) {
-			imports := goTool(t, "linux", "list", "-f", "{{range .Imports}}{{println .}}{{end}}", "./"+path)
-			for line := range strings.Lines(imports) {
-				if ours, ok := strings.CutPrefix(strings.TrimSpace(line), module); ok {
-					require.Contains(t, allowed, ours)
-				}
-			}
-		})
+// TestArrows checks what the packages of the house import of one another, tests apart: only what
+// stands further down in docs/ARCHITECTURE.md. A package that is not named here has no place yet.
+func TestArrows(t *testing.T) {
+	allowed := map[string]string{
+		"rdmanet":                    "cm internal/link internal/link/hello internal/link/memory internal/shortage internal/verbs rdmanet/internal/dialtrace ring ring/lane",
+		"rdmanet/debughttp":          "rdmanet",
+		"rdmanet/internal/dialtrace": "",
+		"rdmanet/rdmahttp":           "rdmanet rdmanet/internal/dialtrace",
+
+		"internal/link":        "cm internal/asktwice internal/fdtimer internal/link/hello internal/link/memory internal/runtimer internal/shortage internal/verbs ring ring/lane",
+		"internal/link/hello":  "cm internal/verbs ring/lane",
+		"internal/link/memory": "internal/verbs ring/lane",
+
+		"cm":        "internal/verbs internal/verbs/drivers",
+		"ring":      "",
+		"ring/lane": "ring",
+
+		"internal/verbs":              "",
+		"internal/verbs/drivers":      "internal/verbs internal/verbs/ibv internal/verbs/soft",
+		"internal/verbs/event":        "internal/verbs",
+		"internal/verbs/faulty":       "internal/verbs internal/verbs/event internal/verbs/wakeup",
+		"internal/verbs/ibv":          "internal/fdtimer internal/verbs internal/verbs/event internal/verbs/object internal/verbs/wakeup",
+		"internal/verbs/object":       "internal/verbs",
+		"internal/verbs/soft":         "internal/fdtimer internal/verbs internal/verbs/event internal/verbs/object internal/verbs/soft/control internal/verbs/soft/shm internal/verbs/wakeup",
+		"internal/verbs/soft/control": "internal/verbs internal/verbs/soft/shm internal/verbs/wakeup",
+		"internal/verbs/soft/shm":     "internal/verbs",
+		"internal/verbs/verbstest":    "internal/verbs",
+		"internal/verbs/wakeup":       "",
 	}
+	var packages []string
+	for _, room := range []string{"rdmanet", "internal/link", "cm", "ring", "internal/verbs"} {
+		packages = append(packages, module+"/"+room+"/...")
+	}
+	listed := goTool(t, "linux", append([]string{"list", "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}"}, packages...)...)
+	found := 0
+	for line := range strings.Lines(listed) {
+		imports := strings.Fields(strings.ReplaceAll(line, module+"/", ""))
+		below, known := allowed[imports[0]]
+		require.True(t, known, "%s has no place in the house yet", imports[0])
+		found++
+		for _, path := range imports[1:] {
+			ours := strings.Contains(line, " "+module+"/"+path)
+			require.True(t, !ours || slices.Contains(strings.Fields(below), path), "%s imports %s", imports[0], path)
+		}
+	}
+	require.Equal(t, len(allowed), found, "a package of the table is gone")
 }
 
 // TestRequirements checks that this module asks for no other modules than its design
