@@ -8,15 +8,31 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 )
+
+// The software device as one that looks at the source after the post, as hardware does.
+var (
+	asynchronous      = faulty.RegisterOverSoft("asynchronous0", "soft0", faulty.Plan{Asynchronous: true})
+	asynchronousIWARP = faulty.RegisterOverSoft("asynchronous0-iwarp", "soft0-iwarp", faulty.Plan{Asynchronous: true})
+)
+
+// asynchronous0 names a device that is asynchronous: the real one where one is tested.
+func asynchronous0() string {
+	if os.Getenv("RDMANET_TEST_ADDR") != "" {
+		return ""
+	}
+	return asynchronous.Name()
+}
 
 // TestAsynchronousStream writes more than all send blocks hold, over rings in which
 // they take up few of the send queue's slots.
 func TestAsynchronousStream(t *testing.T) {
 	for _, size := range []int{MinReadBuffer, 64 << 10, 1 << 20} {
 		fl := flavour{
-			dialer: Dialer{asynchronous: true, ReadBuffer: size},
-			listen: ListenConfig{asynchronous: true, ReadBuffer: size},
+			dialer: Dialer{Device: asynchronous0(), ReadBuffer: size},
+			listen: ListenConfig{Device: asynchronous0(), ReadBuffer: size},
 		}
 		client, server := fl.pair(t)
 		data := bytes.Repeat([]byte("0123456789abcdef"), 3*mostBuffers*MaxReserve/16+1)

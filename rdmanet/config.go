@@ -30,10 +30,6 @@ type sizes struct {
 
 	path     pathOptions
 	checksum bool // this end wants checksums
-
-	// asynchronous treats the device as one that looks at the source after the
-	// post, as hardware does; for tests.
-	asynchronous bool
 }
 
 // newSizes checks what is not 0; rings are rounded up to a power of two. A ring that is

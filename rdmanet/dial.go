@@ -120,8 +120,6 @@ type Dialer struct {
 
 	// Control is that of net.Dialer, for the sockets of TCP only.
 	Control func(network, address string, c syscall.RawConn) error
-
-	asynchronous bool // see sizes
 }
 
 // Dial is DialContext with context.Background().
@@ -192,7 +190,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if p.sizes.path, err = d.pathOptions(); err != nil {
 		return nil, err
 	}
-	p.sizes.asynchronous, p.sizes.checksum = d.asynchronous, d.Checksum
+	p.sizes.checksum = d.Checksum
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {

@@ -29,20 +29,18 @@ func TestEveryAcquisitionFails(t *testing.T) {
 	defer func(d time.Duration) { keptIdle = d }(keptIdle)
 	keptIdle = time.Millisecond
 	for _, way := range []struct {
-		d            *faulty.Driver
-		under        string
-		asynchronous bool
+		d     *faulty.Driver
+		under string
 	}{
-		{failing0, "soft0", false},
-		{failing0, "soft0", true},
-		{failingIWARP, "soft0-iwarp", false},
-		{failingIWARP, "soft0-iwarp", true},
+		{failing0, "soft0"},
+		{failingAsynchronous, asynchronous.Name()},
+		{failingIWARP, "soft0-iwarp"},
+		{failingAsynchronousIWARP, asynchronousIWARP.Name()},
 	} {
 		for _, at := range []string{"dialer", "listener"} {
-			name := fmt.Sprintf("%s/%s/asynchronous=%t", way.d.Name(), at, way.asynchronous)
-			t.Run(name, func(t *testing.T) {
-				lc := ListenConfig{Device: way.under, HandshakeTimeout: 2 * time.Second, asynchronous: way.asynchronous}
-				d := Dialer{Device: way.under, Timeout: patience, asynchronous: way.asynchronous, TOS: 1} // which has links of its own
+			t.Run(way.d.Name()+"/"+at, func(t *testing.T) {
+				lc := ListenConfig{Device: way.under, HandshakeTimeout: 2 * time.Second}
+				d := Dialer{Device: way.under, Timeout: patience, TOS: 1} // which has links of its own
 				if at == "dialer" {
 					d.Device = way.d.Name()
 				} else {

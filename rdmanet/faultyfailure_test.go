@@ -23,6 +23,9 @@ var (
 	failing0     = faulty.RegisterOverSoft("failing0", "soft0", faulty.Plan{})
 	failingLate0 = faulty.RegisterOverSoft("failing0-late", "soft0", faulty.DefaultPlan(faulty.Seed+1))
 	failingIWARP = faulty.RegisterOverSoft("failing0-iwarp", "soft0-iwarp", faulty.Plan{})
+
+	failingAsynchronous      = faulty.RegisterOverSoft("failing0-asynchronous", "soft0", faulty.Plan{Asynchronous: true})
+	failingAsynchronousIWARP = faulty.RegisterOverSoft("failing0-asynchronous-iwarp", "soft0-iwarp", faulty.Plan{Asynchronous: true})
 )
 
 // A patient is a connection one end of which is on a device that fails.

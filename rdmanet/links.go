@@ -32,7 +32,6 @@ type linkKey struct {
 	apartFromTCP bool
 	path         pathOptions
 	first, most  uint32
-	asynchronous bool
 	checksum     bool
 }
 
@@ -61,7 +60,7 @@ func newLinks(key linkKey) (*link.Links, error) {
 	config := linkConfig(cm.Options{
 		Device: key.device, AnyUser: key.anyUser, TOS: key.path.tos, AckTimeout: key.path.ackTimeout,
 		ApartFromTCP: key.apartFromTCP,
-	}, key.first, key.most, key.asynchronous)
+	}, key.first, key.most)
 	config.Checksum = key.checksum
 	if config.Retries = int(key.path.retries); config.Retries == 0 {
 		config.Retries = -1
@@ -77,9 +76,9 @@ func newLinks(key linkKey) (*link.Links, error) {
 	return l, nil
 }
 
-func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.Config {
+func linkConfig(options cm.Options, first, most uint32) link.Config {
 	return link.Config{
-		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget, Asynchronous: asynchronous,
+		CM: options, FirstRing: min(first, link.MaxFirstRing), MaxRing: most, Idle: keptIdle, Budget: budget,
 		KeepAlive: defaultKeepAlive, Secret: linkSecret(), Redial: redialStream,
 	}
 }
@@ -87,8 +86,7 @@ func linkConfig(options cm.Options, first, most uint32, asynchronous bool) link.
 // dialOnLink makes one attempt by a link.
 func (d *Dialer) dialOnLink(ctx context.Context, network string, src, dst netip.AddrPort, s sizes) (*Conn, error) {
 	key := linkKey{
-		device: deviceOr(d.Device), anyUser: d.AnyUser, apartFromTCP: withTCP(network), path: s.path, asynchronous: s.asynchronous,
-		checksum: s.checksum,
+		device: deviceOr(d.Device), anyUser: d.AnyUser, apartFromTCP: withTCP(network), path: s.path, checksum: s.checksum,
 	}
 	key.first, key.most = s.first, s.most
 	links, err := linksOf(key)
@@ -133,7 +131,7 @@ func redialStream(ctx context.Context, dial func(context.Context) error) error {
 
 // bindLinks makes the listener of links and binds it.
 func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
-	config := linkConfig(options, l.sizes.first, l.sizes.most, l.sizes.asynchronous)
+	config := linkConfig(options, l.sizes.first, l.sizes.most)
 	config.KeepAlive, config.Checksum = l.keepAlive, l.sizes.checksum
 	config.Backlog, config.OnEvent, config.OnEvict = min(l.backlog, link.MaxBacklog), l.event, l.evicted
 	config.Retries, config.HandshakeTimeout = int(l.sizes.path.retries), l.handshakeTimeout

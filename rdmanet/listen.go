@@ -83,8 +83,6 @@ type ListenConfig struct {
 	// HandshakeTimeout is reset. It needs the software device; RDMA clients of other
 	// devices come to the listener that was the first.
 	ReusePort bool
-
-	asynchronous bool // see sizes
 }
 
 // Listen listens on address; ctx bounds the look-up of names only. That the port is in
@@ -112,7 +110,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (*L
 	if err := lc.checkBounds(); err != nil {
 		return nil, fail(nil, err)
 	}
-	s.asynchronous, s.checksum = lc.asynchronous, lc.Checksum
+	s.checksum = lc.Checksum
 	if withTCP(network) {
 		return lc.listenBoth(ctx, network, address, s)
 	}

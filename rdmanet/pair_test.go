@@ -114,8 +114,8 @@ func flavours() []flavour {
 	return append(all, []flavour{
 		{name: "faulty", dialer: Dialer{Device: faulty0.Name()}, listen: ListenConfig{Device: faulty0.Name()}},
 		{name: "iwarp", dialer: Dialer{Device: iwarp}, listen: ListenConfig{Device: iwarp}},
-		{name: "asynchronous", dialer: Dialer{asynchronous: true}, listen: ListenConfig{asynchronous: true}},
-		{name: "asynchronous-iwarp", dialer: Dialer{asynchronous: true, Device: iwarp}, listen: ListenConfig{asynchronous: true, Device: iwarp}},
+		{name: "asynchronous", dialer: Dialer{Device: asynchronous.Name()}, listen: ListenConfig{Device: asynchronous.Name()}},
+		{name: "asynchronous-iwarp", dialer: Dialer{Device: asynchronousIWARP.Name()}, listen: ListenConfig{Device: asynchronousIWARP.Name()}},
 	}...)
 }
 

@@ -26,18 +26,17 @@ const conversation = 60_000
 func TestEveryAcquisitionFails(t *testing.T) {
 	needFailing(t)
 	for _, way := range []struct {
-		d            *faulty.Driver
-		under        string
-		asynchronous bool
+		d     *faulty.Driver
+		under string
 	}{
-		{failing, "soft0", false},
-		{failing, "soft0", true},
-		{failingIWARP, "soft0-iwarp", true},
+		{failing, "soft0"},
+		{failingAsynchronous, "asynchronous0"},
+		{failingAsynchronousIWARP, "asynchronous0-iwarp"},
 	} {
 		for _, at := range []string{"dialer", "listener"} {
-			t.Run(fmt.Sprintf("%s/%s/asynchronous=%t", way.d.Name(), at, way.asynchronous), func(t *testing.T) {
-				listens := Config{CM: cm.Options{Device: way.under}, Asynchronous: way.asynchronous}
-				dials := Config{CM: cm.Options{Device: way.under}, Asynchronous: way.asynchronous, Idle: time.Millisecond}
+			t.Run(way.d.Name()+"/"+at, func(t *testing.T) {
+				listens := Config{CM: cm.Options{Device: way.under}}
+				dials := Config{CM: cm.Options{Device: way.under}, Idle: time.Millisecond}
 				if at == "dialer" {
 					dials.CM.Device = way.d.Name()
 				} else {

@@ -63,7 +63,7 @@ func TestTakeBuffer(t *testing.T) {
 // TestBuffers sends a stream from Buffers, beside Writes: nothing is given out again that is still
 // being sent, and of those that were given back there are few.
 func TestBuffers(t *testing.T) {
-	b := newBed(t, Config{Asynchronous: true})
+	b := newBed(t, Config{CM: asynchronous()})
 	client, server := b.pair()
 	const rounds = 200
 	want := make([]byte, 0, rounds*(BufferSize/2))
@@ -119,7 +119,7 @@ func TestBuffers(t *testing.T) {
 // stream and the lane, and is charged until then.
 func TestBufferOutlivesItsLane(t *testing.T) {
 	budget := budgetOf(1 << 30)
-	b := newBed(t, Config{Asynchronous: true, Budget: budget})
+	b := newBed(t, Config{CM: asynchronous(), Budget: budget})
 	client, server := b.pair()
 	got, err := client.TakeBuffer()
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestBufferOutlivesItsLane(t *testing.T) {
 // TestNoBuffer: where there is no memory Write has to do.
 func TestNoBuffer(t *testing.T) {
 	budget := budgetOf(1 << 30)
-	b := newBed(t, Config{Asynchronous: true, Budget: budget})
+	b := newBed(t, Config{CM: asynchronous(), Budget: budget})
 	client, server := b.pair()
 	budget.SetLimit(1)
 	got, err := client.TakeBuffer()

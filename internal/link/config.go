@@ -128,9 +128,6 @@ type Config struct {
 	// recallTime is how long a dialer may take to give places back, recallTime if it is 0.
 	recallTime time.Duration
 
-	// Asynchronous has the device treated as one that looks at sources after the post, as
-	// hardware does; for tests.
-	Asynchronous bool
 	// confirms has the software device that is like iWARP treated as one of a network.
 	confirms bool
 	// noChecksums has this end be one that is too old to know checksums.

@@ -18,7 +18,7 @@ func onNetworkIWARP(t *testing.T) Config {
 	if device := cm.DefaultDevice(); device != "" {
 		t.Skipf("it is about a software device that confirms, and not about %s", device)
 	}
-	return Config{CM: cm.Options{Device: "soft0-iwarp"}, Asynchronous: true, confirms: true}
+	return Config{CM: cm.Options{Device: "asynchronous0-iwarp"}, confirms: true}
 }
 
 // Only the devices of a network are asked to confirm.

@@ -102,7 +102,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	p := &endpoint{
 		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR, attr.MaxCQE), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
-		synchronous: attr.Caps&verbs.CapSynchronous != 0 && !c.Asynchronous,
+		synchronous: attr.Caps&verbs.CapSynchronous != 0,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		confirm:     newConfirmation(ctx.Device().Transport(), &attr, c.confirms),

@@ -68,11 +68,16 @@ func newAilingOn(t *testing.T, d *faulty.Driver, under string, dialled bool, cfg
 	return ailing{t, d, server, client}
 }
 
-// failingDevices are those that fail when they are asked to, and the ones under them.
-var failingDevices = []struct {
+type failingDevice struct {
 	d     *faulty.Driver
 	under string
-}{{failing, "soft0"}, {failingIWARP, "soft0-iwarp"}}
+}
+
+// The devices that fail when they are asked to, and the ones under them.
+var (
+	failingDevices             = []failingDevice{{failing, "soft0"}, {failingIWARP, "soft0-iwarp"}}
+	failingAsynchronousDevices = []failingDevice{{failingAsynchronous, "asynchronous0"}, {failingAsynchronousIWARP, "asynchronous0-iwarp"}}
+)
 
 // eachAiling runs f with each of the devices and either end on it.
 func eachAiling(t *testing.T, f func(a ailing)) {

@@ -32,15 +32,15 @@ func flavours() []flavour {
 		{"smallest", Config{Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 1}},
 	}
 	if device == "" {
-		iwarp := cm.Options{Device: "soft0-iwarp"}
+		iwarp, staged := cm.Options{Device: "soft0-iwarp"}, cm.Options{Device: "asynchronous0-iwarp"}
 		all = append(all, []flavour{
 			{"iwarp", Config{CM: iwarp}},
-			{"asynchronous", Config{Asynchronous: true}},
-			{"asynchronous-iwarp-smallest", Config{CM: iwarp, Asynchronous: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
-			{"confirming-iwarp", Config{CM: iwarp, Asynchronous: true, confirms: true}},
-			{"confirming-iwarp-smallest", Config{CM: iwarp, Asynchronous: true, confirms: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"asynchronous", Config{CM: asynchronous()}},
+			{"asynchronous-iwarp-smallest", Config{CM: staged, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"confirming-iwarp", Config{CM: staged, confirms: true}},
+			{"confirming-iwarp-smallest", Config{CM: staged, confirms: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"late", Config{CM: cm.Options{Device: "late0"}}},
-			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, Asynchronous: true, confirms: true, Receives: 32, Records: 8}},
+			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, confirms: true, Receives: 32, Records: 8}},
 		}...)
 	}
 	for i := range all {

@@ -79,16 +79,17 @@ func TestFaultyLaneCause(t *testing.T) {
 func TestFaultyLaneWriteReports(t *testing.T) {
 	needFailing(t)
 	for _, c := range []struct {
-		name string
-		cfg  Config
+		name    string
+		cfg     Config
+		devices []failingDevice
 	}{
-		{"inline", Config{}},
-		{"staged", Config{Asynchronous: true}},
-		{"framed", Config{Checksum: true}},
-		{"framed and staged", Config{Checksum: true, Asynchronous: true}},
+		{"inline", Config{}, failingDevices},
+		{"staged", Config{}, failingAsynchronousDevices},
+		{"framed", Config{Checksum: true}, failingDevices},
+		{"framed and staged", Config{Checksum: true}, failingAsynchronousDevices},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, on := range failingDevices {
+			for _, on := range c.devices {
 				t.Run(on.d.Name(), func(t *testing.T) {
 					a := newAilingOn(t, on.d, on.under, true, c.cfg)
 					var n atomic.Int32
@@ -154,7 +155,7 @@ func eachLeave(t *testing.T, messages int, f func(t *testing.T, client *Stream, 
 	needFailing(t)
 	for _, l := range leaves {
 		t.Run(l.name, func(t *testing.T) {
-			for _, cfg := range []Config{{}, {Asynchronous: true}, {CM: cm.Options{Device: "soft0-iwarp"}}} {
+			for _, cfg := range []Config{{}, {CM: asynchronous()}, {CM: cm.Options{Device: "soft0-iwarp"}}} {
 				t.Run(cfg.CM.Device, func(t *testing.T) {
 					b := newBed(t, cfg)
 					client, server := b.pair()

@@ -73,3 +73,15 @@ func TestPollsAll(t *testing.T) {
 		require.Equal(t, want, n)
 	}
 }
+
+func TestAsynchronous(t *testing.T) {
+	for _, asynchronous := range []bool{false, true} {
+		ctx, err := newDriver(faulty.Plan{Asynchronous: asynchronous}).Open()
+		require.NoError(t, err)
+		attr, err := ctx.QueryDevice()
+		require.NoError(t, err)
+		require.Equal(t, !asynchronous, attr.Caps&verbs.CapSynchronous != 0)
+		require.NotZero(t, attr.Caps&verbs.CapSameHost, "the rest is the device's")
+		require.NoError(t, ctx.Close())
+	}
+}

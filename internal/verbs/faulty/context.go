@@ -41,7 +41,11 @@ func (c *Context) QueryDevice() (verbs.DeviceAttr, error) {
 	if err := c.d.ask(QueryDevice); err != nil {
 		return verbs.DeviceAttr{}, err
 	}
-	return c.Context.QueryDevice()
+	attr, err := c.Context.QueryDevice()
+	if c.d.plan.Asynchronous {
+		attr.Caps &^= verbs.CapSynchronous
+	}
+	return attr, err
 }
 
 // AllocPD implements verbs.Context.

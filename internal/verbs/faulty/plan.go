@@ -11,6 +11,9 @@ type Plan struct {
 	Seed uint64
 	// Late is by how much completions, events and wake-ups for nothing may be late.
 	Late time.Duration
+	// Asynchronous has the device not report verbs.CapSynchronous, as if it looked at sources
+	// after the post like hardware.
+	Asynchronous bool
 }
 
 // DefaultPlan is one by which every wait and every queue meets what it can meet, and
