@@ -1,12 +1,15 @@
 package rdmanet
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,24 +52,58 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links between README.md and the pages of docs.
+// TestLinks follows the links between the pages of docs and those beside README.md, also to a
+// heading of a page.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
-	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	atRoot, err := filepath.Glob("../*.md")
+	require.NoError(t, err)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
-	for _, page := range append(pages, "../README.md") {
+	for _, page := range append(pages, atRoot...) {
 		b, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
-			_, err := os.Stat(filepath.Join(filepath.Dir(page), m[1]))
-			assert.NoError(t, err, "a link of %s", page)
+			to := page
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(to); assert.NoError(t, err, "a link of %s", page) && m[2] != "" {
+				assert.Contains(t, anchorsOf(t, to), m[2], "%s leads to %s", page, to)
+			}
 		}
 		if name := strings.TrimPrefix(page, "../"); name != "README.md" {
 			assert.Contains(t, string(readme), "]("+name+")", "README.md does not lead there")
 		}
 	}
+}
+
+// anchorsOf returns the anchors that GitHub gives to the headings of a page: in lower case, without
+// punctuation and with hyphens for spaces; one that has been is numbered.
+func anchorsOf(t *testing.T, page string) (anchors []string) {
+	b, err := os.ReadFile(page)
+	require.NoError(t, err)
+	headings := regexp.MustCompile("(?m)^#{1,6} +(.*)$")
+	target := regexp.MustCompile(`\]\([^)]*\)`)
+	for _, m := range headings.FindAllStringSubmatch(string(b), -1) {
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			default:
+				return -1
+			}
+		}, target.ReplaceAllString(m[1], ""))
+		for first, n := anchor, 1; slices.Contains(anchors, anchor); n++ {
+			anchor = fmt.Sprintf("%s-%d", first, n)
+		}
+		anchors = append(anchors, anchor)
+	}
+	return anchors
 }
 
 // codeOf is the code of the packages in dirs, without tests.
