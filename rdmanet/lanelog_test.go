@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -66,8 +67,11 @@ func TestDialersLaneLog(t *testing.T) {
 		require.NoError(t, server.Close())
 		within(t, patience, "the line", func() {
 			record := <-told.records
-			require.Equal(t, "link: destroying a lane's RDMA objects", record.Message)
-			require.Contains(t, attrs(record)["err"], "it does not close")
+			if record.Message == "link: giving back memory" { // shortly after a test in which it was short
+				record = <-told.records
+			}
+			assert.Equal(t, "link: destroying a lane's RDMA objects", record.Message)
+			assert.Contains(t, attrs(record)["err"], "it does not close")
 		})
 	}
 }
