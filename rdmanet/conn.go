@@ -18,6 +18,7 @@ var (
 type Conn struct {
 	life lifecycle
 	*stream
+	guard *dropGuard
 }
 
 // ok reports whether c is a connection, and not the zero value of a program.

@@ -51,6 +51,9 @@ func TestDropped(t *testing.T) {
 		{"shut", func(t *testing.T, client, _ net.Conn) {
 			require.NoError(t, client.(*Conn).CloseWrite())
 		}, nil},
+		{"with a finalizer of the program", func(_ *testing.T, client, _ net.Conn) {
+			runtime.SetFinalizer(client.(*Conn), func(*Conn) {})
+		}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachFlavour(t, func(t *testing.T, fl flavour) {

@@ -43,17 +43,21 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	st.network = idOf(network)
 	st.left.Store(2)
 	s.OnFinish(st.leave)
-	c := &Conn{stream: st}
+	c := &Conn{stream: st, guard: &dropGuard{st}}
 	c.linger.Store(-1)
 	live.add(st, accepted)
-	runtime.SetFinalizer(c, (*Conn).dropped) // cheaper than a cleanup, to set and to take back
+	runtime.SetFinalizer(c.guard, (*dropGuard).dropped) // cheaper than a cleanup, to set and to clear
 	return c
 }
 
-// dropped closes a connection that nobody can close any more, unless it was closed. Calls keep
-// their Conn, so none is inside.
-func (c *Conn) dropped() {
-	st := c.stream
+// dropGuard is what nothing but a Conn refers to. The Conn itself has no finalizer, so that a
+// program may set one, as on a *net.TCPConn.
+type dropGuard struct{ *stream }
+
+// dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is
+// inside.
+func (g *dropGuard) dropped() {
+	st := g.stream
 	st.shut(st.linger.Load() == 0)
 	st.releasePins()
 	st.finish(st.drainLimit())
