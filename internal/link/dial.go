@@ -225,7 +225,7 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event, r *asktw
 	}
 	peer, err := hello.Parse(ev.Param.PrivateData)
 	if err == nil {
-		err = mine.Meet(&peer)
+		err = mine.Match(&peer)
 	}
 	if err == nil && (peer.Epoch != mine.Epoch || peer.Link != mine.Link || peer.Streams > mine.Streams) {
 		err = fmt.Errorf("%w: it answers for another lane", hello.ErrMalformed)

@@ -421,7 +421,7 @@ func TestFrameNegotiation(t *testing.T) {
 		{wants, wants, true}, {wants, 0, false}, {0, wants, false},
 	} {
 		mine := hello.Word{Checksums: c.mine}
-		err := mine.Meet(&hello.Word{Checksums: c.peer})
+		err := mine.Match(&hello.Word{Checksums: c.peer})
 		require.Equal(t, c.ok, err == nil, "%+v: %v", c, err)
 		if err != nil {
 			require.ErrorIs(t, err, cm.ErrNoChecksum)

@@ -158,7 +158,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		e.ports.own = to.Port()
 	}
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.Streams), peer.Epoch, peer.Link)
-	if err := mine.Meet(&peer); err != nil {
+	if err := mine.Match(&peer); err != nil {
 		l.refuseLane(id, err)
 		e.discard()
 		return false

@@ -125,8 +125,8 @@ func Parse(b []byte) (w Word, err error) {
 	return w, nil
 }
 
-// Meet checks what the two ends have to have in common.
-func (w *Word) Meet(peer *Word) error {
+// Match returns an error if the two ends cannot share a lane.
+func (w *Word) Match(peer *Word) error {
 	if w.WriteImm != peer.WriteImm {
 		return fmt.Errorf("%w: one end rings doorbells with WRITE_WITH_IMM and the other with SEND", ErrMalformed)
 	}

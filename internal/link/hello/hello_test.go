@@ -48,8 +48,8 @@ func TestHello(t *testing.T) {
 
 	other := someWord
 	other.WriteImm = false
-	require.ErrorIs(t, someWord.Meet(&other), ErrMalformed)
-	require.NoError(t, someWord.Meet(&someWord))
+	require.ErrorIs(t, someWord.Match(&other), ErrMalformed)
+	require.NoError(t, someWord.Match(&someWord))
 }
 
 func FuzzHello(f *testing.F) {
