@@ -137,9 +137,36 @@ func aliases() (all [][]byte, err error) {
 		if errno != 0 {
 			return nil, os.NewSyscallError("mremap", errno)
 		}
-		all = append(all, unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), to-from))
+		b := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), to-from)
+		whole, err := isBacked(b)
+		if err != nil {
+			return nil, err
+		}
+		if !whole { // a shorter memory has taken its place meanwhile
+			if err := unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		all = append(all, b)
 	}
 	return all, nil
+}
+
+// isBacked reports whether the memory behind b is as long as b. To touch the rest would be SIGBUS;
+// the kernel finds out without.
+func isBacked(b []byte) (bool, error) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return false, err
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	_, err := unix.Write(pipe[1], b[len(b)-1:])
+	if err == unix.EFAULT {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // scribble writes one thing somewhere, most often where counts, entries and the first
@@ -373,4 +400,20 @@ func typed(err error) (name string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+func TestIsBacked(t *testing.T) {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	page := os.Getpagesize()
+	require.NoError(t, unix.Ftruncate(fd, int64(page)))
+	b, err := unix.Mmap(fd, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(b)) }()
+	for length, want := range map[int]bool{page: true, page + 1: false, 2 * page: false} {
+		got, err := isBacked(b[:length])
+		require.NoError(t, err)
+		require.Equal(t, want, got, "%d bytes", length)
+	}
 }
