@@ -43,8 +43,6 @@ type endpoint struct {
 	remoteMR verbs.MR
 	local    verbs.Memory // staging, and behind it the receives of doorbells
 	localMR  verbs.MR
-	budget   *memory.Budget
-	charged  int // to budget, for local
 
 	inline      int
 	receives    int
@@ -102,7 +100,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		return nil, err
 	}
 	p := &endpoint{
-		ctx: ctx, budget: c.Budget, receives: min(c.Receives, attr.MaxQPWR, attr.MaxCQE), records: c.Records,
+		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR, attr.MaxCQE), records: c.Records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
 		synchronous: attr.Caps&verbs.CapSynchronous != 0,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
@@ -156,7 +154,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	return p, p.postAll()
 }
 
-// register makes the memory. What is sent from counts towards the budget.
+// register makes the memory.
 func (p *endpoint) register() (err error) {
 	n := p.records * lane.RecordLen
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
@@ -183,10 +181,6 @@ func (p *endpoint) register() (err error) {
 	if n == 0 {
 		return nil
 	}
-	if err = p.budget.Take(n, memory.ForStream); err != nil {
-		return err
-	}
-	p.charged = n
 	if p.local, err = p.ctx.AllocMemory(n, n); err != nil {
 		return err
 	}
@@ -315,7 +309,6 @@ func (p *endpoint) destroy(between ...func() error) error {
 			errs = append(errs, m.Close())
 		}
 	}
-	p.budget.Give(p.charged)
 	if p.pd != nil {
 		errs = append(errs, p.pd.Close())
 	}
