@@ -20,8 +20,8 @@ import (
 )
 
 // TestGuardHTTPAllocations has a request over a kept-alive connection of ours, client
-// and server together, allocate hardly more than over TCP. What else the process does, as a lane
-// that comes up, is not in all of a few rounds.
+// and server together, allocate hardly more than over TCP. What else the process does, such
+// as bringing up a lane, is not in every round.
 func TestGuardHTTPAllocations(t *testing.T) {
 	guarded(t)
 	at := siteFor(t, "one")
