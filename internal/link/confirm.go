@@ -7,7 +7,7 @@ import (
 
 const (
 	// maxReads is how many READs may be under way each way: more would be more memory of the
-	// device, and with fewer the send queue waits.
+	// device, and with fewer the send queue waits more often.
 	maxReads = 16
 
 	// confirmLen is what a READ reads, the first record: one of nothing would do, but siw answers

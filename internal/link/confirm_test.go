@@ -1,6 +1,7 @@
 package link
 
 import (
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -163,5 +164,53 @@ func TestSaidUnconfirmed(t *testing.T) {
 			got += k
 		}
 		<-client.e.done
+	})
+}
+
+// TestReadsUnderWay: no more READs are posted than the device takes at once, however long the peer takes
+// to answer. What comes after them waits, and goes out when they are answered.
+func TestReadsUnderWay(t *testing.T) {
+	cfg := onNetworkIWARP(t)
+	cfg.FirstRing, cfg.MaxRing = 256<<10, 256<<10
+	b := newBed(t, cfg)
+	client, server := b.pair()
+	say(t, client, server)
+	e := client.e
+	q := &holdsReads{QP: e.p.qp}
+	e.mu.Lock()
+	e.sq.qp = q
+	e.mu.Unlock()
+	const messages = 2 * maxReads
+	text := make([]byte, 600) // more than goes inline, so each asks to be confirmed
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < messages && err == nil; i++ {
+			_, err = client.Write(text)
+		}
+		written <- err
+	}()
+	held := func() (reads int) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for i := range q.held {
+			if q.held[i].Opcode == verbs.WRRDMARead {
+				reads++
+			}
+		}
+		return reads
+	}
+	require.Eventually(t, func() bool { return held() == int(e.p.confirm.reads) }, patience, time.Millisecond)
+	select {
+	case err := <-written:
+		t.Fatalf("a Write has not waited: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.Equal(t, int(e.p.confirm.reads), held())
+	require.NoError(t, q.letGo())
+	within(t, "what has waited", func() {
+		_, err := io.ReadFull(server, make([]byte, messages*len(text)))
+		require.NoError(t, err)
+		require.NoError(t, <-written)
 	})
 }

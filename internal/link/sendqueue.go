@@ -25,12 +25,18 @@ type sendQueue struct {
 	// every completion is such an answer. It is posted after each request that is to be
 	// signalled, and is signalled in its place.
 	confirm *confirmation
+	asking  uint8 // of these requests, under way
 }
 
-// room returns how many requests may be posted.
+// room returns how many requests may be posted. None is while as many confirmations are under way as
+// the device takes: it would hold back the next one and all behind it, siw even the answers that the
+// peer waits for.
 func (q *sendQueue) room() int {
 	room := int(q.cap - (q.posted - q.completed))
 	if q.confirm != nil {
+		if q.asking >= q.confirm.reads {
+			return 0
+		}
 		room-- // there is always a place for one
 	}
 	return room
@@ -43,18 +49,26 @@ func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 		if err := q.take(wrs, false); err != nil {
 			return err
 		}
-		wrs = q.confirm.request()
+		return q.askPeer()
 	}
 	return q.take(wrs, signal)
 }
 
 // ask posts a request for an answer of the peer's device, which is in its memory at addr.
 func (q *sendQueue) ask(addr uint64, rkey uint32) error {
-	wr := []verbs.SendWR{{Opcode: verbs.WRRDMAWrite, RemoteAddr: addr, RKey: rkey}}
 	if q.confirm != nil {
-		wr = q.confirm.request()
+		return q.askPeer()
 	}
-	return q.take(wr, true)
+	return q.take([]verbs.SendWR{{Opcode: verbs.WRRDMAWrite, RemoteAddr: addr, RKey: rkey}}, true)
+}
+
+// askPeer posts the request that is answered behind all before it.
+func (q *sendQueue) askPeer() error {
+	err := q.take(q.confirm.request(), true)
+	if err == nil {
+		q.asking++
+	}
+	return err
 }
 
 // take has the device take wrs, of which the last is signalled if signal is set. Behind one that
@@ -94,6 +108,7 @@ func (q *sendQueue) reap() (some bool, err error) {
 				return some, wc.Status
 			}
 			q.completed = q.wcs[i].WRID
+			q.asking -= min(q.asking, 1) // with confirm nothing else is signalled
 			some = true
 		}
 		if n < len(q.wcs) {
