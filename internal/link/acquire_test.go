@@ -31,7 +31,7 @@ func TestEveryAcquisitionFails(t *testing.T) {
 	}{
 		{failing, "soft0"},
 		{failingAsynchronous, "asynchronous0"},
-		{failingAsynchronousIWARP, "asynchronous0-iwarp"},
+		{failingRemoteIWARP, "remote0-iwarp"},
 	} {
 		for _, at := range []string{"dialer", "listener"} {
 			t.Run(way.d.Name()+"/"+at, func(t *testing.T) {

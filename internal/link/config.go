@@ -128,14 +128,10 @@ type Config struct {
 	// recallTime is how long a dialer may take to give places back, recallTime if it is 0.
 	recallTime time.Duration
 
-	// confirms has the software device that is like iWARP treated as one of a network.
-	confirms bool
 	// noChecksums has this end be one that is too old to know checksums.
 	noChecksums bool
-	// losing has requests made within a host be ones that may be lost.
-	losing bool
-	// beats and pings have lanes within a host looked after as well, pings by PING.
-	beats, pings bool
+	// pings has the peer asked for a sign of life by PING, also within a host.
+	pings bool
 }
 
 var errConfig = errors.New("link: invalid configuration")

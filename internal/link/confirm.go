@@ -30,9 +30,9 @@ type confirmation struct {
 }
 
 // newConfirmation returns nil where completions are answers of the peer's device. Within a
-// host they need to be none, but for tests.
-func newConfirmation(t verbs.Transport, attr *verbs.DeviceAttr, always bool) *confirmation {
-	if t != verbs.TransportIWARP || attr.Caps&verbs.CapSameHost != 0 && !always {
+// host they need to be none.
+func newConfirmation(t verbs.Transport, attr *verbs.DeviceAttr) *confirmation {
+	if t != verbs.TransportIWARP || attr.Caps&verbs.CapSameHost != 0 {
 		return nil
 	}
 	return &confirmation{reads: uint8(min(maxReads, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom))}

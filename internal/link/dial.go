@@ -264,7 +264,7 @@ func (e *laneEnd) response(ctx context.Context, events <-chan *cm.Event, r *askt
 
 // mayBeLost reports whether the network may lose a request: iWARP's go over TCP, which repeats
 // them itself.
-func (e *laneEnd) mayBeLost() bool { return e.cfg.losing || !e.p.sameHost && e.p.writeImm }
+func (e *laneEnd) mayBeLost() bool { return !e.p.sameHost && e.p.writeImm }
 
 // established waits for the outcome of a connect or an accept, or for an answer to be confirmed.
 func established(ctx context.Context, events <-chan *cm.Event) (*cm.Event, error) {

@@ -105,7 +105,7 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		synchronous: attr.Caps&verbs.CapSynchronous != 0,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
-		confirm:     newConfirmation(ctx.Device().Transport(), &attr, c.confirms),
+		confirm:     newConfirmation(ctx.Device().Transport(), &attr),
 	}
 	p.answers = ctx.Device().Transport() != verbs.TransportIWARP || p.confirm != nil
 	defer func() {

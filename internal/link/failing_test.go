@@ -76,7 +76,7 @@ type failingDevice struct {
 // The devices that fail when they are asked to, and the ones under them.
 var (
 	failingDevices             = []failingDevice{{failing, "soft0"}, {failingIWARP, "soft0-iwarp"}}
-	failingAsynchronousDevices = []failingDevice{{failingAsynchronous, "asynchronous0"}, {failingAsynchronousIWARP, "asynchronous0-iwarp"}}
+	failingAsynchronousDevices = []failingDevice{{failingAsynchronous, "asynchronous0"}, {failingRemoteIWARP, "remote0-iwarp"}}
 )
 
 // eachAiling runs f with each of the devices and either end on it.

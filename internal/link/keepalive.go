@@ -133,7 +133,7 @@ var persist = withDefaultTimes(net.KeepAliveConfig{Enable: true})
 // paceInForce is what to go by, nil if there is nothing to probe. mu is held.
 func (e *laneEnd) paceInForce() *pace {
 	k := &e.alive
-	if e.err != nil || e.p.sameHost && !e.cfg.beats && !e.cfg.pings {
+	if e.err != nil || e.p.sameHost && !e.cfg.pings {
 		return nil // of a process of this host the device tells at once that it is gone
 	}
 	var all pace

@@ -38,15 +38,14 @@ func TestLaneCosts(t *testing.T) {
 		more  int // bytes that doorbells and READs take
 	}{
 		{failingAsynchronous, "asynchronous0", 0},
-		{failingAsynchronousIWARP, "asynchronous0-iwarp", DefaultReceives*bellLen + lane.RecordLen},
+		{failingRemoteIWARP, "remote0-iwarp", DefaultReceives*bellLen + lane.RecordLen},
 	} {
 		t.Run(way.under, func(t *testing.T) {
 			nothingLeft(t, way.d, "", "after the tests before")
-			iwarp := way.more > 0
-			l, err := Listen(Config{CM: cm.Options{Device: way.under}, confirms: iwarp, Lanes: 1}, testAddr())
+			l, err := Listen(Config{CM: cm.Options{Device: way.under}, Lanes: 1}, testAddr())
 			require.NoError(t, err)
 			defer l.Close()
-			links, err := NewLinks(Config{CM: cm.Options{Device: way.d.Name()}, confirms: iwarp, Lanes: 1})
+			links, err := NewLinks(Config{CM: cm.Options{Device: way.d.Name()}, Lanes: 1})
 			require.NoError(t, err)
 			defer links.Close()
 			b := &bed{t, l, links}

@@ -119,7 +119,7 @@ func TestWakeupsOfStreams(t *testing.T) {
 // TestKeepAlivesOfStreams: a stream counts the signs of life that its lane asked for while it was there.
 func TestKeepAlivesOfStreams(t *testing.T) {
 	b := newBed(t, Config{
-		CM: cm.Options{Device: cm.DefaultDevice()}, beats: true,
+		CM:        cm.Options{Device: networkDevice()},
 		KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Millisecond, Interval: time.Second, Count: 1000},
 	})
 	client, _ := b.pair()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,13 +264,14 @@ func (b *bed) lanesOf(n int) (clients, servers []*Stream) {
 func TestLaneDies(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		cfg.Lanes = 3
+		cfg.KeepAlive = soonAsked
 		b := newBed(t, cfg)
 		clients, servers := b.lanesOf(3)
 		require.NoError(t, servers[1].e.p.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
 		within(t, "the streams of a lane that has died", func() {
 			for _, s := range []*Stream{clients[1], servers[1]} {
 				_, err := s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, syscall.ECONNRESET)
+				requireDead(t, s, err)
 			}
 		})
 		for range 3 {

@@ -6,7 +6,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
 )
+
+// overNetwork is a bed whose requests may be lost.
+func overNetwork(t *testing.T) *bed {
+	t.Helper()
+	needFailing(t)
+	return newBed(t, Config{CM: cm.Options{Device: "remote0"}})
+}
 
 // unanswered has a dial make a request that is not answered, and a second one, and returns what has
 // each of them answered, and what waits for the dial.
@@ -64,7 +73,7 @@ func requireOneLane(t *testing.T, b *bed, client *Stream) {
 // TestLostRequest: a request for a lane that nobody answers is made again, for all dials that wait
 // for the lane.
 func TestLostRequest(t *testing.T) {
-	b := newBed(t, Config{losing: true})
+	b := overNetwork(t)
 	answer, dialled := unanswered(t, b)
 	answer[1]()
 	requireOneLane(t, b, dialled())
@@ -72,7 +81,7 @@ func TestLostRequest(t *testing.T) {
 
 // TestLateAnswer: the first request was only slow. Of two answers one is confirmed.
 func TestLateAnswer(t *testing.T) {
-	b := newBed(t, Config{losing: true})
+	b := overNetwork(t)
 	answer, dialled := unanswered(t, b)
 	answer[0]()
 	client := dialled()
@@ -82,7 +91,7 @@ func TestLateAnswer(t *testing.T) {
 
 // TestBothAnswers come at once.
 func TestBothAnswers(t *testing.T) {
-	b := newBed(t, Config{losing: true})
+	b := overNetwork(t)
 	answer, dialled := unanswered(t, b)
 	go answer[0]()
 	answer[1]()

@@ -15,7 +15,8 @@ func (e *laneEnd) outOfReach() bool {
 	if e.p.sameHost || lied(e.err) || errors.Is(e.err, errAccused) || peerAnswered(e.err) {
 		return false
 	}
-	return errors.Is(e.err, errNoAnswer) || errors.Is(e.err, errGone)
+	// A queue that is full is this end's, and says nothing of the peer.
+	return errors.Is(e.err, errNoAnswer) || errors.Is(e.err, errGone) && !errors.Is(e.err, verbs.ErrQueueFull)
 }
 
 // peerAnswered reports whether a request has failed by the word of the peer's device.

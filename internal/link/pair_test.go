@@ -33,14 +33,16 @@ func flavours() []flavour {
 	}
 	if device == "" {
 		iwarp, staged := cm.Options{Device: "soft0-iwarp"}, cm.Options{Device: "asynchronous0-iwarp"}
+		remote, remoteIWARP := cm.Options{Device: "remote0"}, cm.Options{Device: "remote0-iwarp"}
 		all = append(all, []flavour{
 			{"iwarp", Config{CM: iwarp}},
 			{"asynchronous", Config{CM: asynchronous()}},
 			{"asynchronous-iwarp-smallest", Config{CM: staged, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
-			{"confirming-iwarp", Config{CM: staged, confirms: true}},
-			{"confirming-iwarp-smallest", Config{CM: staged, confirms: true, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"remote", Config{CM: remote}},
+			{"remote-iwarp", Config{CM: remoteIWARP}},
+			{"remote-iwarp-smallest", Config{CM: remoteIWARP, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"late", Config{CM: cm.Options{Device: "late0"}}},
-			{"late-asynchronous-iwarp", Config{CM: cm.Options{Device: "late0-iwarp"}, confirms: true, Receives: 32, Records: 8}},
+			{"late-remote-iwarp", Config{CM: cm.Options{Device: "late0-remote-iwarp"}, Receives: 32, Records: 8}},
 		}...)
 	}
 	for i := range all {
@@ -50,6 +52,15 @@ func flavours() []flavour {
 		all[i].cfg.Idle = 50 * time.Millisecond
 	}
 	return all
+}
+
+// networkDevice is the device that the tests are run for, or the software device that says it
+// reaches other hosts.
+func networkDevice() string {
+	if device := cm.DefaultDevice(); device != "" {
+		return device
+	}
+	return "remote0"
 }
 
 func eachFlavour(t *testing.T, f func(t *testing.T, cfg Config)) {

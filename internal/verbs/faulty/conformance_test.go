@@ -74,14 +74,24 @@ func TestPollsAll(t *testing.T) {
 	}
 }
 
-func TestAsynchronous(t *testing.T) {
-	for _, asynchronous := range []bool{false, true} {
-		ctx, err := newDriver(faulty.Plan{Asynchronous: asynchronous}).Open()
+// TestCapabilities: a plan takes away what it says, and the rest is the device's.
+func TestCapabilities(t *testing.T) {
+	all := verbs.CapSynchronous | verbs.CapSameHost
+	for _, c := range []struct {
+		plan faulty.Plan
+		want verbs.DeviceCaps
+	}{
+		{faulty.Plan{}, all},
+		{faulty.Plan{Asynchronous: true}, verbs.CapSameHost},
+		{faulty.Plan{Remote: true}, verbs.CapSynchronous},
+		{faulty.Plan{Asynchronous: true, Remote: true}, 0},
+	} {
+		ctx, err := newDriver(c.plan).Open()
 		require.NoError(t, err)
 		attr, err := ctx.QueryDevice()
 		require.NoError(t, err)
-		require.Equal(t, !asynchronous, attr.Caps&verbs.CapSynchronous != 0)
-		require.NotZero(t, attr.Caps&verbs.CapSameHost, "the rest is the device's")
+		require.Equal(t, c.want, attr.Caps&all, "%+v", c.plan)
+		require.NotZero(t, attr.Caps&verbs.CapAtomics)
 		require.NoError(t, ctx.Close())
 	}
 }

@@ -45,6 +45,9 @@ func (c *Context) QueryDevice() (verbs.DeviceAttr, error) {
 	if c.d.plan.Asynchronous {
 		attr.Caps &^= verbs.CapSynchronous
 	}
+	if c.d.plan.Remote {
+		attr.Caps &^= verbs.CapSameHost
+	}
 	return attr, err
 }
 

@@ -14,6 +14,8 @@ type Plan struct {
 	// Asynchronous has the device not report verbs.CapSynchronous, as if it looked at sources
 	// after the post like hardware.
 	Asynchronous bool
+	// Remote has the device not report verbs.CapSameHost, as if its peers were on other hosts.
+	Remote bool
 }
 
 // DefaultPlan is one by which every wait and every queue meets what it can meet, and
