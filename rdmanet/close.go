@@ -14,13 +14,15 @@ const defaultDrain = 10 * time.Second
 // Close closes the connection. Calls that wait return net.ErrClosed. What was
 // written arrives before the peer's Reads return io.EOF; if bytes were received
 // that nobody read, or SetLinger(0) was called, the connection is reset instead,
-// as TCP's is. Close does not wait for the peer but as SetLinger says, or where so many
-// connections are dialled and closed that a process of this host falls behind with their ends:
-// then for ten seconds at most. A second Close fails with net.ErrClosed.
+// as TCP's is. A second Close fails with net.ErrClosed.
 //
-// Unlike TCP's, what has not arrived yet is this process's to deliver: over a network
-// a program that ends right after Close loses it, unless SetLinger has Close wait. What
-// the peer has not taken within ten seconds, or the time of SetLinger, is lost.
+// Unlike TCP's, what was written is this process's to deliver, and the program may end right after
+// Close. So the Close of a dialled connection waits, for ten seconds at most: over a network until the
+// peer's device has confirmed what was written, which takes a round trip; within a host only where
+// so many connections are dialled and closed that the peer falls behind with their ends. That of an
+// accepted connection waits over a network only, and for a tenth of a second at most. No Close waits for
+// the peer's program, but as SetLinger says. What the peer has not taken within ten seconds, or the time of
+// SetLinger, is lost.
 func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL

@@ -8,68 +8,94 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// A program may end as soon as it has closed its last stream. Within a host that loses nothing that
-// was posted. But the end of a stream takes a place in the peer's ring of records, and there is none
-// while the peer has got no processor for as long as many streams come and go. So a dialer can wait
-// until it was posted.
+// A program may end as soon as it has closed its last stream, and its device with it. Within a host that
+// loses nothing that was posted, over a network what the peer's device has not confirmed. And the end
+// of a stream takes a place in the peer's ring of records, which may have none while the peer has got no
+// processor for as long as many streams come and go. So Close can wait.
 
-// endWaitTime bounds for how long the closed streams of a lane wait together, in time in which this
-// process runs, until the peer has room for the end of one of them.
-const endWaitTime = 10 * time.Second
+const (
+	// endWaitTime bounds for how long the closed streams of a dialer's lane wait together, in time in
+	// which this process runs, until one of their ends is safe.
+	endWaitTime = 10 * time.Second
+	// acceptedWaitTime is the same for a listener's lane: a server mostly goes on, and a client that
+	// is out of reach is not to keep it.
+	acceptedWaitTime = 100 * time.Millisecond
+)
 
-// AwaitEnd waits until the end of a closed stream was posted, at a dialer whose peer is a process of
-// this host: if that dies now the end arrives. Where the peer takes in nothing at all it waits for a
-// while only.
+// AwaitEnd waits until the end of a closed stream, and so all that was written, is with the peer's
+// device, whatever becomes of this process. Where the peer takes in nothing at all it waits for a
+// while only. The streams of a listener within a host do not wait.
 func (h *Stream) AwaitEnd() {
 	s := h.now()
 	e := s.e
-	if e.role != lane.RoleDialer || !e.p.sameHost {
-		return
+	patience := endWaitTime
+	if e.role == lane.RoleListener {
+		if e.p.sameHost {
+			return
+		}
+		patience = acceptedWaitTime
 	}
 	e.mu.Lock()
-	if !s.endUnsent() {
-		e.mu.Unlock()
+	defer e.mu.Unlock()
+	if !s.endPending() {
 		return
 	}
-	if e.endsBy.IsZero() {
-		e.endsBy = time.Now().Add(endWaitTime)
+	if e.givenUp != nil && !e.givenUp.endPending() {
+		e.endsBy, e.givenUp = time.Time{}, nil // the peer takes something in again
 	}
-	left := time.Until(e.endsBy)
-	sent, late := make(chan struct{}), make(chan struct{})
-	e.endWaits = append(e.endWaits, endWait{s, sent})
-	e.giveUpKept() // no call would take in what the peer gives back
-	e.mu.Unlock()
-	e.startWorker()
-	timer := runtimer.After(left, func() { close(late) })
-	defer timer.Stop()
-	select {
-	case <-sent:
-	case <-late:
+	if e.endsBy.IsZero() {
+		e.endsBy = time.Now().Add(patience)
+	}
+	w := &endWait{s: s}
+	w.call.pays = e.endPays
+	timer := runtimer.After(time.Until(e.endsBy), func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.endWaits = slices.DeleteFunc(e.endWaits, func(w endWait) bool { return w.sent == sent })
+		w.late = true
+		w.call.wake(e)
+	})
+	defer timer.Stop()
+	e.endWaits = append(e.endWaits, w)
+	for !w.over() {
+		if e.awaited() {
+			e.blocks.Store(true)
+			e.unseen.Store(true)
+		}
+		_ = e.wait(&w.call, w.over) // it has no deadline but late
 	}
+	if e.endPays = w.call.pays; w.late {
+		e.givenUp = s
+	}
+	e.endWaits = slices.DeleteFunc(e.endWaits, func(o *endWait) bool { return o == w })
 }
 
-// endUnsent reports whether a closed stream has an end that is still to be sent. mu is held.
-func (s *stream) endUnsent() bool {
-	return s.closed && s.e.err == nil && !s.moving() && s.st.EndUnsent()
+// endPending reports whether a closed stream has an end that would be lost with this process. mu is
+// held.
+func (s *stream) endPending() bool {
+	e := s.e
+	if !s.closed || e.err != nil || s.moving() {
+		return false
+	}
+	return s.st.EndUnsent() || !e.p.sameHost && e.sq.completed < s.said
 }
 
-// An endWait is a call of AwaitEnd that waits until sent is closed.
+// An endWait is a call of AwaitEnd.
 type endWait struct {
 	s    *stream
-	sent chan struct{}
+	call waiter
+	late bool
 }
 
-// endsSent ends the waits for which there is nothing to wait any more. The lane may have forgotten
-// the stream by then. mu is held.
-func (e *laneEnd) endsSent() {
-	e.endWaits = slices.DeleteFunc(e.endWaits, func(w endWait) bool {
-		if w.s.endUnsent() {
-			return false
+// over reports whether there is nothing to wait for any more. The lane may have forgotten the stream
+// by then. mu is held.
+func (w *endWait) over() bool { return w.late || !w.s.endPending() }
+
+// endsSafe tells the calls of AwaitEnd that have nothing to wait for any more. mu is held.
+func (e *laneEnd) endsSafe() {
+	for _, w := range e.endWaits {
+		if !w.s.endPending() {
+			e.endsBy = time.Time{} // the peer takes something in
+			w.call.found(e)
 		}
-		close(w.sent)
-		return true
-	})
+	}
 }

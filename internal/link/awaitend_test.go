@@ -1,11 +1,17 @@
 package link
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // behind returns closed streams of a dialer whose listener takes nothing in, and has no room for
@@ -27,7 +33,7 @@ func behind(t *testing.T) (last []*Stream, goOn func()) {
 	for _, s := range clients {
 		require.NoError(t, s.Close())
 		s.e.mu.Lock()
-		if s.endUnsent() {
+		if s.endPending() {
 			last = append(last, s)
 		}
 		s.e.mu.Unlock()
@@ -110,4 +116,104 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	require.True(t, unsent)
 	time.AfterFunc(10*time.Millisecond, func() { e.fail(ErrLinkClosed) })
 	within(t, "the end of the lane", last[0].AwaitEnd)
+}
+
+// A heldCQ keeps what has completed to itself while it is held.
+type heldCQ struct {
+	verbs.CQ
+	held *atomic.Bool
+}
+
+func (q heldCQ) Poll(wcs []verbs.WC) (int, error) {
+	if q.held.Load() {
+		return 0, nil
+	}
+	return q.CQ.Poll(wcs)
+}
+
+// holdSends keeps what a lane's requests have completed to itself until it is let go.
+func holdSends(e *laneEnd) (hold, letGo func()) {
+	held := new(atomic.Bool)
+	e.mu.Lock()
+	e.sq.cq = heldCQ{e.sq.cq, held}
+	e.mu.Unlock()
+	return func() { held.Store(true) }, func() {
+		held.Store(false)
+		e.mu.Lock()
+		e.reapAndSettle()
+		e.mu.Unlock()
+	}
+}
+
+// awaitHeld has AwaitEnd of a stream wait until letGo is called.
+func awaitHeld(t *testing.T, s *Stream, letGo func()) {
+	t.Helper()
+	done := begun(func() error { s.AwaitEnd(); return nil })
+	select {
+	case <-done:
+		t.Error("it has not waited")
+	case <-time.After(50 * time.Millisecond):
+	}
+	letGo()
+	within(t, "the end of a stream", func() { <-done })
+}
+
+// TestAwaitEndOverNetwork: there an end is safe when the peer's device has confirmed it. A dialer
+// waits for that; a listener for a moment; within a host neither does.
+func TestAwaitEndOverNetwork(t *testing.T) {
+	needFailing(t)
+	for _, device := range []string{"remote0", "remote0-iwarp", "asynchronous0"} {
+		for _, role := range []lane.Role{lane.RoleDialer, lane.RoleListener} {
+			t.Run(fmt.Sprint(device, "/", role), func(t *testing.T) {
+				b := newBed(t, Config{CM: cm.Options{Device: device}})
+				closes, other := b.pair()
+				say(t, closes, other)
+				if role == lane.RoleListener {
+					closes = other
+				}
+				hold, letGo := holdSends(closes.e)
+				hold()
+				defer letGo()
+				require.NoError(t, closes.Close())
+				if device != "asynchronous0" && role == lane.RoleDialer {
+					awaitHeld(t, closes, letGo)
+				} else {
+					within(t, "the end of a stream", closes.AwaitEnd)
+				}
+			})
+		}
+	}
+}
+
+// TestAwaitEndAgain: a peer whose device has let streams wait in vain is waited for no more, until it
+// has confirmed the end of one of them.
+func TestAwaitEndAgain(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{CM: cm.Options{Device: "remote0"}, Lanes: 1})
+	var clients []*Stream
+	for range 3 {
+		client, server := b.pair()
+		say(t, client, server)
+		clients = append(clients, client)
+	}
+	e := clients[0].e
+	hold, letGo := holdSends(e)
+	hold()
+	e.mu.Lock()
+	e.endsBy = time.Now().Add(time.Millisecond)
+	e.mu.Unlock()
+	for _, s := range clients[:2] {
+		require.NoError(t, s.Close())
+		within(t, "the end of a stream", s.AwaitEnd)
+	}
+	letGo()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.reapAndSettle()
+		return !clients[1].endPending()
+	}, patience, time.Millisecond)
+	hold()
+	require.NoError(t, clients[2].Close())
+	awaitHeld(t, clients[2], letGo)
 }

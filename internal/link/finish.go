@@ -51,7 +51,6 @@ func (s *stream) finish() {
 
 // endPosted records that CLOSE or RESET of a stream was posted. mu is held.
 func (e *laneEnd) endPosted(id lane.ID) {
-	e.endsBy = time.Time{} // the peer takes something in
 	if s := e.streams.At(id); s != nil {
 		s.said = e.sq.posted
 		s.awaitConfirmation()

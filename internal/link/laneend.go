@@ -122,8 +122,10 @@ type laneEnd struct {
 	abortPosted uint64 // sendQueue.posted after ABORT; 0: none was sent
 
 	final      bool        // listener: and the dialer knows which were
-	endWaits   []endWait   // dialer: calls that wait until the end of their stream was posted
-	endsBy     time.Time   // dialer: until when closed streams wait for their end to be sent; the zero time if none waits
+	endWaits   []*endWait  // calls of AwaitEnd
+	endsBy     time.Time   // until when closed streams wait for their end to be safe; the zero time if none waits
+	endPays    spinBudget  // of calls that wait for it
+	givenUp    *stream     // the last whose end was awaited in vain
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
 	patient    *time.Timer // listener: of newcomers
@@ -316,7 +318,7 @@ func (e *laneEnd) failLocked(err error) {
 			s.writer.wake(e)
 		}
 	}
-	e.endsSent()
+	e.endsSafe()
 	for _, d := range e.dials {
 		d.end(e.retiredErr())
 	}

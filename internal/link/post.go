@@ -21,9 +21,7 @@ func (e *laneEnd) settle() {
 			break
 		}
 	}
-	if len(e.endWaits) > 0 {
-		e.endsSent()
-	}
+	e.endsSafe()
 }
 
 // passOn tells what has happened so far. It reports whether there was more than that something
@@ -123,6 +121,7 @@ func (e *laneEnd) reapAndSettle() {
 // unblock has those look again who wait for the send queue.
 func (e *laneEnd) unblock() {
 	e.endsConfirmed()
+	e.endsSafe()
 	e.introduceReady(false)
 	e.blocks.Store(e.stuck || e.awaited()) // who is woken says so again
 	for _, s := range e.blocked {
@@ -134,7 +133,9 @@ func (e *laneEnd) unblock() {
 }
 
 // awaited reports whether something waits for completions but Writes. mu is held.
-func (e *laneEnd) awaited() bool { return len(e.leaving)+len(e.newcomers) > 0 }
+func (e *laneEnd) awaited() bool {
+	return len(e.leaving)+len(e.newcomers) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
+}
 
 // block notes that a stream's data waits for the send queue.
 func (e *laneEnd) block(s *stream) {
