@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/asktwice"
@@ -195,17 +196,45 @@ func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Reques
 	e.wantPlaces(1)
 	e.settle()
 	e.mu.Unlock()
-	select {
-	case <-e.up:
-		return e, nil
-	case <-e.done:
-		if lied(e.err) {
-			return nil, ended(e.err)
+	if err := e.awaitUp(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// firstWordTime is how long an iWARP listener may take to answer the first message before it gets
+// another. siw hears nothing of what comes while it makes a connection of the one that it has accepted:
+// it looks again when more comes.
+const firstWordTime = 500 * time.Millisecond
+
+// awaitUp waits until the listener has granted a place.
+func (e *laneEnd) awaitUp(ctx context.Context) error {
+	var again <-chan time.Time
+	if e.p.confirm != nil {
+		ticker := time.NewTicker(firstWordTime)
+		defer ticker.Stop()
+		again = ticker.C
+	}
+	for {
+		select {
+		case <-e.up:
+			return nil
+		case <-e.done:
+			if lied(e.err) {
+				return ended(e.err)
+			}
+			return fmt.Errorf("%w: %w", verbs.ErrTryAgain, e.err)
+		case <-ctx.Done():
+			e.fail(context.Cause(ctx))
+			return context.Cause(ctx)
+		case <-again:
+			e.mu.Lock()
+			if e.err == nil {
+				e.ask()
+			}
+			e.mu.Unlock()
+			e.startWorker()
 		}
-		return nil, fmt.Errorf("%w: %w", verbs.ErrTryAgain, e.err)
-	case <-ctx.Done():
-		e.fail(context.Cause(ctx))
-		return nil, context.Cause(ctx)
 	}
 }
 
