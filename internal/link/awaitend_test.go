@@ -3,14 +3,12 @@ package link
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -116,33 +114,6 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	require.True(t, unsent)
 	time.AfterFunc(10*time.Millisecond, func() { e.fail(ErrLinkClosed) })
 	within(t, "the end of the lane", last[0].AwaitEnd)
-}
-
-// A heldCQ keeps what has completed to itself while it is held.
-type heldCQ struct {
-	verbs.CQ
-	held *atomic.Bool
-}
-
-func (q heldCQ) Poll(wcs []verbs.WC) (int, error) {
-	if q.held.Load() {
-		return 0, nil
-	}
-	return q.CQ.Poll(wcs)
-}
-
-// holdSends keeps what a lane's requests have completed to itself until it is let go.
-func holdSends(e *laneEnd) (hold, letGo func()) {
-	held := new(atomic.Bool)
-	e.mu.Lock()
-	e.sq.cq = heldCQ{e.sq.cq, held}
-	e.mu.Unlock()
-	return func() { held.Store(true) }, func() {
-		held.Store(false)
-		e.mu.Lock()
-		e.reapAndSettle()
-		e.mu.Unlock()
-	}
 }
 
 // awaitHeld has AwaitEnd of a stream wait until letGo is called.

@@ -130,8 +130,6 @@ type Config struct {
 
 	// noChecksums has this end be one that is too old to know checksums.
 	noChecksums bool
-	// pings has the peer asked for a sign of life by PING, also within a host.
-	pings bool
 }
 
 var errConfig = errors.New("link: invalid configuration")

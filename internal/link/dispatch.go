@@ -206,8 +206,6 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	case lane.EventReadable:
 		e.readable(ev.Stream)
 		return
-	case lane.EventPong:
-		return
 	case lane.EventAborted:
 		e.failLocked(accused(ev.Err))
 		return

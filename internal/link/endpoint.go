@@ -49,7 +49,6 @@ type endpoint struct {
 	records     int
 	writeImm    bool
 	sameHost    bool          // the peer is a process of this host
-	answers     bool          // a request completes when the peer's device has answered it
 	confirm     *confirmation // by this, where it does not by itself
 	synchronous bool          // the device is done with the source when PostSend returns
 	// solicited reports that errors wake who has armed a queue for what is solicited, as the
@@ -107,7 +106,6 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		confirm:     newConfirmation(ctx.Device().Transport(), &attr),
 	}
-	p.answers = ctx.Device().Transport() != verbs.TransportIWARP || p.confirm != nil
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.destroy())

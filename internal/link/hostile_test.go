@@ -51,7 +51,7 @@ func laneLies() []lie {
 		}
 	}
 	want := lane.Record{Kind: lane.KindWant, Count: 1}
-	ping := lane.Record{Kind: lane.KindPing, Total: 1}
+	goAway := lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}
 	some := lane.Ring{Addr: 1 << 20, RKey: 1, Size: wireRing}
 	places := lane.Record{Kind: lane.KindPlaces, Stream: 9, Count: 1, Ring: some, Port: 9}
 	le := binary.LittleEndian
@@ -63,14 +63,13 @@ func laneLies() []lie {
 		{"HighStream", byEither, lane.RuleStream, bell(lane.Doorbell{Type: lane.TypeData, Stream: lane.MaxStream, N: 1})},
 		{"NotOpen", byEither, lane.RuleNotOpen, bell(lane.Doorbell{Type: lane.TypeData, Stream: wireStreams - 1, N: 1})},
 		{"Slots", byEither, lane.RuleReturn, bell(lane.Doorbell{Type: lane.TypeSlots, N: 60000})},
-		{"ZeroRecord", byEither, lane.RuleVersion, rec(ping, func(b []byte) { clear(b) })},
-		{"Kind", byEither, lane.RuleKind, rec(ping, func(b []byte) { b[1] = 99 })},
-		{"Epoch", byEither, lane.RuleEpoch, rec(ping, func(b []byte) { le.PutUint32(b[4:], le.Uint32(b[4:])+1) })},
-		{"Number", byEither, lane.RuleNumber, rec(ping, func(b []byte) { b[8]++ })},
-		{"ReservedByte", byEither, lane.RuleReserved, rec(ping, func(b []byte) { b[63] = 1 })},
-		{"FieldOfAnother", byEither, lane.RuleReserved, rec(ping, func(b []byte) { b[12] = 1 })},
+		{"ZeroRecord", byEither, lane.RuleVersion, rec(goAway, func(b []byte) { clear(b) })},
+		{"Kind", byEither, lane.RuleKind, rec(goAway, func(b []byte) { b[1] = 99 })},
+		{"Epoch", byEither, lane.RuleEpoch, rec(goAway, func(b []byte) { le.PutUint32(b[4:], le.Uint32(b[4:])+1) })},
+		{"Number", byEither, lane.RuleNumber, rec(goAway, func(b []byte) { b[8]++ })},
+		{"ReservedByte", byEither, lane.RuleReserved, rec(goAway, func(b []byte) { b[63] = 1 })},
+		{"FieldOfAnother", byEither, lane.RuleReserved, rec(goAway, func(b []byte) { b[12] = 1 })},
 		{"Sum", byEither, lane.RuleReserved, rec(lane.Record{Kind: lane.KindFIN, Stream: own, Sum: 1}, nil)},
-		{"Pong", byEither, lane.RulePing, rec(lane.Record{Kind: lane.KindPong, Total: 7}, nil)},
 		{"NoCode", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindReset, Stream: own, Code: lane.CodeReset}, func(b []byte) { b[12] = 0 })},
 		{"HighCode", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindReset, Stream: own, Code: lane.CodeReset}, func(b []byte) { b[12] = 8 })},
 		{"AbortOfNothing", byEither, lane.RuleCode, rec(lane.Record{Kind: lane.KindAbort, Code: 1}, func(b []byte) { b[12] = 0 })},

@@ -109,8 +109,7 @@ func (h *heartbeat) tick(heard uint64, late bool, p *pace) (beat, time.Duration)
 //
 // The sign of life asked for is the acknowledgement of a WRITE of no bytes or, on iWARP, the
 // answer to a READ, which the peer's device gives without its software: a process that is
-// stopped is not gone. Where a completion does not say that the peer's device has answered it is
-// a PONG.
+// stopped is not gone.
 type keepAlive struct {
 	beat    heartbeat
 	timer   *time.Timer
@@ -133,7 +132,7 @@ var persist = withDefaultTimes(net.KeepAliveConfig{Enable: true})
 // paceInForce is what to go by, nil if there is nothing to probe. mu is held.
 func (e *laneEnd) paceInForce() *pace {
 	k := &e.alive
-	if e.err != nil || e.p.sameHost && !e.cfg.pings {
+	if e.err != nil || e.p.sameHost {
 		return nil // of a process of this host the device tells at once that it is gone
 	}
 	var all pace
@@ -315,13 +314,7 @@ func (e *laneEnd) stalling(waits bool) {
 }
 
 // signsOfLife counts them. mu is held.
-func (e *laneEnd) signsOfLife() uint64 {
-	n := e.counts.messagesIn
-	if e.p.answers && !e.cfg.pings {
-		n += e.sq.completed
-	}
-	return n
-}
+func (e *laneEnd) signsOfLife() uint64 { return e.counts.messagesIn + e.sq.completed }
 
 // keepAliveTick is one tick of the timer.
 func (e *laneEnd) keepAliveTick() {
@@ -367,10 +360,7 @@ func (e *laneEnd) tickLocked() {
 
 // ask asks for a sign of life. A queue without room holds requests that ask as well.
 func (e *laneEnd) ask() {
-	switch {
-	case !e.p.answers || e.cfg.pings:
-		e.state.Ping(e.alive.asked)
-	case e.room(1):
+	if e.room(1) {
 		if err := e.sq.ask(e.peer.Records, e.peer.RKey); err != nil {
 			e.sendFailed(err)
 		}

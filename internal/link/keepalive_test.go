@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -120,74 +120,75 @@ func (e *laneEnd) quick(c net.KeepAliveConfig) {
 	e.startTicks()
 }
 
-// beatConfigs are the two ways to ask for a sign of life: by what the device answers, as between
-// hosts, and by PING.
-func beatConfigs(f func(name string, cfg Config)) {
+// eachNetwork runs f in the flavours that reach other hosts.
+func eachNetwork(t *testing.T, f func(t *testing.T, cfg Config)) {
 	for _, fl := range flavours() {
-		cfg := fl.cfg
-		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 4 * time.Millisecond, Count: 1 << 20}
 		if strings.Contains(fl.name, "remote") || os.Getenv("RDMANET_TEST_ADDR") != "" {
-			f(fl.name+"-device", cfg)
+			t.Run(fl.name, func(t *testing.T) { f(t, fl.cfg) })
 		}
-		cfg.pings = true
-		f(fl.name+"-ping", cfg)
 	}
 }
 
 // TestKeepAlive: an idle lane asks now and then, and gets an answer, which nobody notices.
 // Without streams nobody asks.
 func TestKeepAlive(t *testing.T) {
-	beatConfigs(func(name string, cfg Config) {
-		t.Run(name, func(t *testing.T) {
-			cfg.Idle = time.Hour
-			b := newBed(t, cfg)
-			client, server := b.pair()
-			neighbour, beside := b.pair()
-			for _, e := range []*laneEnd{client.e, server.e} {
-				require.Eventually(t, func() bool {
-					e.mu.Lock()
-					defer e.mu.Unlock()
-					return e.alive.asked >= 3
-				}, patience, time.Millisecond)
-			}
-			say(t, client, server)
-			say(t, neighbour, beside)
-			ends := []*Stream{client, server, neighbour, beside}
-			for _, s := range ends {
-				require.NoError(t, s.Close())
-			}
-			for _, e := range []*laneEnd{client.e, server.e} {
-				require.Eventually(t, func() bool {
-					e.mu.Lock()
-					defer e.mu.Unlock()
-					if e.live == 0 && e.alive.ticking {
-						e.alive.next(0)
-					}
-					return e.err == nil && !e.alive.ticking
-				}, patience, time.Millisecond)
-			}
-			again, _ := b.pair()
-			require.Same(t, client.e, again.e)
-			client.e.mu.Lock()
-			defer client.e.mu.Unlock()
-			require.True(t, client.e.alive.ticking)
-		})
+	eachNetwork(t, func(t *testing.T, cfg Config) {
+		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 4 * time.Millisecond, Count: 1 << 20}
+		cfg.Idle = time.Hour
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		neighbour, beside := b.pair()
+		for _, e := range []*laneEnd{client.e, server.e} {
+			require.Eventually(t, func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return e.alive.asked >= 3
+			}, patience, time.Millisecond)
+		}
+		say(t, client, server)
+		say(t, neighbour, beside)
+		ends := []*Stream{client, server, neighbour, beside}
+		for _, s := range ends {
+			require.NoError(t, s.Close())
+		}
+		for _, e := range []*laneEnd{client.e, server.e} {
+			require.Eventually(t, func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if e.live == 0 && e.alive.ticking {
+					e.alive.next(0)
+				}
+				return e.err == nil && !e.alive.ticking
+			}, patience, time.Millisecond)
+		}
+		again, _ := b.pair()
+		require.Same(t, client.e, again.e)
+		client.e.mu.Lock()
+		defer client.e.mu.Unlock()
+		require.True(t, client.e.alive.ticking)
 	})
+}
+
+// silence has the peer of s say nothing any more, nor its device answer, until it comes back.
+func silence(t *testing.T, s, peer *Stream) (comeBack func()) {
+	hold, letGo := holdSends(s.e)
+	goOn := stopped(t, peer)
+	hold()
+	comeBack = func() { goOn(); letGo() }
+	t.Cleanup(comeBack)
+	return comeBack
 }
 
 // TestKeepAliveDeadPeer: a peer that says nothing any more ends the lane, and everybody who
 // waits on it is told, in Read as in Write.
 func TestKeepAliveDeadPeer(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
+	eachNetwork(t, func(t *testing.T, cfg Config) {
 		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Interval: time.Hour}
-		cfg.pings = true
 		b := newBed(t, cfg)
 		reader, other := b.pair()
 		writer, _ := b.pair()
 		say(t, reader, other)
-		other.e.mu.Lock() // the peer hears nothing, and says nothing
-		unlock := sync.OnceFunc(other.e.mu.Unlock)
-		defer unlock()
+		comeBack := silence(t, reader, other)
 		within(t, "calls whose peer is silent", func() {
 			all(func() {
 				_, err := reader.Read(make([]byte, 1))
@@ -202,7 +203,7 @@ func TestKeepAliveDeadPeer(t *testing.T) {
 				reader.e.quick(net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 5 * time.Millisecond, Count: 2})
 			})
 		})
-		unlock()
+		comeBack()
 		again, far := b.pair()
 		say(t, again, far)
 	})
@@ -212,9 +213,9 @@ func TestKeepAliveDeadPeer(t *testing.T) {
 // keepalive outlives the silence, and a dial takes another lane; the lane ends with the last
 // stream that asks.
 func TestKeepAliveOfEachStream(t *testing.T) {
-	eachFlavour(t, func(t *testing.T, cfg Config) {
+	eachNetwork(t, func(t *testing.T, cfg Config) {
 		cfg.KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Hour}
-		cfg.pings, cfg.Places = true, 4
+		cfg.Places = 4
 		b := newBed(t, cfg)
 		quick, far := b.pair()
 		off, other := b.pair()
@@ -225,7 +226,7 @@ func TestKeepAliveOfEachStream(t *testing.T) {
 			c.Enable = false
 			return c
 		})
-		goOn := stopped(t, other)
+		comeBack := silence(t, off, other)
 		quick.SetKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig {
 			return net.KeepAliveConfig{Enable: true, Idle: time.Millisecond, Interval: 5 * time.Millisecond, Count: 2}
 		})
@@ -245,7 +246,7 @@ func TestKeepAliveOfEachStream(t *testing.T) {
 		require.True(t, away)
 		require.Equal(t, []int{1, 1}, []int{owns, lost})
 		require.False(t, offLost)
-		goOn()
+		comeBack()
 		say(t, off, other)
 		_, err := far.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -265,11 +266,13 @@ func TestKeepAliveOfEachStream(t *testing.T) {
 
 // TestKeepAliveSetAgain: a program that sets it over and over puts nothing off.
 func TestKeepAliveSetAgain(t *testing.T) {
-	cfg := Config{KeepAlive: net.KeepAliveConfig{Enable: true, Idle: time.Hour}, pings: true}
-	b := newBed(t, cfg)
+	b := newBed(t, Config{
+		CM:        cm.Options{Device: networkDevice()},
+		KeepAlive: net.KeepAliveConfig{Enable: true, Idle: time.Hour},
+	})
 	client, server := b.pair()
 	say(t, client, server)
-	stopped(t, server)
+	silence(t, client, server)
 	done := make(chan error, 1)
 	go func() {
 		_, err := client.Read(make([]byte, 1))
@@ -308,8 +311,7 @@ func isTimeout(err error) bool {
 // TestKeepAliveOfAWrite: while keepalive is off a peer is asked as long as a Write waits for
 // room, and no longer.
 func TestKeepAliveOfAWrite(t *testing.T) {
-	cfg := Config{pings: true, MaxRing: 4096}
-	b := newBed(t, cfg)
+	b := newBed(t, Config{CM: cm.Options{Device: networkDevice()}, MaxRing: 4096})
 	client, server := b.pair()
 	e := client.e
 	e.mu.Lock()

@@ -172,7 +172,7 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 	page := protocolPage(t).String()
 	kinds := []lane.Kind{
 		lane.KindOpen, lane.KindAccepted, lane.KindRefused, lane.KindRing, lane.KindMoved, lane.KindFIN, lane.KindClose, lane.KindReset,
-		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindPing, lane.KindPong, lane.KindAbort,
+		lane.KindRelease, lane.KindPlaces, lane.KindWant, lane.KindRecall, lane.KindGoAway, lane.KindAbort,
 	}
 	for i, k := range kinds {
 		require.EqualValues(t, i+1, k)

@@ -458,8 +458,6 @@ func (p *wirePeer) heard() wireMessage {
 		case m.Type == lane.TypeSlots:
 		case m.Type != lane.TypeControl:
 			return m
-		case m.record.Kind == lane.KindPing:
-			p.say(lane.Record{Kind: lane.KindPong, Total: m.record.Total})
 		case m.record.Kind == lane.KindPlaces:
 			p.granted(m.record)
 		case m.record.Kind == lane.KindWant: // a test knows when to grant

@@ -19,7 +19,7 @@ func TestLaneAbort(t *testing.T) {
 		require.Zero(t, l.abort.rule, "%v ends no lane", none)
 	}
 	l.Abort(RuleEpoch)
-	l.Abort(RulePing) // the first counts
+	l.Abort(RuleRecall) // the first counts
 	_, _, ok, err := l.Data(l.table.At(1), 1, true)
 	require.NoError(t, err)
 	require.False(t, ok)
@@ -27,7 +27,7 @@ func TestLaneAbort(t *testing.T) {
 	require.Equal(t, []EventKind{EventAborted}, kindsOf(events))
 	require.ErrorIs(t, events[0].Err, RuleEpoch)
 	l.Close(l.table.At(1))
-	require.True(t, l.Ping(1))
+	l.Want(1)
 	_, ok = l.Next()
 	assert.False(t, ok)
 }

@@ -140,8 +140,6 @@ func (l *Lane) recordArrived(b []byte) error {
 		return nil
 	case KindGoAway:
 		return l.goAwayArrived(&r)
-	case KindPing, KindPong:
-		return l.pingArrived(&r)
 	case KindAbort:
 		l.tell(Event{Kind: EventAborted, Err: Rule(r.Code)})
 		return nil

@@ -58,8 +58,6 @@ const (
 	RuleRelease
 	// RuleGoAway: GOAWAY came out of order, or something that it rules out came after it.
 	RuleGoAway
-	// RulePing: a PONG came without a PING, or a second PING before the PONG.
-	RulePing
 	// RuleRecall: places that were asked back were neither given back nor taken in time.
 	RuleRecall
 
@@ -107,7 +105,6 @@ var ruleTexts = [numRules]string{
 	RuleAfterEnd:     "message after the end of its stream",
 	RuleRelease:      "release of a stream that has not ended",
 	RuleGoAway:       "GOAWAY out of turn",
-	RulePing:         "PING out of turn",
 	RuleRecall:       "places that were asked back are kept",
 	RuleOverflow:     "data beyond the free room of the ring",
 	RuleStraddle:     "data across the end of the ring",

@@ -33,8 +33,6 @@ const (
 	EventWant
 	// EventGoAway: a GOAWAY of Stage came.
 	EventGoAway
-	// EventPong: the peer answered Lane.Ping.
-	EventPong
 	// EventAborted: the peer ends the lane, since this end broke the rule Err.
 	EventAborted
 )

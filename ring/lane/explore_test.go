@@ -65,7 +65,7 @@ func (m *model) abort(e int) error {
 	m.aborted = e + 1
 	slots := m.lanes[e].slots
 	may := slots.Free() > 0 && slots.hasPlace()
-	m.lanes[e].Abort(RulePing)
+	m.lanes[e].Abort(RuleRecall)
 	sent, err := m.next(e)
 	if err == nil && sent != may {
 		return failf("ABORT may be sent: %v, and is: %v", may, sent)

@@ -81,7 +81,6 @@ type Lane struct {
 	asked   int           // listener: places asked back of which nothing has come
 	granted int           // listener: places that were neither taken nor given back
 	goAway  goAway
-	ping    ping
 	abort   abort
 	control queue[Record] // of the lane itself, a few
 }
@@ -146,7 +145,7 @@ func (l *Lane) Next() (Message, bool) {
 // Due reports whether Next may have a message. It is cheaper than Next.
 func (l *Lane) Due() bool {
 	return l.abort.rule != 0 || l.credits.some() || l.records.some() || l.slots.Due() ||
-		l.control.some() || l.grants.some() || l.recall > 0 || l.want > 0 || l.ping.owes || l.ping.send
+		l.control.some() || l.grants.some() || l.recall > 0 || l.want > 0
 }
 
 // record makes r a message.

@@ -160,8 +160,7 @@ func (h *hostile) act() {
 		l.Want(h.s.next())
 		l.Recall(h.s.next())
 	case 3:
-		token := h.s.next()
-		if l.Ping(uint64(token)); token == 255 {
+		if h.s.next() == 255 {
 			l.Abort(Rule(h.s.next()))
 		}
 	case 4:

@@ -186,23 +186,12 @@ func TestLaneReset(t *testing.T) {
 func TestLaneStaleEpoch(t *testing.T) {
 	pair := newPair(t, 0)
 	b := make([]byte, RecordLen)
-	require.NoError(t, Record{Kind: KindPing, Epoch: 6, Number: 99}.Put(b))
+	require.NoError(t, Record{Kind: KindWant, Count: 1, Epoch: 6, Number: 99}.Put(b))
 	require.NoError(t, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
 	_, ok := pair[0].Next()
 	assert.False(t, ok)
-	require.NoError(t, Record{Kind: KindPing, Epoch: 8}.Put(b))
+	require.NoError(t, Record{Kind: KindWant, Count: 1, Epoch: 8}.Put(b))
 	requireViolation(t, ProtocolError{RuleEpoch, 0, 8, 7}, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
-}
-
-func TestLanePing(t *testing.T) {
-	pair := newPair(t, 0)
-	require.True(t, pair[0].Ping(42))
-	require.False(t, pair[0].Ping(43), "one at a time")
-	assert.Equal(t, []EventKind{EventPong}, kindsOf(carry(t, pair)))
-	require.True(t, pair[0].Ping(43))
-	b := make([]byte, RecordLen)
-	require.NoError(t, Record{Kind: KindPong, Epoch: 7, Number: pair[0].got, Total: 43}.Put(b))
-	requireViolation(t, ProtocolError{RulePing, 0, 43, 43}, pair[0].Arrive(Doorbell{Type: TypeControl}.Imm(), b))
 }
 
 func TestLaneWant(t *testing.T) {

@@ -411,7 +411,7 @@ func (m *model) events(e int) error {
 		case EventPlaces:
 			m.wants = false
 		case EventAborted:
-			if m.told = true; !errors.Is(ev.Err, RulePing) {
+			if m.told = true; !errors.Is(ev.Err, RuleRecall) {
 				return failf("another rule is told: %v", ev.Err)
 			}
 		}

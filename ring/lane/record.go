@@ -65,10 +65,6 @@ const (
 	KindRecall
 	// KindGoAway tells, in stages, that the listener takes no more streams.
 	KindGoAway
-	// KindPing asks for a KindPong with the same token.
-	KindPing
-	// KindPong answers a KindPing.
-	KindPong
 	// KindAbort ends the lane, since the peer broke the rule whose number is Code. Nothing
 	// follows.
 	KindAbort
@@ -106,8 +102,6 @@ var kinds = [numKinds]struct {
 	KindWant:     {"WANT", hasCount},
 	KindRecall:   {"RECALL", hasCount},
 	KindGoAway:   {"GOAWAY", hasOpens | hasStage},
-	KindPing:     {"PING", hasTotal},
-	KindPong:     {"PONG", hasTotal},
 	KindAbort:    {"ABORT", hasCode},
 }
 
@@ -184,7 +178,7 @@ type Record struct {
 	Code  Code // the number of a Rule, if Kind is KindAbort
 	Count uint16
 	Ring  Ring
-	Total uint64 // bytes of the stream; the token of PING and PONG
+	Total uint64 // bytes of the stream
 	Opens uint32 // how many streams were opened on this lane, this one included: see Stage for GOAWAY
 	Sum   uint32 // CRC-32C of the bytes of the stream on a lane with checksums, else 0
 	Port  uint16

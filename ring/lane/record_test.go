@@ -83,18 +83,8 @@ var wireRecords = []struct {
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  4d 00 00 00  00 00 00 00
 		00 00 03 00  00 00 00 00  00 00 00 00  00 00 00 00`},
-	{"ping", Record{Kind: KindPing, Total: 42}, `
-		01 0e 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		2a 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
-	{"pong", Record{Kind: KindPong, Total: 42}, `
-		01 0f 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		2a 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
-		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
 	{"abort", Record{Kind: KindAbort, Epoch: 7, Number: 300, Code: Code(RuleEpoch)}, `
-		01 10 00 00  07 00 00 00  2c 01 00 00  0d 00 00 00
+		01 0e 00 00  07 00 00 00  2c 01 00 00  0d 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
@@ -134,12 +124,12 @@ func TestParseRecordRefuses(t *testing.T) {
 	}{
 		{KindOpen, 0, []byte{0}, ProtocolError{RuleVersion, 0, 0, 1}},
 		{KindOpen, 0, []byte{2}, ProtocolError{RuleVersion, 0, 2, 1}},
-		{KindOpen, 1, []byte{0}, ProtocolError{RuleKind, 0, 0, 16}},
-		{KindOpen, 1, []byte{17}, ProtocolError{RuleKind, 0, 17, 16}},
-		{KindOpen, 1, []byte{255}, ProtocolError{RuleKind, 0, 255, 16}},
+		{KindOpen, 1, []byte{0}, ProtocolError{RuleKind, 0, 0, 14}},
+		{KindOpen, 1, []byte{15}, ProtocolError{RuleKind, 0, 15, 14}},
+		{KindOpen, 1, []byte{255}, ProtocolError{RuleKind, 0, 255, 14}},
 		{KindOpen, 2, []byte{0, 0}, ProtocolError{RuleStream, 0, 0, 16383}},
 		{KindOpen, 2, []byte{0, 0x40}, ProtocolError{RuleStream, 0, 16384, 16383}},
-		{KindPing, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
+		{KindWant, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
 		{KindOpen, 12, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasCode, 0}},
 		{KindOpen, 14, []byte{0, 1}, ProtocolError{RuleReserved, 0, hasCount, 0}},
 		{KindFIN, 16, []byte{1}, ProtocolError{RuleReserved, 0, hasRing, 0}},
@@ -167,9 +157,9 @@ func TestParseRecordRefuses(t *testing.T) {
 		{KindRefused, 12, []byte{5, 0}, ProtocolError{RuleCode, 5, 5, 4}},
 		{KindReset, 12, []byte{0, 0}, ProtocolError{RuleCode, 5, 0, 7}},
 		{KindReset, 12, []byte{8, 0}, ProtocolError{RuleCode, 5, 8, 7}},
-		{KindAbort, 12, []byte{0, 0}, ProtocolError{RuleCode, 0, 0, 25}},
-		{KindAbort, 12, []byte{26, 0}, ProtocolError{RuleCode, 0, 26, 25}},
-		{KindAbort, 12, []byte{13, 1}, ProtocolError{RuleCode, 0, 269, 25}},
+		{KindAbort, 12, []byte{0, 0}, ProtocolError{RuleCode, 0, 0, 24}},
+		{KindAbort, 12, []byte{25, 0}, ProtocolError{RuleCode, 0, 25, 24}},
+		{KindAbort, 12, []byte{13, 1}, ProtocolError{RuleCode, 0, 269, 24}},
 		{KindAbort, 2, []byte{1, 0}, ProtocolError{RuleReserved, 0, hasStream, 0}},
 		{KindOpen, 48, []byte{0, 0}, ProtocolError{RulePort, 5, 0, math.MaxUint16}},
 		{KindPlaces, 48, []byte{0, 0}, ProtocolError{RulePort, 1, 0, math.MaxUint16}},
@@ -191,7 +181,7 @@ func TestParseRecordRefuses(t *testing.T) {
 
 func TestPutRefuses(t *testing.T) {
 	b := []byte(strings.Repeat("x", RecordLen))
-	for _, r := range []Record{{}, {Kind: KindOpen}, {Kind: KindMoved}, {Kind: KindPing, Port: 1}, {Kind: numKinds}} {
+	for _, r := range []Record{{}, {Kind: KindOpen}, {Kind: KindMoved}, {Kind: KindWant, Port: 1}, {Kind: numKinds}} {
 		require.ErrorIs(t, r.Put(b), ring.ErrProtocol)
 		require.Equal(t, strings.Repeat("x", RecordLen), string(b), "nothing is written")
 	}
@@ -199,10 +189,9 @@ func TestPutRefuses(t *testing.T) {
 
 func TestKindString(t *testing.T) {
 	assert.Equal(t, "OPEN", KindOpen.String())
-	assert.Equal(t, "PONG", KindPong.String())
 	assert.Equal(t, "Kind(0)", Kind(0).String())
 	assert.Equal(t, "ABORT", KindAbort.String())
-	assert.Equal(t, "Kind(17)", numKinds.String())
+	assert.Equal(t, "Kind(15)", numKinds.String())
 }
 
 func FuzzParseRecord(f *testing.F) {
