@@ -154,7 +154,7 @@ type CMID interface {
 	BindAddr(addr netip.AddrPort) error
 	// Listen starts listening (rdma_listen). CONNECT_REQUEST events follow. At
 	// most backlog requests wait unanswered; further ones wait at the dialer. A
-	// CONNECT_ERROR tells that dialers could not be taken in for want of descriptors or
+	// CONNECT_ERROR tells that dialers could not be taken in for lack of descriptors or
 	// memory; they wait, and are tried again.
 	Listen(backlog int) error
 	// ListenStats returns the counts of a listening id.

@@ -16,7 +16,7 @@ const cacheFor = time.Second
 // maxCached bounds the answers that are remembered at once.
 const maxCached = 1024
 
-// A cache remembers answers for a moment, failures included, but for want of descriptors: that
+// A cache remembers answers for a moment, failures included, but not that there are no descriptors: that
 // is no answer, and may be over.
 type cache[K comparable, V any] struct {
 	mu      sync.Mutex

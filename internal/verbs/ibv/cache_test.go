@@ -39,7 +39,7 @@ func TestCache(t *testing.T) {
 		_, err := c.get(-2, func() (int, error) { return 0, lacks })
 		assert.ErrorIs(t, err, syscall.EMFILE)
 		v, err := c.get(-2, func() (int, error) { return 7, nil })
-		assert.NoError(t, err, "want of descriptors is no answer")
+		assert.NoError(t, err, "a lack of descriptors is no answer")
 		assert.Equal(t, 7, v)
 		time.Sleep(cacheFor)
 		_, _ = get(4)

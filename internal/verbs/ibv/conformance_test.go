@@ -16,7 +16,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 )
 
-// requireRDMA makes tests fail that would be skipped for want of a device.
+// requireRDMA makes tests fail that would be skipped for lack of a device.
 const requireRDMA = "RDMANET_REQUIRE_RDMA"
 
 func TestMain(m *testing.M) {

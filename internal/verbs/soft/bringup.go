@@ -241,7 +241,7 @@ func (a *blockAcceptor) run() {
 			return
 		}
 		if err != nil {
-			// Want of descriptors: dialers try again, and so do we.
+			// There are no descriptors: dialers try again, and so do we.
 			time.Sleep(lastRedial)
 			continue
 		}

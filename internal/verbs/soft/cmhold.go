@@ -61,7 +61,7 @@ func (l *listener) evictOldest() bool {
 	return oldest != nil && time.Since(oldest.Value.(*halfOpen).since) >= silentFor && l.evictSilent()
 }
 
-// reportShortage tells the application that dialers wait for want of descriptors or memory.
+// reportShortage tells the application that dialers wait for lack of descriptors or memory.
 func (l *listener) reportShortage(err error) {
 	l.id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: l.id, Err: fmt.Errorf("dialers have to wait: %w", err)})
 	l.id.events.Deliver()

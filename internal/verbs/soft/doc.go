@@ -69,7 +69,7 @@
 // (datagram.go) has no inbox. A datagram is a message of a Unix socket between two contexts, found by
 // the number of the destination, and the receiver's goroutine copies it to a posted receive behind a
 // header that it makes itself of the two addresses. So a flood costs its receiver a bounded number of
-// sockets and no memory, and whoever is hung up on for want of a place connects again with the next
+// sockets and no memory, and whoever is hung up on for lack of a place connects again with the next
 // datagram. Only processes of one user hear each other, as everywhere on this device.
 //
 // # Hostile peers, locks

@@ -229,7 +229,7 @@ func TestDatagramFlood(t *testing.T) {
 	})
 }
 
-// TestDatagramsReconnect: who was hung up on for want of room connects again with the next
+// TestDatagramsReconnect: who was hung up on for lack of room connects again with the next
 // datagram, and so does who sends to a context that is new behind the same number.
 func TestDatagramsReconnect(t *testing.T) {
 	v := newUDTarget(t)

@@ -44,7 +44,7 @@ func lookAtProcessors() {
 	}
 }
 
-// preparePause makes the pipe. Without one, for want of descriptors for example, nobody pauses,
+// preparePause makes the pipe. Without one, for lack of descriptors for example, nobody pauses,
 // and it is tried again at the next look.
 func preparePause() {
 	if pauser.Load() != nil {

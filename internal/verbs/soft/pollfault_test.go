@@ -56,7 +56,7 @@ func TestListenWithoutPollerMemory(t *testing.T) {
 	require.Zero(t, l.ListenStats().Denied+l.ListenStats().Malformed+l.ListenStats().Hangup)
 }
 
-// TestNoPollerMemory has objects that wait fail as for want of other memory.
+// TestNoPollerMemory has objects that wait fail as if other memory were used up.
 func TestNoPollerMemory(t *testing.T) {
 	noLeaks(t)
 	ctx := soft0.sharedContext()

@@ -71,7 +71,7 @@ func NewSocketOr(fd int, refused func()) (*Socket, error) {
 }
 
 // PollFault, if it is set, is asked before a file is used with the poller: tests have it
-// fail as for want of memory.
+// fail as for lack of memory.
 var PollFault atomic.Pointer[func(*os.File) error]
 
 // Polls fails where the poller did not take a new file.
@@ -274,7 +274,7 @@ func (in *incoming) check(flags int) {
 	case flags&unix.MSG_TRUNC != 0:
 		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
 	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < MaxFDs:
-		// The kernel stopped half-way for want of descriptor numbers.
+		// The kernel stopped half-way for lack of descriptor numbers.
 		in.err = fmt.Errorf("%w: no room for those of a message (raise RLIMIT_NOFILE)", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
 		in.err = fmt.Errorf("more than %d descriptors in a message: %w", MaxFDs, verbs.ErrProtocol)

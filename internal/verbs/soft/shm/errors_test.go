@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWantOfDescriptors: it is not told as want of memory, and says what to raise.
-func TestWantOfDescriptors(t *testing.T) {
+// TestNoDescriptors: the error does not speak of memory, and says what to raise.
+func TestNoDescriptors(t *testing.T) {
 	err := NoMemory("memfd_create", 4096, unix.EMFILE)
 	require.EqualError(t, err, "no descriptor for 4096 bytes of shared memory: memfd_create: too many open files (raise RLIMIT_NOFILE)")
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
