@@ -17,12 +17,11 @@ const defaultDrain = 10 * time.Second
 // as TCP's is. A second Close fails with net.ErrClosed.
 //
 // Unlike TCP's, what was written is this process's to deliver, and the program may end right after
-// Close. So the Close of a dialled connection waits, for ten seconds at most: over a network until the
-// peer's device has confirmed what was written, which takes a round trip; within a host only where
-// so many connections are dialled and closed that the peer falls behind with their ends. That of an
-// accepted connection waits over a network only, and for a tenth of a second at most. No Close waits for
-// the peer's program, but as SetLinger says. What the peer has not taken within ten seconds, or the time of
-// SetLinger, is lost.
+// Close. So Close waits: over a network until the peer's device has confirmed what was written, which
+// takes a round trip; within a host only where so many connections come and go that the peer falls
+// behind with their ends. It waits for ten seconds at most, or a tenth of one if the connection was
+// accepted, and not for the peer's program, but as SetLinger says. What the peer has not taken
+// within ten seconds, or the time of SetLinger, is lost.
 func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL

@@ -24,15 +24,12 @@ const (
 
 // AwaitEnd waits until the end of a closed stream, and so all that was written, is with the peer's
 // device, whatever becomes of this process. Where the peer takes in nothing at all it waits for a
-// while only. The streams of a listener within a host do not wait.
+// while only.
 func (h *Stream) AwaitEnd() {
 	s := h.now()
 	e := s.e
 	patience := endWaitTime
 	if e.role == lane.RoleListener {
-		if e.p.sameHost {
-			return
-		}
 		patience = acceptedWaitTime
 	}
 	e.mu.Lock()
