@@ -19,9 +19,12 @@ const defaultDrain = 10 * time.Second
 // Unlike TCP's, what was written is this process's to deliver, and the program may end right after
 // Close. So Close waits: over a network until the peer's device has confirmed what was written, which
 // takes a round trip; within a host only where so many connections come and go that the peer falls
-// behind with their ends. It waits for ten seconds at most, or a tenth of one if the connection was
-// accepted, and not for the peer's program, but as SetLinger says. What the peer has not taken
-// within ten seconds, or the time of SetLinger, is lost.
+// behind with their ends. It does not wait for the peer's program, but as SetLinger says.
+//
+// If the device confirms nothing for two seconds, or the peer has no room for ten, Close fails with a
+// timeout (ETIMEDOUT): the connection is closed, and what was written is sent on in the background,
+// for ten seconds in all or the time of SetLinger. The Close of an accepted connection waits for a tenth
+// of a second at most, and does not fail by that: a server goes on as a rule.
 func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL
@@ -35,7 +38,9 @@ func (c *Conn) Close() error {
 	c.exit(c.life.decref())
 	switch sec := c.linger.Load(); {
 	case sec < 0:
-		c.stream.s.AwaitEnd()
+		if err := c.stream.s.AwaitEnd(); err != nil {
+			return c.opError(opClose, err)
+		}
 	case sec > 0:
 		limit := time.NewTimer(time.Duration(sec) * time.Second)
 		defer limit.Stop()

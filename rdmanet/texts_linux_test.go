@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -166,6 +167,11 @@ var printedTexts = []printedText{
 		l := listening(t, &ListenConfig{})
 		err := of((&Dialer{Timeout: 1}).Dial("rdma", l.Addr().String()))
 		require.EqualError(t, err, "dial rdma "+l.Addr().String()+": i/o timeout")
+		return err
+	}},
+	{"what was written may not have arrived yet (it is sent on while this process runs; SetLinger has Close wait longer)", "", func(t *testing.T) error {
+		err := opError(opClose, "rdma", nil, nil, link.ErrUnconfirmed())
+		require.True(t, err.(net.Error).Timeout())
 		return err
 	}},
 	{"operation was canceled", "", func(t *testing.T) error {

@@ -1,7 +1,10 @@
 package link
 
 import (
+	"errors"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
@@ -11,70 +14,95 @@ import (
 // A program may end as soon as it has closed its last stream, and its device with it. Within a host that
 // loses nothing that was posted, over a network what the peer's device has not confirmed. And the end
 // of a stream takes a place in the peer's ring of records, which may have none while the peer has got no
-// processor for as long as many streams come and go. So Close can wait.
-
+// processor for as long as many streams come and go. So Close can wait: as long as there is progress,
+// and for a moment without. The moments are times in which this process runs.
 const (
-	// endWaitTime bounds for how long the closed streams of a dialer's lane wait together, in time in
-	// which this process runs, until one of their ends is safe.
-	endWaitTime = 10 * time.Second
-	// acceptedWaitTime is the same for a listener's lane: a server mostly goes on, and a client that
-	// is out of reach is not to keep it.
-	acceptedWaitTime = 100 * time.Millisecond
+	// confirmPatience is for how long a dialer's lane may confirm nothing: for a packet that was lost
+	// to be sent again, but not for as long as it takes to find that a host is gone.
+	confirmPatience = 2 * time.Second
+	// roomPatience is for how long its peer may have no room, as a process that gets no processor.
+	roomPatience = 10 * time.Second
+	// acceptedPatience is for how long a listener's stream waits in all: a server mostly goes on, and
+	// closes many in a row.
+	acceptedPatience = 100 * time.Millisecond
+	// endRounds bounds how often a stream of a dialer is patient, since there was progress.
+	endRounds = 6
+	// impatience is how long the streams of a link or a listener do not wait after one has in vain.
+	impatience = time.Second
 )
 
+// errUnconfirmed is why AwaitEnd fails.
+var errUnconfirmed = errors.New("what was written may not have arrived yet (it is sent on while this process runs; SetLinger has Close wait longer)")
+
+// ErrUnconfirmed returns what AwaitEnd returns where it has waited in vain.
+func ErrUnconfirmed() error { return &Error{syscall.ETIMEDOUT, errUnconfirmed} }
+
 // AwaitEnd waits until the end of a closed stream, and so all that was written, is with the peer's
-// device, whatever becomes of this process. Where the peer takes in nothing at all it waits for a
-// while only.
-func (h *Stream) AwaitEnd() {
+// device, whatever becomes of this process. It fails if the peer takes in nothing, or too slowly. A
+// stream that was accepted waits for a moment only, and its AwaitEnd does not fail.
+func (h *Stream) AwaitEnd() error {
 	s := h.now()
 	e := s.e
-	patience := endWaitTime
-	if e.role == lane.RoleListener {
-		patience = acceptedWaitTime
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !s.endPending() {
-		return
+	if s.awaitEnd() || e.role == lane.RoleListener {
+		return nil
 	}
-	if e.givenUp != nil && !e.givenUp.endPending() {
-		e.endsBy, e.givenUp = time.Time{}, nil // the peer takes something in again
-	}
-	if e.endsBy.IsZero() {
-		e.endsBy = time.Now().Add(patience)
-	}
-	w := &endWait{s: s}
-	w.call.pays = e.endPays
-	timer := runtimer.After(time.Until(e.endsBy), func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		w.late = true
-		w.call.wake(e)
-	})
-	defer timer.Stop()
-	e.endWaits = append(e.endWaits, w)
-	for !w.over() {
-		if e.awaited() {
-			e.blocks.Store(true)
-			e.unseen.Store(true)
-		}
-		_ = e.wait(&w.call, w.over) // it has no deadline but late
-	}
-	if e.endPays = w.call.pays; w.late {
-		e.givenUp = s
-	}
-	e.endWaits = slices.DeleteFunc(e.endWaits, func(o *endWait) bool { return o == w })
+	return ErrUnconfirmed()
 }
 
-// endPending reports whether a closed stream has an end that would be lost with this process. mu is
-// held.
+// awaitEnd reports whether the end of s is safe. mu is held.
+func (s *stream) awaitEnd() bool {
+	e := s.e
+	rounds := endRounds
+	if e.role == lane.RoleListener {
+		rounds = 1
+	}
+	w := &endWait{s: s}
+	for ; s.endPending(); rounds-- {
+		progress := s.endProgress()
+		if rounds == 0 || e.endsStall == progress || e.owner.endsGivenUp().recent() {
+			return false
+		}
+		if w.wait(s.endPatience()); s.endPending() && s.endProgress() == progress {
+			e.endsStall = progress
+			e.owner.endsGivenUp().now()
+		}
+	}
+	return true
+}
+
+// endPending reports whether a closed stream has an end that would be lost with this process, and that
+// the peer has not come before. mu is held.
 func (s *stream) endPending() bool {
 	e := s.e
-	if !s.closed || e.err != nil || s.moving() {
+	if !s.closed || e.err != nil || s.cause != nil || s.moving() || s.st.Quiet() {
 		return false
 	}
 	return s.st.EndUnsent() || !e.p.sameHost && e.sq.completed < s.said
 }
+
+// endProgress is what the lane has achieved of what the end of s waits for. mu is held.
+func (s *stream) endProgress() endProgress {
+	if s.st.EndUnsent() {
+		return endProgress{posted: s.e.endsPosted + 1}
+	}
+	return endProgress{completed: s.e.sq.completed + 1}
+}
+
+// endPatience is how long s waits for progress. mu is held.
+func (s *stream) endPatience() time.Duration {
+	switch {
+	case s.e.role == lane.RoleListener:
+		return acceptedPatience
+	case s.st.EndUnsent():
+		return roomPatience
+	}
+	return confirmPatience
+}
+
+// endProgress counts ends that were posted, or requests that have completed, from 1.
+type endProgress struct{ posted, completed uint64 }
 
 // An endWait is a call of AwaitEnd.
 type endWait struct {
@@ -83,16 +111,55 @@ type endWait struct {
 	late bool
 }
 
+// wait waits until the end is safe, for d at most. mu is held.
+func (w *endWait) wait(d time.Duration) {
+	e := w.s.e
+	w.late = false
+	timer := runtimer.After(d, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		w.late = true
+		w.call.wake(e)
+	})
+	defer timer.Stop()
+	w.call.pays = e.endPays
+	e.endWaits = append(e.endWaits, w)
+	for !w.over() {
+		if e.awaited() {
+			e.blocks.Store(true)
+			e.unseen.Store(true)
+		}
+		_ = e.wait(&w.call, w.over) // it has no deadline but late
+	}
+	e.endPays = w.call.pays
+	if w.late {
+		e.endWaits = slices.DeleteFunc(e.endWaits, func(o *endWait) bool { return o == w })
+		e.blocks.Store(e.blocking())
+	}
+}
+
 // over reports whether there is nothing to wait for any more. The lane may have forgotten the stream
 // by then. mu is held.
 func (w *endWait) over() bool { return w.late || !w.s.endPending() }
 
-// endsSafe tells the calls of AwaitEnd that have nothing to wait for any more. mu is held.
+// endsSafe ends the waits for which there is nothing to wait any more. mu is held.
 func (e *laneEnd) endsSafe() {
-	for _, w := range e.endWaits {
-		if !w.s.endPending() {
-			e.endsBy = time.Time{} // the peer takes something in
-			w.call.found(e)
+	e.endWaits = slices.DeleteFunc(e.endWaits, func(w *endWait) bool {
+		if w.s.endPending() {
+			return false
 		}
-	}
+		w.call.found(e)
+		return true
+	})
+}
+
+// endsGivenUp is when a stream of a link or a listener has waited for its end in vain, since epoch.
+type endsGivenUp struct{ at atomic.Int64 }
+
+func (g *endsGivenUp) now() { g.at.Store(int64(time.Since(epoch))) }
+
+// recent reports whether that was a moment ago.
+func (g *endsGivenUp) recent() bool {
+	at := g.at.Load()
+	return at != 0 && time.Since(epoch)-time.Duration(at) < impatience
 }

@@ -2,7 +2,10 @@ package link
 
 import (
 	"fmt"
+	"io"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,10 +57,10 @@ func awaitEnds(t *testing.T, forgotten bool) {
 	done := make(chan bool, len(last))
 	for _, s := range last {
 		go func() {
-			s.AwaitEnd()
+			err := s.AwaitEnd()
 			s.e.mu.Lock()
 			defer s.e.mu.Unlock()
-			done <- s.st.EndUnsent()
+			done <- err != nil || s.st.EndUnsent()
 		}()
 	}
 	select {
@@ -87,46 +90,37 @@ func awaitEnds(t *testing.T, forgotten bool) {
 			require.False(t, <-done)
 		}
 	})
-	last[0].AwaitEnd() // nor does it wait now
-	e.mu.Lock()
-	by := e.endsBy
-	e.mu.Unlock()
-	require.Zero(t, by)
+	require.True(t, atOnce(t, last[0])) // nor does it wait now
 }
 
-// TestAwaitEndGivesUp: it waits neither for a lane that ends, nor for ever, and for all streams of a
-// lane together.
-func TestAwaitEndGivesUp(t *testing.T) {
-	last, _ := behind(t)
-	e := last[0].e
+// atOnce is awaitEnd, which must not wait.
+func atOnce(t *testing.T, s *Stream) bool {
+	t.Helper()
+	e := s.e
+	var waited atomic.Bool
 	e.mu.Lock()
-	e.endsBy = time.Now().Add(time.Millisecond)
-	e.mu.Unlock()
-	within(t, "the last of patience", func() {
-		for _, s := range last {
-			s.AwaitEnd()
-		}
-	})
-	e.mu.Lock()
-	unsent := last[0].st.EndUnsent()
-	e.endsBy = time.Now().Add(time.Hour)
-	e.mu.Unlock()
-	require.True(t, unsent)
-	time.AfterFunc(10*time.Millisecond, func() { e.fail(ErrLinkClosed) })
-	within(t, "the end of the lane", last[0].AwaitEnd)
+	defer e.mu.Unlock()
+	go func() { // a wait lets go of the lock
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		waited.Store(true)
+	}()
+	safe := s.awaitEnd()
+	require.False(t, waited.Load())
+	return safe
 }
 
 // awaitHeld has AwaitEnd of a stream wait until letGo is called.
 func awaitHeld(t *testing.T, s *Stream, letGo func()) {
 	t.Helper()
-	done := begun(func() error { s.AwaitEnd(); return nil })
+	done := begun(s.AwaitEnd)
 	select {
 	case <-done:
 		t.Error("it has not waited")
 	case <-time.After(50 * time.Millisecond):
 	}
 	letGo()
-	within(t, "the end of a stream", func() { <-done })
+	within(t, "the end of a stream", func() { require.NoError(t, <-done) })
 }
 
 // TestAwaitEndOverNetwork: there an end is safe when the peer's device has confirmed it. A dialer
@@ -140,8 +134,9 @@ func TestAwaitEndOverNetwork(t *testing.T) {
 				closes, other := b.pair()
 				say(t, closes, other)
 				if role == lane.RoleListener {
-					closes = other
+					closes, other = other, closes
 				}
+				stopped(t, other) // it would answer the end
 				hold, letGo := holdSends(closes.e)
 				hold()
 				defer letGo()
@@ -149,42 +144,99 @@ func TestAwaitEndOverNetwork(t *testing.T) {
 				if device != "asynchronous0" && role == lane.RoleDialer {
 					awaitHeld(t, closes, letGo)
 				} else {
-					within(t, "the end of a stream", closes.AwaitEnd)
+					within(t, "the end of a stream", func() { require.NoError(t, closes.AwaitEnd()) })
 				}
 			})
 		}
 	}
 }
 
-// TestAwaitEndAgain: a peer whose device has let streams wait in vain is waited for no more, until it
-// has confirmed the end of one of them.
-func TestAwaitEndAgain(t *testing.T) {
+// heldStreams returns streams of one lane over a network, which confirms nothing until it is let go.
+func heldStreams(t *testing.T, n int) (clients []*Stream, hold, letGo func()) {
+	t.Helper()
 	needFailing(t)
 	b := newBed(t, Config{CM: cm.Options{Device: "remote0"}, Lanes: 1})
-	var clients []*Stream
-	for range 3 {
-		client, server := b.pair()
+	var server *Stream
+	for range n {
+		var client *Stream
+		client, server = b.pair()
 		say(t, client, server)
 		clients = append(clients, client)
 	}
-	e := clients[0].e
-	hold, letGo := holdSends(e)
+	stopped(t, server) // it would answer the ends
+	hold, letGo = holdSends(clients[0].e)
 	hold()
-	e.mu.Lock()
-	e.endsBy = time.Now().Add(time.Millisecond)
-	e.mu.Unlock()
-	for _, s := range clients[:2] {
+	t.Cleanup(letGo)
+	return clients, hold, letGo
+}
+
+// TestAwaitEndGivesUp: where the peer's device confirms nothing, one stream waits for a while and says
+// so, and those behind it do not wait, on this lane and for a moment on others of the link, until
+// there is progress.
+func TestAwaitEndGivesUp(t *testing.T) {
+	clients, hold, letGo := heldStreams(t, 4)
+	e := clients[0].e
+	givenUp := e.owner.endsGivenUp()
+	for _, s := range clients[:3] {
 		require.NoError(t, s.Close())
-		within(t, "the end of a stream", s.AwaitEnd)
 	}
+	within(t, "the last of patience", func() {
+		err := clients[0].AwaitEnd()
+		require.ErrorIs(t, err, syscall.ETIMEDOUT)
+		require.True(t, isTimeout(err))
+	})
+	require.True(t, givenUp.recent())
+	givenUp.at.Store(0)
+	require.False(t, atOnce(t, clients[1]))
+	e.mu.Lock()
+	e.endsStall = endProgress{} // as on another lane
+	givenUp.now()
+	e.mu.Unlock()
+	require.False(t, atOnce(t, clients[2]))
+
 	letGo()
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.reapAndSettle()
-		return !clients[1].endPending()
+		return !clients[2].endPending()
 	}, patience, time.Millisecond)
 	hold()
-	require.NoError(t, clients[2].Close())
-	awaitHeld(t, clients[2], letGo)
+	givenUp.at.Store(0)
+	require.NoError(t, clients[3].Close())
+	awaitHeld(t, clients[3], letGo)
+}
+
+// TestAwaitEndOfALaneThatEnds: nothing can be confirmed any more.
+func TestAwaitEndOfALaneThatEnds(t *testing.T) {
+	clients, _, _ := heldStreams(t, 1)
+	require.NoError(t, clients[0].Close())
+	awaitHeld(t, clients[0], func() { clients[0].e.fail(ErrLinkClosed) })
+}
+
+// TestAwaitEndOfNothing: a stream that has failed does not wait, nor one whose peer reads nothing
+// any more.
+func TestAwaitEndOfNothing(t *testing.T) {
+	clients, _, _ := heldStreams(t, 1)
+	e := clients[0].e
+	e.mu.Lock()
+	clients[0].failWith(errNoAnswer)
+	e.mu.Unlock()
+	require.NoError(t, clients[0].Close())
+	require.True(t, atOnce(t, clients[0]))
+
+	needFailing(t)
+	b := newBed(t, Config{CM: cm.Options{Device: "remote0"}})
+	client, server := b.pair()
+	say(t, client, server)
+	hold, letGo := holdSends(client.e)
+	hold()
+	t.Cleanup(letGo)
+	require.NoError(t, server.Close())
+	within(t, "the end of file", func() {
+		_, err := client.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+	})
+	require.NoError(t, client.Close())
+	require.True(t, atOnce(t, client))
 }

@@ -69,12 +69,15 @@ func (e *laneEnd) takeIn(n int, err error) (some bool) {
 	}
 	some = n > 0
 	e.arrived(e.wcs[:n])
-	if e.blocks.Load() {
+	blocks := e.blocks.Load()
+	if blocks {
 		some = e.reap() || some
+	}
+	if some || e.stuck {
 		e.settle()
-		e.blocks.Store(e.stuck || len(e.blocked) > 0 || e.awaited())
-	} else {
-		e.settle()
+	}
+	if blocks {
+		e.blocks.Store(e.blocking())
 	}
 	return some
 }

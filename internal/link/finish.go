@@ -51,6 +51,7 @@ func (s *stream) finish() {
 
 // endPosted records that CLOSE or RESET of a stream was posted. mu is held.
 func (e *laneEnd) endPosted(id lane.ID) {
+	e.endsPosted++
 	if s := e.streams.At(id); s != nil {
 		s.said = e.sq.posted
 		s.awaitConfirmation()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -109,7 +110,7 @@ func TestEndedLanesAreCollected(t *testing.T) {
 func TestDisconnected(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		for _, words := range []string{"", "last words"} {
-			if words != "" && os.Getenv("RDMANET_TEST_ADDR") != "" {
+			if words != "" && (os.Getenv("RDMANET_TEST_ADDR") != "" || strings.HasPrefix(cfg.CM.Device, "late0-remote")) {
 				continue // what was written may not have arrived when the word comes
 			}
 			b := newBed(t, cfg)

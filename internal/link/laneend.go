@@ -36,6 +36,7 @@ type owner interface {
 	destroyed(*laneEnd)      // and nothing is left of it; mu is not held
 	takesOver(*laneEnd) bool // whether somebody else polls now, for streams that may come
 	short(error)             // there is no memory for places that dials wait for; mu is not held
+	endsGivenUp() *endsGivenUp
 }
 
 // laneEnd is one end of a lane.
@@ -123,9 +124,9 @@ type laneEnd struct {
 
 	final      bool        // listener: and the dialer knows which were
 	endWaits   []*endWait  // calls of AwaitEnd
-	endsBy     time.Time   // until when closed streams wait for their end to be safe; the zero time if none waits
-	endPays    spinBudget  // of calls that wait for it
-	givenUp    *stream     // the last whose end was awaited in vain
+	endPays    spinBudget  // of those calls
+	endsPosted uint64      // ends of streams, so far
+	endsStall  endProgress // when one was last awaited in vain
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
 	patient    *time.Timer // listener: of newcomers

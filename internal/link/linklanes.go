@@ -30,6 +30,8 @@ type link struct {
 	left   []*linkLane // that take none any more, and have streams
 	most   int         // how many there may be unless they are full
 	pause  time.Time   // until then none is brought up beside others
+
+	givenUp endsGivenUp // which needs no lock itself
 }
 
 // A linkLane is a lane to one Target, which comes up, stands, or has failed.

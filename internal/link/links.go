@@ -209,6 +209,12 @@ func (k *linkLane) destroyed(*laneEnd)                 {}
 
 func (k *linkLane) retired(*laneEnd) { k.forget() }
 
+func (k *linkLane) endsGivenUp() *endsGivenUp {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	return &k.link.givenUp
+}
+
 func (k *linkLane) gone(e *laneEnd) {
 	k.l.mu.Lock()
 	delete(k.l.lanes, e)

@@ -29,6 +29,7 @@ type Listener struct {
 	id  *cm.ID
 	ups bringUps
 
+	givenUp   endsGivenUp
 	shortages *shortage.Queue
 	clients   ports // of the streams, by the client's address
 

@@ -123,7 +123,7 @@ func (e *laneEnd) unblock() {
 	e.endsConfirmed()
 	e.endsSafe()
 	e.introduceReady(false)
-	e.blocks.Store(e.stuck || e.awaited()) // who is woken says so again
+	e.blocks.Store(e.stuck || e.awaited()) // Writes that are woken say so again
 	for _, s := range e.blocked {
 		s.blocked, s.writable = false, true
 		s.writer.found(e)
@@ -131,6 +131,9 @@ func (e *laneEnd) unblock() {
 	clear(e.blocked)
 	e.blocked = e.blocked[:0]
 }
+
+// blocking reports whether somebody waits for the send queue. mu is held.
+func (e *laneEnd) blocking() bool { return e.stuck || len(e.blocked) > 0 || e.awaited() }
 
 // awaited reports whether something waits for completions but Writes. mu is held.
 func (e *laneEnd) awaited() bool {
