@@ -22,8 +22,8 @@ type LaneInfo struct {
 	State         LaneState
 	Since         time.Time // when it began to come up
 
-	// Epoch is the number that both ends have drawn for the lane, which all its messages about
-	// connections carry: by it the two ends can be told to belong together.
+	// Epoch is a number that the lane has at both ends and no other lane is likely to have: the
+	// dialer draws it at random. By it the listings of two processes are matched.
 	Epoch uint32
 
 	Conns   int    // connections that have not ended at both ends

@@ -65,7 +65,7 @@ var laneColumns = []column{
 	{"Device", "RDMA device"},
 	{"Lane", "its number in this process"},
 	{"Link", "number of its link: all lanes of one dialing process to one listener"},
-	{"Epoch", "number that both ends have drawn for the lane"},
+	{"Epoch", "number that the dialer has drawn for the lane, the same at both ends"},
 	{"Conns", "connections that it carries, of those that it has carried"},
 	{"Places", "connections that may be opened without asking the listener, and dials that wait for a place"},
 	{"Credits", "messages that the peer has room for, of its receives"},

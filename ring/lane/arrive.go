@@ -114,9 +114,6 @@ func (l *Lane) recordArrived(b []byte) error {
 		return err
 	}
 	if r.Epoch != l.cfg.Epoch {
-		if int32(r.Epoch-l.cfg.Epoch) < 0 {
-			return nil // of an earlier life of the lane
-		}
 		return violation(RuleEpoch, 0, uint64(r.Epoch), uint64(l.cfg.Epoch))
 	}
 	if r.Number != l.got {

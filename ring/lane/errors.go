@@ -36,7 +36,7 @@ const (
 	RulePort
 	// RuleStage: a GOAWAY is of no known stage.
 	RuleStage
-	// RuleEpoch: a record has an epoch that is still to come.
+	// RuleEpoch: a record is not of this lane.
 	RuleEpoch
 	// RuleNumber: a record is not the one that follows the last.
 	RuleNumber
@@ -94,7 +94,7 @@ var ruleTexts = [numRules]string{
 	RuleCount:        "count out of range",
 	RulePort:         "no such port",
 	RuleStage:        "unknown stage of GOAWAY",
-	RuleEpoch:        "record of an epoch to come",
+	RuleEpoch:        "record of another epoch",
 	RuleNumber:       "record out of order",
 	RuleDepth:        "more messages than receives",
 	RuleReturn:       "more receives returned than used",

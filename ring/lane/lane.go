@@ -20,7 +20,7 @@ const (
 // Config is what the two ends of a lane have agreed on, as one of them sees it.
 type Config struct {
 	Role         Role
-	Epoch        uint32 // how often the lane was set up before
+	Epoch        uint32 // drawn at random by the dialer
 	Streams      ID     // the highest id, 1 to MaxStream
 	Receives     int    // posted by this end, MinDepth to MaxDepth
 	PeerReceives int    // posted by the peer, MinDepth to MaxDepth

@@ -14,7 +14,7 @@ import (
 //	+---------+------+--------+-------+--------+------+-------+
 //	  16            24      28      32            40      44
 //	+-------------+-------+-------+-------------+-------+-------+
-//	| ring: addr  | rkey  | size  | total/token | opens | sum   |
+//	| ring: addr  | rkey  | size  | total       | opens | sum   |
 //	+-------------+-------+-------+-------------+-------+-------+
 //	  48     50      51                                       64
 //	+------+-------+--------------------------------------------+
@@ -37,7 +37,8 @@ type Kind uint8
 // The kinds of record. Those without a stream are about the lane.
 const (
 	// KindOpen opens a stream in a place. It has the dialer's ring, its port, which is that of
-	// the place or one that the dialer has bound, and how many streams the dialer has opened.
+	// the place, one that the dialer has bound, or one that the stream had at another listener, and
+	// how many streams the dialer has opened.
 	KindOpen Kind = iota + 1
 	// KindAccepted accepts a stream.
 	KindAccepted
@@ -118,7 +119,8 @@ type Code uint16
 
 // The codes. A refusal has one of the first four, a reset has any.
 const (
-	// CodePort: another stream has the port that the dialer has bound.
+	// CodePort: the stream cannot have that port: another has it, or it is none that a listener
+	// gives.
 	CodePort Code = iota + 1
 	// CodeGoingAway: the listener takes no more streams. Dial another.
 	CodeGoingAway
