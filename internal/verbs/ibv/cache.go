@@ -20,32 +20,44 @@ const maxCached = 1024
 // is no answer, and may be over.
 type cache[K comparable, V any] struct {
 	mu      sync.Mutex
-	answers map[K]answer[V]
+	answers map[K]*answer[V]
 }
 
 type answer[V any] struct {
+	mu    sync.Mutex // one caller at a time asks
 	value V
 	err   error
 	until time.Time
 }
 
-// get returns what ask answers for the key, or has answered a moment ago. One
-// caller at a time asks.
+// get returns what ask answers for the key, or has answered a moment ago. Callers of one key wait for
+// each other, and not for those of another: an answer may take its time.
 func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if a, ok := c.answers[key]; ok && now.Before(a.until) {
+	a := c.of(key)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Now().Before(a.until) {
 		return a.value, a.err
-	}
-	if c.answers == nil || len(c.answers) >= maxCached {
-		c.answers = map[K]answer[V]{}
 	}
 	v, err := ask()
 	if !noDescriptors(err) {
-		c.answers[key] = answer[V]{v, err, time.Now().Add(cacheFor)}
+		a.value, a.err, a.until = v, err, time.Now().Add(cacheFor)
 	}
 	return v, err
+}
+
+func (c *cache[K, V]) of(key K) *answer[V] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.answers[key]
+	if a == nil {
+		if c.answers == nil || len(c.answers) >= maxCached {
+			c.answers = map[K]*answer[V]{}
+		}
+		a = new(answer[V])
+		c.answers[key] = a
+	}
+	return a
 }
 
 // noDescriptors reports whether something could not be opened because there are too many.

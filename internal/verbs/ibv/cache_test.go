@@ -50,3 +50,23 @@ func TestCache(t *testing.T) {
 		assert.LessOrEqual(t, len(c.answers), maxCached)
 	})
 }
+
+// TestCacheAsksAtOnce: an answer that takes its time keeps those who ask for it, and nobody else.
+func TestCacheAsksAtOnce(t *testing.T) {
+	var c cache[int, int]
+	asked, answer := make(chan struct{}), make(chan int)
+	got := make(chan int, 2)
+	ask := func() {
+		v, _ := c.get(1, func() (int, error) { close(asked); return <-answer, nil })
+		got <- v
+	}
+	go ask()
+	<-asked
+	go ask() // and closes nothing again
+	v, err := c.get(2, func() (int, error) { return 20, nil })
+	assert.NoError(t, err)
+	assert.Equal(t, 20, v)
+	answer <- 10
+	assert.Equal(t, 10, <-got)
+	assert.Equal(t, 10, <-got)
+}

@@ -32,7 +32,7 @@ var causes = map[syscall.Errno]error{
 // failed is the error of a C function. The errno is always in the chain.
 func failed(fn string, errno syscall.Errno) error {
 	if errno == 0 {
-		return fmt.Errorf("%s failed without saying why", fn)
+		return fmt.Errorf("%s failed without saying why: %w", fn, syscall.EIO)
 	}
 	hint := ""
 	switch errno {

@@ -34,7 +34,7 @@ func TestErrno(t *testing.T) {
 		}
 	}
 	assert.NoError(t, returned("ibv_x", 0))
-	assert.EqualError(t, failed("ibv_x", 0), "ibv_x failed without saying why")
+	assert.EqualError(t, failed("ibv_x", 0), "ibv_x failed without saying why: input/output error")
 }
 
 func TestPostError(t *testing.T) {

@@ -89,7 +89,7 @@ func sourceFor(dst netip.Addr) (netip.Addr, error) {
 	defer c.Close()
 	src, ok := netip.AddrFromSlice(c.LocalAddr().(*net.UDPAddr).IP)
 	if !ok {
-		return netip.Addr{}, errors.New("no local address")
+		return netip.Addr{}, syscall.EADDRNOTAVAIL
 	}
 	return src.Unmap().WithZone(dst.Zone()), nil
 }
