@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/rdmanet/go-rdmanet/internal/link"
@@ -47,7 +46,7 @@ func newSizes(owner string, readBuffer, maxReadBuffer int) (sizes, error) {
 		return sizes{}, err
 	}
 	if maxReadBuffer < readBuffer {
-		return sizes{}, fmt.Errorf("%s.MaxReadBuffer %d is smaller than ReadBuffer %d", owner, maxReadBuffer, readBuffer)
+		return sizes{}, invalid("%s.MaxReadBuffer %d is smaller than ReadBuffer %d", owner, maxReadBuffer, readBuffer)
 	}
 	return sizes{first: first, most: most}, nil
 }
@@ -58,7 +57,7 @@ func checkRing(owner, option string, n int) (uint32, error) {
 		return 0, nil
 	}
 	if n < MinReadBuffer || n > MaxReadBuffer {
-		return 0, fmt.Errorf("%s.%s %d is out of bounds: choose %d to %d bytes", owner, option, n, MinReadBuffer, MaxReadBuffer)
+		return 0, invalid("%s.%s %d is out of bounds: choose %d to %d bytes", owner, option, n, MinReadBuffer, MaxReadBuffer)
 	}
 	return 1 << bits.Len32(uint32(n-1)), nil
 }

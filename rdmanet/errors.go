@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,7 +14,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// Causes that this package adds to those of package net. Test for them with
+// Causes that this package adds to those of package net. An option or an argument that is out of bounds
+// is syscall.EINVAL. Test for them with
 // errors.Is; they arrive wrapped in a *net.OpError.
 var (
 	// ErrProtocol means that the peer broke the protocol, as with a doorbell longer
@@ -51,6 +53,11 @@ var (
 	// with more bytes than were reserved.
 	ErrReservation = errors.New("commit without a matching reserve")
 )
+
+// invalid is the error of an argument or an option that cannot be.
+func invalid(format string, args ...any) error {
+	return verbs.Explain(fmt.Sprintf(format, args...), syscall.EINVAL)
+}
 
 // Operation names as package net has them in its OpErrors.
 const (

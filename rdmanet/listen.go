@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -166,9 +165,9 @@ func (l *Listener) listenRDMA(lc *ListenConfig, at netip.AddrPort, tcp *net.TCPL
 func (lc *ListenConfig) checkBounds() error {
 	switch {
 	case lc.Backlog < 0:
-		return fmt.Errorf("%s.Backlog %d is out of bounds: choose 1 or more, or 0 for the system's", optionsOfListen, lc.Backlog)
+		return invalid("%s.Backlog %d is out of bounds: choose 1 or more, or 0 for the system's", optionsOfListen, lc.Backlog)
 	case lc.HandshakeTimeout < 0:
-		return fmt.Errorf("%s.HandshakeTimeout %v is out of bounds: choose more than 0, or 0 for %v", optionsOfListen, lc.HandshakeTimeout, DefaultHandshakeTimeout)
+		return invalid("%s.HandshakeTimeout %v is out of bounds: choose more than 0, or 0 for %v", optionsOfListen, lc.HandshakeTimeout, DefaultHandshakeTimeout)
 	}
 	return nil
 }

@@ -184,6 +184,7 @@ func TestBadBounds(t *testing.T) {
 		for _, network := range []string{"rdma", "tcp"} {
 			_, err := lc.Listen(context.Background(), network, "127.0.0.1:0")
 			require.EqualError(t, err, "listen "+network+": "+text)
+			require.ErrorIs(t, err, syscall.EINVAL)
 		}
 	}
 	for text, d := range map[string]Dialer{
@@ -195,6 +196,7 @@ func TestBadBounds(t *testing.T) {
 		for _, network := range []string{"rdma", "tcp"} {
 			_, err := d.Dial(network, "127.0.0.1:9")
 			require.EqualError(t, err, "dial "+network+": "+text)
+			require.ErrorIs(t, err, syscall.EINVAL)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (c *Conn) Discard(n int) (int, error) {
 
 func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 	if n < 0 {
-		return 0, errors.New("cannot discard a negative number of bytes")
+		return 0, invalid("cannot discard a negative number of bytes")
 	}
 	for done < n {
 		a, err := c.stream.await(n - done)

@@ -139,7 +139,7 @@ func TestPeekMisuse(t *testing.T) {
 	require.NoError(t, err)
 	n, err := server.Discard(-1)
 	require.Zero(t, n)
-	requireOpError(t, err, "read", []string{"cannot discard a negative number of bytes"})
+	requireOpError(t, err, "read", []string{"cannot discard a negative number of bytes"}, syscall.EINVAL)
 	n, err = server.Discard(0)
 	require.NoError(t, err)
 	require.Zero(t, n)

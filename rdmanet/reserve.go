@@ -64,7 +64,7 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 		return nil, syscall.EINVAL
 	}
 	if n < 1 || n > MaxReserve {
-		return nil, c.opError(opWrite, fmt.Errorf("cannot reserve %d bytes: choose 1 to %d", n, MaxReserve))
+		return nil, c.opError(opWrite, invalid("cannot reserve %d bytes: choose 1 to %d", n, MaxReserve))
 	}
 	if !c.life.lock(dirWrite) {
 		return nil, c.opError(opWrite, net.ErrClosed)

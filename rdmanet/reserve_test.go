@@ -104,7 +104,7 @@ func TestReserveMisuse(t *testing.T) {
 	client, server := pair(t)
 	for _, n := range []int{-1, 0, MaxReserve + 1} {
 		_, err := client.Reserve(n)
-		requireOpError(t, err, "write", []string{"cannot reserve", "choose 1 to 65536"})
+		requireOpError(t, err, "write", []string{"cannot reserve", "choose 1 to 65536"}, syscall.EINVAL)
 	}
 	requireOpError(t, client.Commit(1), "write", []string{"nothing is reserved"}, ErrReservation)
 	a, err := client.Reserve(10)

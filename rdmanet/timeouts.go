@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"fmt"
 	"time"
 )
 
@@ -65,7 +64,7 @@ func (lc *ListenConfig) pathOptions() (p pathOptions, err error) {
 }
 
 func retriesError(owner string, n int, or string) error {
-	return fmt.Errorf("%s.Retries %d is out of bounds: choose 1 to %d, %s", owner, n, maxRetries, or)
+	return invalid("%s.Retries %d is out of bounds: choose 1 to %d, %s", owner, n, maxRetries, or)
 }
 
 // checkAckTimeout is the exponent of a timeout that was set, or of the default.
@@ -74,7 +73,7 @@ func checkAckTimeout(owner string, d time.Duration) (uint8, error) {
 		d = DefaultAckTimeout
 	}
 	if d < 0 || d > maxAckTimeout {
-		return 0, fmt.Errorf("%s.AckTimeout %v is out of bounds: choose up to %v", owner, d, maxAckTimeout)
+		return 0, invalid("%s.AckTimeout %v is out of bounds: choose up to %v", owner, d, maxAckTimeout)
 	}
 	return ackTimeoutPower(d), nil
 }
