@@ -18,9 +18,9 @@ type Device struct {
 	NodeGUID  GUID
 	Firmware  string
 	Caps      cm.DeviceCaps
-	MaxQP     int // a connection takes one QP at each end,
+	MaxQP     int // a lane, which carries many connections, takes one QP at each end,
 	MaxCQ     int // two CQs,
-	MaxMR     int // and two to six memory regions
+	MaxMR     int // and three memory regions, seven while its connections are busy
 
 	// Addrs are the addresses of this host that Listen takes on the device, and
 	// that connections over it come from.

@@ -33,8 +33,7 @@ func DialTimeout(network, address string, timeout time.Duration) (net.Conn, erro
 // used by several goroutines at once while nobody changes it.
 type Dialer struct {
 	// Timeout is how long a dial takes at most, Deadline when it gives up; the
-	// earlier counts. Zero means no bound but the system's own, about two minutes on the
-	// software device, as for TCP.
+	// earlier counts. Zero means about two minutes, as the system has for TCP.
 	Timeout  time.Duration
 	Deadline time.Time
 

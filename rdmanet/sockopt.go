@@ -27,9 +27,9 @@ func (c *Conn) set(f func()) error {
 const maxLinger = math.MaxInt32
 
 // SetLinger sets what Close does about bytes that have not arrived: below 0, the
-// default, it waits as it says there, and they are sent on in the background for at most ten
+// default, Close waits as it says of itself, and they are sent on in the background for at most ten
 // seconds; 0 resets the connection; above 0 Close waits for them for at most so many seconds, after
-// which they are given up.
+// which they are given up and Close returns nil.
 func (c *Conn) SetLinger(sec int) error {
 	return c.set(func() { c.linger.Store(int32(min(max(sec, -1), maxLinger))) })
 }

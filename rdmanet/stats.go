@@ -15,7 +15,7 @@ type ConnStats struct {
 	MessagesSent, MessagesReceived uint64
 
 	// DoorbellsSent and DoorbellsReceived count immediates of every kind: data,
-	// credits and the end of a stream.
+	// credits, and records about the connection (its begin, its end, other rings).
 	DoorbellsSent, DoorbellsReceived uint64
 
 	// CreditsSent and CreditsReceived count doorbells that returned ring space.
