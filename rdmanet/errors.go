@@ -14,9 +14,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// Causes that this package adds to those of package net. An option or an argument that is out of bounds
-// is syscall.EINVAL. Test for them with
-// errors.Is; they arrive wrapped in a *net.OpError.
+// Causes that this package adds to those of package net. Test for them with
+// errors.Is; they arrive wrapped in a *net.OpError. An option or an argument that
+// cannot be is syscall.EINVAL.
 var (
 	// ErrProtocol means that the peer broke the protocol, as with a doorbell longer
 	// than the ring or a credit for bytes it was never sent. The connection is

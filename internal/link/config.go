@@ -18,18 +18,18 @@ import (
 
 // Defaults of a Config, and the largest Backlog.
 const (
-	DefaultReceives  = 512
-	DefaultRecords   = 128
-	DefaultStreams   = 8192
+	defaultReceives  = 512
+	defaultRecords   = 128
+	defaultStreams   = 8192
 	DefaultFirstRing = 1 << 10
 	DefaultMaxRing   = 4 << 20
-	DefaultPlaces    = 32
-	DefaultBacklog   = 4096
-	DefaultIdle      = 10 * time.Second
-	DefaultMaxIdle   = 64
+	defaultPlaces    = 32
+	defaultBacklog   = 4096
+	defaultIdle      = 10 * time.Second
+	defaultMaxIdle   = 64
 	MaxBacklog       = 1 << 20
 	MaxLanes         = hello.MaxLanes
-	DefaultShrink    = 5 * time.Second
+	defaultShrink    = 5 * time.Second
 
 	// MaxFirstRing bounds Config.FirstRing.
 	MaxFirstRing = memory.ChunkSize
@@ -43,8 +43,8 @@ const recallTime = 10 * time.Second
 // opened at a listener that closes.
 const goAwayTime = 10 * time.Second
 
-// DefaultHandshakeTimeout is the default of Config.HandshakeTimeout.
-const DefaultHandshakeTimeout = 5 * time.Second
+// defaultHandshakeTimeout is the default of Config.HandshakeTimeout.
+const defaultHandshakeTimeout = 5 * time.Second
 
 // Config says how links are made. The zero value of a field stands for its default.
 type Config struct {
@@ -136,7 +136,7 @@ var errConfig = errors.New("link: invalid configuration")
 
 // withDefaults returns c with its defaults, or what is wrong with it.
 func (c Config) withDefaults() (Config, error) {
-	records := DefaultRecords
+	records := defaultRecords
 	for records < min(c.Receives, lane.MaxDepth)/4 {
 		records *= 2
 	}
@@ -146,12 +146,12 @@ func (c Config) withDefaults() (Config, error) {
 		least, m int
 		name     string
 	}{
-		{&c.Receives, DefaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
+		{&c.Receives, defaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
 		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
 		{&c.Lanes, min(runtime.GOMAXPROCS(0), MaxLanes), 1, MaxLanes, "Lanes"},
-		{&c.Places, DefaultPlaces, 1, int(lane.MaxStream), "Places"},
-		{&c.Backlog, DefaultBacklog, 1, MaxBacklog, "Backlog"},
-		{&c.MaxIdle, DefaultMaxIdle, 1, 1 << 20, "MaxIdle"},
+		{&c.Places, defaultPlaces, 1, int(lane.MaxStream), "Places"},
+		{&c.Backlog, defaultBacklog, 1, MaxBacklog, "Backlog"},
+		{&c.MaxIdle, defaultMaxIdle, 1, 1 << 20, "MaxIdle"},
 	} {
 		if *f.v == 0 {
 			*f.v = f.or
@@ -161,7 +161,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.Streams == 0 {
-		c.Streams = DefaultStreams
+		c.Streams = defaultStreams
 	}
 	if c.FirstRing == 0 {
 		c.FirstRing = DefaultFirstRing
@@ -170,14 +170,14 @@ func (c Config) withDefaults() (Config, error) {
 		c.MaxRing = max(DefaultMaxRing, c.FirstRing)
 	}
 	if c.Idle == 0 {
-		c.Idle = DefaultIdle
+		c.Idle = defaultIdle
 	}
 	c.KeepAlive = withDefaultTimes(c.KeepAlive)
 	if c.Shrink == 0 {
-		c.Shrink = DefaultShrink
+		c.Shrink = defaultShrink
 	}
 	if c.HandshakeTimeout == 0 {
-		c.HandshakeTimeout = DefaultHandshakeTimeout
+		c.HandshakeTimeout = defaultHandshakeTimeout
 	}
 	if c.recallTime == 0 {
 		c.recallTime = recallTime

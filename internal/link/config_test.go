@@ -31,7 +31,7 @@ func TestConfig(t *testing.T) {
 		_, err = Listen(c, testAddr())
 		require.ErrorIs(t, err, errConfig, "%+v", c)
 	}
-	for receives, records := range map[int]int{0: DefaultRecords, 16: DefaultRecords, 1000: 256, lane.MaxDepth: lane.MaxPlaces * 2} {
+	for receives, records := range map[int]int{0: defaultRecords, 16: defaultRecords, 1000: 256, lane.MaxDepth: lane.MaxPlaces * 2} {
 		c, err := Config{Receives: receives}.withDefaults()
 		if records > lane.MaxPlaces {
 			require.ErrorIs(t, err, errConfig)

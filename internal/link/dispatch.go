@@ -87,7 +87,6 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 	if len(wcs) == 0 {
 		return
 	}
-	e.counts.batches++
 	e.counts.messagesIn += uint64(len(wcs))
 	for i := range wcs {
 		if err := e.message(&wcs[i]); err != nil {

@@ -209,7 +209,7 @@ func TestHostileFirstWords(t *testing.T) {
 		{"Reserved", byEither, hello.ErrMalformed, put16(38, 1)},
 		{"NoLink", byEither, hello.ErrMalformed, put64(40, 0)},
 		{"Behind", byEither, hello.ErrMalformed, func(b []byte) []byte { return append(b, 1) }},
-		{"MoreStreams", byListener, hello.ErrMalformed, put16(6, uint16(DefaultStreams)+1)},
+		{"MoreStreams", byListener, hello.ErrMalformed, put16(6, uint16(defaultStreams)+1)},
 		{"OtherEpoch", byListener, hello.ErrMalformed, func(b []byte) []byte { b[32]++; return b }},
 		{"OtherLink", byListener, hello.ErrMalformed, func(b []byte) []byte { b[40]++; return b }},
 	} {

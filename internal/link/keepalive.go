@@ -10,21 +10,21 @@ import (
 
 // Keepalive of a lane over a network, where Config.KeepAlive leaves the times open.
 const (
-	DefaultKeepAliveIdle     = 5 * time.Second
-	DefaultKeepAliveInterval = time.Second
-	DefaultKeepAliveCount    = 4
+	defaultKeepAliveIdle     = 5 * time.Second
+	defaultKeepAliveInterval = time.Second
+	defaultKeepAliveCount    = 4
 )
 
 // withDefaultTimes returns c with the times that are zero, or negative, set.
 func withDefaultTimes(c net.KeepAliveConfig) net.KeepAliveConfig {
 	if c.Idle <= 0 {
-		c.Idle = DefaultKeepAliveIdle
+		c.Idle = defaultKeepAliveIdle
 	}
 	if c.Interval <= 0 {
-		c.Interval = DefaultKeepAliveInterval
+		c.Interval = defaultKeepAliveInterval
 	}
 	if c.Count <= 0 {
-		c.Count = DefaultKeepAliveCount
+		c.Count = defaultKeepAliveCount
 	}
 	return c
 }

@@ -20,7 +20,7 @@ const (
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
 	// SENDs, as on iWARP, their receives are some 2 KiB more.
-	LaneMemory = DefaultRecords*lane.RecordLen + stagingSize
+	LaneMemory = defaultRecords*lane.RecordLen + stagingSize
 	// LaneRings is the first chunk of rings.
 	LaneRings = memory.ChunkSize
 	// LaneQueues is what a device pins for the queues of a lane, by the formulas of mlx5's

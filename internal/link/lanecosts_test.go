@@ -38,7 +38,7 @@ func TestLaneCosts(t *testing.T) {
 		more  int // bytes that doorbells and READs take
 	}{
 		{failingAsynchronous, "asynchronous0", 0},
-		{failingRemoteIWARP, "remote0-iwarp", DefaultReceives*bellLen + lane.RecordLen},
+		{failingRemoteIWARP, "remote0-iwarp", defaultReceives*bellLen + lane.RecordLen},
 	} {
 		t.Run(way.under, func(t *testing.T) {
 			nothingLeft(t, way.d, "", "after the tests before")
@@ -112,7 +112,7 @@ func TestLaneQueues(t *testing.T) {
 	power := func(n int) int { return 1 << bits.Len(uint(n-1)) }
 	const control, address, segment, basic, completion = 16, 16, 16, 64, 64
 	request := to(control+address+to(4+maxInline, segment), basic)
-	queues := power(sendDepth*request) + power(DefaultReceives*segment) +
-		completion*(power(DefaultReceives+1)+power(sendDepth+1))
+	queues := power(sendDepth*request) + power(defaultReceives*segment) +
+		completion*(power(defaultReceives+1)+power(sendDepth+1))
 	require.Equal(t, LaneQueues, queues)
 }

@@ -30,8 +30,7 @@ type LaneStats struct {
 	FreeSlots, Slots         int // receives that the peer has left, and has in all
 	SendQueue, SendDepth     int // requests that are not known to be complete, of those that may be
 
-	Batches uint64 // times that polling has found something
-	Memory  int64  // bytes registered for rings and Buffers
+	Memory int64 // bytes registered for rings and Buffers
 
 	LaneCounts
 }
@@ -65,7 +64,7 @@ type laneCounts struct {
 	opened                  uint64
 	bytesIn, bytesOut       uint64
 	messagesIn, messagesOut uint64
-	batches, wakeups        uint64
+	wakeups                 uint64
 	resizes, refusals       uint64
 }
 
@@ -90,7 +89,7 @@ func (e *laneEnd) stats() LaneStats {
 		Waiting:   len(e.dials),
 		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
 		SendQueue: int(e.sq.posted - e.sq.completed), SendDepth: int(e.sq.cap),
-		Batches: n.batches, Memory: e.slab.Registered() + e.sends.Registered(),
+		Memory: e.slab.Registered() + e.sends.Registered(),
 		LaneCounts: LaneCounts{
 			MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
 			Wakeups: n.wakeups, KeepAlives: e.alive.asked, Resizes: n.resizes, Refusals: n.refusals,

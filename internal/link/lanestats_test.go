@@ -45,7 +45,6 @@ func TestLaneStats(t *testing.T) {
 		require.EqualValues(t, 5, far.BytesSent)
 		require.EqualValues(t, 5, near.BytesReceived)
 		require.Greater(t, near.MessagesSent, uint64(11))
-		require.Positive(t, far.Batches)
 		require.LessOrEqual(t, near.FreeSlots, near.Slots)
 		require.Equal(t, server.e.p.receives, near.Slots)
 		require.Positive(t, far.Resizes)

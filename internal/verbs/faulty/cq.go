@@ -123,7 +123,7 @@ func (c *CQ) pull(n int) (int, error) {
 // hold puts a completion into its lane, for a while.
 func (c *CQ) hold(wc *verbs.WC, now time.Time, late bool) {
 	if q := c.qps[wc.QPN]; q != nil {
-		q.judge(wc, c.isSend(q, wc))
+		q.failed(wc, c.isSend(q, wc))
 	}
 	due := now
 	if late && !c.eager {

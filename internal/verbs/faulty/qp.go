@@ -22,8 +22,8 @@ type QP struct {
 	nextStatus verbs.WCStatus // of the next request; guarded by posting
 	slots      slots
 
-	// What the next request to fail in a queue fails with; 0 leaves that to the device.
-	sendVerdict, recvVerdict atomic.Uint32
+	// What the next receive to fail fails with; 0 leaves that to the device.
+	recvStatus atomic.Uint32
 }
 
 func (q *QP) open() {
@@ -170,17 +170,11 @@ func (q *QP) failNext(wr *verbs.SendWR) {
 	q.toErrorLocked()
 }
 
-// FailSends moves the QP to ERR as a device does that found a request to be at fault: the
-// oldest one of the send queue completes with the status and all others are flushed. If
-// there is none it is the next.
-func (q *QP) FailSends(status verbs.WCStatus) {
-	q.sendVerdict.Store(uint32(status))
-	q.toError()
-}
-
-// FailReceives is FailSends for the receive queue.
+// FailReceives moves the QP to ERR as a device does that found a receive to be at fault: the
+// oldest one completes with the status and all others are flushed. If there is none it is the
+// next.
 func (q *QP) FailReceives(status verbs.WCStatus) {
-	q.recvVerdict.Store(uint32(status))
+	q.recvStatus.Store(uint32(status))
 	q.toError()
 }
 
@@ -195,19 +189,17 @@ func (q *QP) toErrorLocked() {
 	_ = q.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState)
 }
 
-// judge takes a completion of this QP in: what it says may be what a test asked for, and
-// a request of the send queue gives back slots when the user sees it.
-func (q *QP) judge(wc *verbs.WC, send bool) {
-	if wc.Status == verbs.WCSuccess {
-		return
-	}
-	verdict := &q.recvVerdict
-	if send {
-		verdict = &q.sendVerdict
+// failed takes a completion of this QP in that may have failed: a receive with what a test asked
+// for, and a request of the send queue gives back slots when the user sees it.
+func (q *QP) failed(wc *verbs.WC, send bool) {
+	switch {
+	case wc.Status == verbs.WCSuccess:
+	case send:
 		q.slots.lift()
-	}
-	if v := verdict.Swap(0); v != 0 {
-		wc.Status = verbs.WCStatus(v)
+	default:
+		if s := q.recvStatus.Swap(0); s != 0 {
+			wc.Status = verbs.WCStatus(s)
+		}
 	}
 }
 
