@@ -30,8 +30,8 @@ type memory struct {
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
-	if size <= 0 || committed < 0 || committed > size || size > 1<<46 {
-		return nil, fmt.Errorf("%w: memory of %d bytes of which %d are committed", verbs.ErrInvalid, size, committed)
+	if err := verbs.CheckMemory(size, committed); err != nil {
+		return nil, err
 	}
 	data, err := unix.Mmap(-1, 0, pageUp(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -60,8 +60,8 @@ func (m *memory) Commit(n int) error {
 	if m.closed {
 		return verbs.ErrClosed
 	}
-	if n < 0 || n > len(m.data) {
-		return fmt.Errorf("%w: commit of %d bytes in memory of %d", verbs.ErrInvalid, n, len(m.data))
+	if err := verbs.CheckCommit(n, len(m.data)); err != nil {
+		return err
 	}
 	m.committed = max(m.committed, pageUp(n))
 	return nil

@@ -26,15 +26,8 @@ type memory struct {
 	closed    bool
 }
 
-func checkMemory(size, committed int) error {
-	if size <= 0 || committed < 0 || committed > size || size > 1<<46 {
-		return fmt.Errorf("%w: memory of %d bytes of which %d are committed", verbs.ErrInvalid, size, committed)
-	}
-	return nil
-}
-
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
-	if err := checkMemory(size, committed); err != nil {
+	if err := verbs.CheckMemory(size, committed); err != nil {
 		return nil, err
 	}
 	size = shm.PageUp(size)
@@ -62,8 +55,8 @@ func (m *memory) Commit(n int) error {
 	if m.closed {
 		return verbs.ErrClosed
 	}
-	if n < 0 || n > len(m.data) {
-		return fmt.Errorf("%w: commit of %d bytes in memory of %d", verbs.ErrInvalid, n, len(m.data))
+	if err := verbs.CheckCommit(n, len(m.data)); err != nil {
+		return err
 	}
 	n = shm.PageUp(n)
 	if n <= m.committed {

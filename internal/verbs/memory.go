@@ -1,0 +1,22 @@
+package verbs
+
+import "fmt"
+
+// maxMemory bounds a Memory in bytes: an address space of 47 bits holds two of them.
+const maxMemory = 1 << 46
+
+// CheckMemory says what is wrong with the arguments of AllocMemory.
+func CheckMemory(size, committed int) error {
+	if size <= 0 || committed < 0 || committed > size || int64(size) > maxMemory {
+		return fmt.Errorf("%w: memory of %d bytes of which %d are committed", ErrInvalid, size, committed)
+	}
+	return nil
+}
+
+// CheckCommit says what is wrong with the argument of Memory.Commit.
+func CheckCommit(n, size int) error {
+	if n < 0 || n > size {
+		return fmt.Errorf("%w: commit of %d bytes in memory of %d", ErrInvalid, n, size)
+	}
+	return nil
+}
