@@ -87,7 +87,7 @@ func comparisons(bench, crowds, rsdial string) (groups []group) {
 		name, binary, work, option string
 		count, dials               int
 	}{
-		{"dials, one after the other", bench, "Dial", "-c", 50, 50},
+		{"dials, one after the other", bench, "Dial/goroutines=1", "-c", 50, 50},
 		{"200 dials at once", crowds, "DialCrowd", "-a", 1, 200},
 	} {
 		groups = append(groups, group{

@@ -234,7 +234,7 @@ func dialRate(dials, failed int, seconds float64) float64 { return float64(dials
 
 // A benchmark is one of this module, with its other end in a process of its own.
 type benchmark struct {
-	path, work, transport string
+	path, work, transport string // work is the name behind "Benchmark", with the levels that come first
 	size                  int
 	howLong               string // -test.benchtime
 }
@@ -263,15 +263,20 @@ func (b benchmark) program(name, metric string, value func(metric float64) float
 	}
 }
 
+// pattern is what -test.bench takes for it.
+func (b benchmark) pattern() string {
+	levels := strings.Split("Benchmark"+b.work, "/")
+	if b.size > 0 {
+		levels = append(levels, "size="+strings.ReplaceAll(sizeName(b.size), " ", ""))
+	}
+	levels = append(levels, "procs=two", "transport="+b.transport)
+	return "^" + strings.Join(levels, "$/^") + "$"
+}
+
 func (b benchmark) run(ctx context.Context, more ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
-	size := ""
-	if b.size > 0 {
-		size = fmt.Sprintf("/^size=%s$", strings.ReplaceAll(sizeName(b.size), " ", ""))
-	}
-	name := fmt.Sprintf("^Benchmark%s$%s/^procs=two$/^transport=%s$", b.work, size, b.transport)
-	args := append([]string{"-test.run", "^$", "-test.bench", name, "-test.benchtime", b.howLong}, more...)
+	args := append([]string{"-test.run", "^$", "-test.bench", b.pattern(), "-test.benchtime", b.howLong}, more...)
 	cmd := exec.CommandContext(ctx, b.path, args...)
 	cmd.Env = append(cmd.Environ(), "RDMANET_DEVICE="+clientDevice, "RDMANET_BENCH_PEER_DEVICE="+serverDevice, "RDMANET_BENCH_HOST="+serverHost, "RDMANET_BENCH_SMC=1")
 	output, err := cmd.CombinedOutput()
