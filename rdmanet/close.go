@@ -23,11 +23,11 @@ const defaultDrain = 10 * time.Second
 //
 // If the device confirms nothing for two seconds, or the peer has no room for ten, or either goes on too
 // slowly (six such waits at most), Close fails with a timeout (ETIMEDOUT), and so, at once, do those
-// behind it on the same lane, and for a second those to the same listener. The connection is closed, and
-// what was written is sent on in the background, for ten seconds in all. The Close of an accepted
-// connection waits for a tenth of a second at most, and does not fail by that: a server goes on as a
-// rule. After SetLinger with a time above 0 Close waits for that time instead, and does not fail when
-// it is up.
+// behind it on the same lane; on other lanes to the same listener they wait for a tenth of a second.
+// The connection is closed, and what was written is sent on in the background, for ten seconds in all.
+// The Close of an accepted connection waits for a tenth of a second at most, and does not fail by that:
+// a server goes on as a rule. After SetLinger with a time above 0 Close waits for that time instead,
+// and does not fail when it is up.
 func (c *Conn) Close() error {
 	if !c.ok() {
 		return syscall.EINVAL

@@ -22,13 +22,13 @@ const (
 	confirmPatience = 2 * time.Second
 	// roomPatience is for how long its peer may have no room, as a process that gets no processor.
 	roomPatience = 10 * time.Second
-	// acceptedPatience is for how long a listener's stream waits in all: a server mostly goes on, and
-	// closes many in a row.
-	acceptedPatience = 100 * time.Millisecond
+	// shortPatience is for how long a listener's stream waits in all: a server mostly goes on, and
+	// closes many in a row. For impatience after a stream has waited in vain, those of a dialer on other
+	// lanes of its link wait no longer, and those of a listener not at all.
+	shortPatience = 100 * time.Millisecond
+	impatience    = time.Second
 	// endRounds bounds how often a stream of a dialer is patient, since there was progress.
 	endRounds = 6
-	// impatience is how long the streams of a link or a listener do not wait after one has in vain.
-	impatience = time.Second
 )
 
 // errUnconfirmed is why AwaitEnd fails.
@@ -61,10 +61,11 @@ func (s *stream) awaitEnd() bool {
 	w := &endWait{s: s}
 	for ; s.endPending(); rounds-- {
 		progress := s.endProgress()
-		if rounds == 0 || e.endsStall == progress || e.owner.endsGivenUp().recent() {
+		patience := s.endPatience()
+		if rounds == 0 || e.endsStall == progress || patience == 0 {
 			return false
 		}
-		if w.wait(s.endPatience()); s.endPending() && s.endProgress() == progress {
+		if w.wait(patience); s.endPending() && s.endProgress() == progress {
 			e.endsStall = progress
 			e.owner.endsGivenUp().now()
 		}
@@ -92,9 +93,11 @@ func (s *stream) endProgress() endProgress {
 
 // endPatience is how long s waits for progress. mu is held.
 func (s *stream) endPatience() time.Duration {
-	switch {
-	case s.e.role == lane.RoleListener:
-		return acceptedPatience
+	switch recent := s.e.owner.endsGivenUp().recent(); {
+	case s.e.role == lane.RoleListener && recent:
+		return 0
+	case s.e.role == lane.RoleListener, recent:
+		return shortPatience
 	case s.st.EndUnsent():
 		return roomPatience
 	}

@@ -191,8 +191,10 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	e.mu.Lock()
 	e.endsStall = endProgress{} // as on another lane
 	givenUp.now()
+	patience := clients[2].endPatience()
 	e.mu.Unlock()
-	require.False(t, atOnce(t, clients[2]))
+	require.Equal(t, shortPatience, patience)
+	within(t, "what is left of patience", func() { require.ErrorIs(t, clients[2].AwaitEnd(), syscall.ETIMEDOUT) })
 
 	letGo()
 	require.Eventually(t, func() bool {
