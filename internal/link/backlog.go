@@ -33,7 +33,7 @@ type backlog struct {
 	maxResets  int       // streams that it may have reset and that nobody has accepted
 	stored     int       // places that lanes have in store, and were not asked back
 	asked      int       // asked back, and not come yet
-	hungry     []*dialer // with dials that wait, in the order in which they get something
+	waiting    []*dialer // with dials that wait, in the order in which they get something
 	due        []*share  // with something to be done
 	all        map[*share]struct{}
 	dialers    map[dialerKey]*dialer
@@ -47,11 +47,11 @@ type dialerKey struct {
 
 // dialer is what the backlog knows of all lanes of a link.
 type dialer struct {
-	key    dialerKey
-	lanes  int      // that stand
-	held   int      // what is coming to them or in their stores, and streams that nobody has accepted
-	resets int      // of those streams, the ones that are reset
-	hungry []*share // of them, in the order in which they get something
+	key     dialerKey
+	lanes   int      // that stand
+	held    int      // what is coming to them or in their stores, and streams that nobody has accepted
+	resets  int      // of those streams, the ones that are reset
+	waiting []*share // of them, in the order in which they get something
 }
 
 // reserve is the part of what a dialer holds that has to be left for others: one in so many.
@@ -69,12 +69,12 @@ type share struct {
 	window  int  // how many places it might have in store if it was its dialer's only lane
 	denied  bool // there was no memory for places
 	noStore bool // nor for such that no dial waits for
-	hungry  bool
+	waiting bool
 	gone    bool
 	served  bool // it has got a place
 
-	order allotment
-	isDue bool
+	order  allotment
+	queued bool
 }
 
 // allotment is what is to be done for a lane.
@@ -181,7 +181,7 @@ func (b *backlog) retry(s *share) {
 // taken: a stream was opened with a place.
 func (b *backlog) taken(s *share) {
 	if !s.gone {
-		b.left1(s)
+		b.unstore(s)
 		b.fill(s)
 	}
 }
@@ -190,14 +190,14 @@ func (b *backlog) taken(s *share) {
 func (b *backlog) back(s *share) {
 	if !s.gone {
 		b.give(s, 1)
-		b.left1(s)
+		b.unstore(s)
 		b.settle()
 		b.fill(s)
 	}
 }
 
-// left1: a place is not in store any more. It counts as one that was asked back, if any was.
-func (b *backlog) left1(s *share) {
+// unstore records that a place is not in store any more. It counts as one that was asked back, if any was.
+func (b *backlog) unstore(s *share) {
 	s.stored--
 	if s.stored+s.coming == 0 && s.want > 0 {
 		s.window = min(2*s.window, b.size)
@@ -252,12 +252,12 @@ func (b *backlog) grant(s *share, n int) {
 	s.order.grant += n
 	s.order.wanted += min(s.want, n)
 	s.want = max(s.want-n, 0)
-	b.isDue(s)
+	b.enqueue(s)
 }
 
-func (b *backlog) isDue(s *share) {
-	if !s.isDue {
-		s.isDue = true
+func (b *backlog) enqueue(s *share) {
+	if !s.queued {
+		s.queued = true
 		b.due = append(b.due, s)
 	}
 }
@@ -275,33 +275,33 @@ func (d *dialer) part(n int) int { return max(n/max(d.lanes, 1), 1) }
 func (b *backlog) settle() {
 	for some := true; some && b.left > 0; {
 		some = false
-		for range len(b.hungry) {
+		for range len(b.waiting) {
 			if b.left == 0 {
 				break // who is next then has the next turn
 			}
-			d := pop(&b.hungry)
-			turn := max(b.left/(len(b.hungry)+1), 1)
-			for range len(d.hungry) {
+			d := pop(&b.waiting)
+			turn := max(b.left/(len(b.waiting)+1), 1)
+			for range len(d.waiting) {
 				if turn == 0 {
 					break
 				}
-				s := pop(&d.hungry)
+				s := pop(&d.waiting)
 				if s.waits() {
-					n := b.most(s, min(s.wish(), max(turn/(len(d.hungry)+1), 1)), b.left)
+					n := b.most(s, min(s.wish(), max(turn/(len(d.waiting)+1), 1)), b.left)
 					b.grant(s, n)
 					turn -= n
 					some = some || n > 0
 				}
-				if s.hungry = s.waits(); s.hungry {
-					d.hungry = append(d.hungry, s)
+				if s.waiting = s.waits(); s.waiting {
+					d.waiting = append(d.waiting, s)
 				}
 			}
-			if len(d.hungry) > 0 {
-				b.hungry = append(b.hungry, d)
+			if len(d.waiting) > 0 {
+				b.waiting = append(b.waiting, d)
 			}
 		}
 	}
-	if len(b.hungry) > 0 && b.stored > 0 {
+	if len(b.waiting) > 0 && b.stored > 0 {
 		b.recall()
 	}
 }
@@ -309,9 +309,9 @@ func (b *backlog) settle() {
 // recall asks lanes to give back what they have in store, for the dials that wait.
 func (b *backlog) recall() {
 	all := 0 // that they could use
-	for _, d := range b.hungry {
+	for _, d := range b.waiting {
 		held, reserved := d.held, 0
-		for _, s := range d.hungry {
+		for _, s := range d.waiting {
 			others := b.stored + b.asked - s.stored // of the others
 			n := b.most(s, s.wish(), b.left+others)
 			if n == 0 {
@@ -337,8 +337,8 @@ func (b *backlog) askBack(s *share, n int) {
 		}
 	}
 	slices.SortFunc(from, func(x, y *share) int {
-		if x.hungry != y.hungry {
-			if x.hungry {
+		if x.waiting != y.waiting {
+			if x.waiting {
 				return 1
 			}
 			return -1
@@ -352,7 +352,7 @@ func (b *backlog) askBack(s *share, n int) {
 		b.stored -= k
 		o.order.recall += k
 		o.window = b.store
-		b.isDue(o)
+		b.enqueue(o)
 		if n -= k; n == 0 {
 			return
 		}
@@ -366,10 +366,10 @@ func (b *backlog) fill(s *share) {
 		return
 	}
 	if s.waits() {
-		if !s.hungry {
-			s.hungry = true
-			if s.dialer.hungry = append(s.dialer.hungry, s); len(s.dialer.hungry) == 1 {
-				b.hungry = append(b.hungry, s.dialer)
+		if !s.waiting {
+			s.waiting = true
+			if s.dialer.waiting = append(s.dialer.waiting, s); len(s.dialer.waiting) == 1 {
+				b.waiting = append(b.waiting, s.dialer)
 			}
 			b.settle()
 		}
@@ -395,7 +395,7 @@ func (b *backlog) do(s *share) allotment {
 func (b *backlog) next() *share {
 	for len(b.due) > 0 {
 		s := pop(&b.due)
-		s.isDue = false
+		s.queued = false
 		if s.order != (allotment{}) {
 			return s
 		}
