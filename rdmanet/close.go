@@ -1,15 +1,24 @@
 package rdmanet
 
 import (
+	"errors"
 	"net"
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
 // defaultDrain bounds how long a closed connection waits for its last requests to
 // complete, on devices where a Write returns before its bytes have arrived.
 const defaultDrain = 10 * time.Second
+
+// errUnconfirmed is why Close fails where the peer's device, or its process, takes in nothing.
+var errUnconfirmed = &link.Error{
+	Errno: syscall.ETIMEDOUT,
+	Err:   errors.New("what was written may not have arrived yet (it is sent on while this process runs; SetLinger has Close wait longer)"),
+}
 
 // Close closes the connection. Calls that wait return net.ErrClosed. What was
 // written arrives before the peer's Reads return io.EOF; if bytes were received
@@ -41,8 +50,8 @@ func (c *Conn) Close() error {
 	c.exit(c.life.decref())
 	switch sec := c.linger.Load(); {
 	case sec < 0:
-		if err := c.stream.s.AwaitEnd(); err != nil {
-			return c.opError(opClose, err)
+		if !c.stream.s.AwaitEnd() {
+			return c.opError(opClose, errUnconfirmed)
 		}
 	case sec > 0:
 		limit := time.NewTimer(time.Duration(sec) * time.Second)

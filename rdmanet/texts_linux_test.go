@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 )
 
@@ -170,7 +169,7 @@ var printedTexts = []printedText{
 		return err
 	}},
 	{"what was written may not have arrived yet (it is sent on while this process runs; SetLinger has Close wait longer)", "", func(t *testing.T) error {
-		err := opError(opClose, "rdma", nil, nil, link.ErrUnconfirmed())
+		err := opError(opClose, "rdma", nil, nil, errUnconfirmed)
 		require.True(t, err.(net.Error).Timeout())
 		return err
 	}},

@@ -1,10 +1,8 @@
 package link
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
@@ -31,24 +29,14 @@ const (
 	endRounds = 6
 )
 
-// errUnconfirmed is why AwaitEnd fails.
-var errUnconfirmed = errors.New("what was written may not have arrived yet (it is sent on while this process runs; SetLinger has Close wait longer)")
-
-// ErrUnconfirmed returns what AwaitEnd returns where it has waited in vain.
-func ErrUnconfirmed() error { return &Error{syscall.ETIMEDOUT, errUnconfirmed} }
-
 // AwaitEnd waits until the end of a closed stream, and so all that was written, is with the peer's
-// device, whatever becomes of this process. It fails if the peer takes in nothing, or too slowly. A
-// stream that was accepted waits for a moment only, and its AwaitEnd does not fail.
-func (h *Stream) AwaitEnd() error {
+// device, whatever becomes of this process. It reports false if the peer takes in nothing, or too
+// slowly. A stream that was accepted waits for a moment only, and true is reported in any case.
+func (h *Stream) AwaitEnd() bool {
 	s := h.now()
-	e := s.e
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s.awaitEnd() || e.role == lane.RoleListener {
-		return nil
-	}
-	return ErrUnconfirmed()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.awaitEnd() || s.e.role == lane.RoleListener
 }
 
 // awaitEnd reports whether the end of s is safe. mu is held.
@@ -147,6 +135,9 @@ func (w *endWait) over() bool { return w.late || !w.s.endPending() }
 
 // endsSafe ends the waits for which there is nothing to wait any more. mu is held.
 func (e *laneEnd) endsSafe() {
+	if len(e.endWaits) == 0 { // as a rule, and messages come this way
+		return
+	}
 	e.endWaits = slices.DeleteFunc(e.endWaits, func(w *endWait) bool {
 		if w.s.endPending() {
 			return false
