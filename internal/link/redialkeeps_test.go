@@ -222,9 +222,7 @@ func TestRedialShut(t *testing.T) {
 			read, wrote := make(chan error), make(chan error)
 			go func() { _, err := h.client.Read(make([]byte, 1)); read <- err }()
 			go func() { _, err := h.client.Write([]byte("x")); wrote <- err }()
-			require.Eventually(t, func() bool {
-				return h.client.reader.waiting.Load() && h.client.writer.waiting.Load()
-			}, patience, time.Millisecond)
+			awaitCalls(t, h.client)
 			require.NoError(t, h.client.CloseRead())
 			require.NoError(t, h.client.CloseWrite())
 			within(t, "the calls", func() {

@@ -114,7 +114,7 @@ func TestEnds(t *testing.T) {
 							}
 						}
 					}, func() {
-						time.Sleep(10 * time.Millisecond)
+						awaitCalls(t, near)
 						require.NoError(t, near.Close())
 					})
 				})
@@ -122,6 +122,12 @@ func TestEnds(t *testing.T) {
 			})
 		}
 	})
+}
+
+// awaitCalls waits until a Read and a Write wait.
+func awaitCalls(t *testing.T, s *Stream) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.reader.waiting.Load() && s.writer.waiting.Load() }, patience, time.Millisecond, "no calls wait")
 }
 
 // buffered waits until n bytes have arrived at s, whose application is in no call.
@@ -159,9 +165,9 @@ func TestDeadlines(t *testing.T) {
 					}
 					require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 				}, func() {
-					time.Sleep(5 * time.Millisecond)
+					awaitCalls(t, client)
 					_ = client.SetDeadline(time.Now().Add(time.Hour))
-					time.Sleep(5 * time.Millisecond)
+					awaitCalls(t, client)
 					_ = client.SetDeadline(time.Now().Add(in))
 				})
 			})
