@@ -73,7 +73,7 @@ func testMW(t *testing.T, s *suite) {
 	window("BeforeIt", func(e *env, w *windowPair) {
 		w.bind(1, verbs.AccessRemoteWrite)
 		if e.cfg.has(DeviatesWindows) {
-			e.t.Skip("see PastTheEnd")
+			e.t.Skip("a window reaches all of its MR on this device, as PastTheEnd sees")
 		}
 		wr := w.wr()
 		wr.RemoteAddr--
@@ -164,7 +164,7 @@ func testMW(t *testing.T, s *suite) {
 	})
 	window("InvalidatedByStranger", func(e *env, w *windowPair) {
 		if e.cfg.has(DeviatesWindows) {
-			e.t.Skip("the device lets it")
+			e.t.Skip("the device lets the peer of another QP invalidate it")
 		}
 		w.bind(1, verbs.AccessRemoteWrite)
 		other := e.pair(PairConfig{A: EndConfig{PD: w.A.PD}, B: EndConfig{PD: w.B.PD}})
