@@ -212,7 +212,7 @@ type Withdrawer interface {
 type Notifier interface {
 	// Notify tells the connection manager that data has arrived on the QP of a CMID that
 	// has called Accept (rdma_notify). If the peer's confirmation is missing, ESTABLISHED
-	// follows now. On one that is connected it does nothing.
+	// follows soon. On one that is connected it does nothing.
 	Notify() error
 }
 

@@ -308,6 +308,31 @@ func TestCMNotify(t *testing.T) {
 	require.NoError(t, s.CMID.(verbs.Notifier).Notify(), "again")
 }
 
+// The kernel repeats an answer for a minute, and rdma_destroy_id waits for that, if its connection
+// is ended while the kernel has yet to see that data has arrived.
+func TestCMNotifyAndEnd(t *testing.T) {
+	noConfirmation(t)
+	l := newTestID(t, verbs.CMOptions{})
+	to := l.listen(4)
+	for i := range 60 {
+		c := newTestID(t, verbs.CMOptions{})
+		c.resolve(to)
+		require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
+		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s.qp()
+		require.NoError(t, s.Accept(nil))
+		c.next(verbs.CMConnectResponse)
+		began := time.Now()
+		require.NoError(t, s.CMID.(verbs.Notifier).Notify())
+		if i%2 == 0 {
+			require.NoError(t, s.Disconnect())
+		}
+		require.NoError(t, s.Close())
+		require.Less(t, time.Since(began), 30*time.Second)
+		require.NoError(t, c.Close())
+	}
+}
+
 func TestCMReuseAddr(t *testing.T) {
 	l := newTestID(t, verbs.CMOptions{ReuseAddr: true})
 	require.NoError(t, l.BindAddr(netip.AddrPortFrom(deviceAddr(t), 0)))

@@ -164,6 +164,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 		id.mu.Lock()
 		if id.state == cmAccepting {
 			id.state = cmRequested
+			id.endNotice()
 		}
 		id.mu.Unlock()
 		return err
@@ -266,6 +267,7 @@ func (id *cmID) Reject(privateData []byte) error {
 }
 
 func (id *cmID) Disconnect() error {
+	id.settleNotice()
 	id.mu.Lock()
 	if id.state == cmDisconnected {
 		id.mu.Unlock()
@@ -289,41 +291,12 @@ func (id *cmID) Disconnect() error {
 	id.mu.Lock()
 	if id.state == cmAccepting {
 		id.state = cmDisconnected
+		id.endNotice()
 		id.events.Push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id})
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
 	return nil
-}
-
-// Notify tells that data has arrived on the QP of an answered request. Where the peer's
-// confirmation was lost, the kernel takes that for it, and ESTABLISHED follows.
-func (id *cmID) Notify() error {
-	id.mu.Lock()
-	if id.state == cmConnected {
-		id.mu.Unlock()
-		return nil
-	}
-	if err := id.expect("Notify", cmAccepting); err != nil {
-		id.mu.Unlock()
-		return err
-	}
-	handle := id.useLocked()
-	id.mu.Unlock()
-	defer func() { _ = id.unuse() }()
-	err := id.complete("rdma_notify", id.ch.lib.notify, handle, uintptr(verbs.EventCommEst))
-	if errors.Is(err, syscall.EISCONN) {
-		return nil // the confirmation came meanwhile
-	}
-	return err
-}
-
-// heard is called when the device says that a packet has come before the connection was
-// confirmed (COMM_EST).
-func (q *qp) heard() {
-	if id := q.id; id != nil {
-		id.order.run(func() { _ = id.Notify() })
-	}
 }
 
 // disconnect is rdma_disconnect of an id that is in use.

@@ -29,6 +29,9 @@ func (id *cmID) onEvent(ev *cmEvent) {
 	}
 	was := id.state
 	concerns := id.step(ev, &out)
+	if id.state != cmAccepting {
+		id.endNotice()
+	}
 	q, asks := id.qp, id.opts.AskToConfirm
 	handle := id.useLocked()
 	id.mu.Unlock()

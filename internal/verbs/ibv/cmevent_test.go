@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -109,6 +110,42 @@ func TestDisconnectedBeforeConfirmed(t *testing.T) {
 		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
 		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
 		assert.Equal(t, want, told, "%v", transport)
+	}
+}
+
+// Who has told the kernel that data has arrived ends a connection when the kernel has seen it, so that
+// it does not go on repeating the answer.
+func TestEndSettlesNotice(t *testing.T) {
+	lib := needVerbs(t)
+	ends := map[string]func(*cmID) error{"disconnect": (*cmID).Disconnect, "close": (*cmID).Close}
+	for name, end := range ends {
+		for _, follows := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s %v", name, follows), func(t *testing.T) {
+				succeeds := libc(t, "isatty")
+				synctest.Test(t, func(t *testing.T) {
+					id := &cmID{
+						ch:     newCMChannel(lib, &librdmacm{notify: succeeds, disconnect: succeeds, destroyID: succeeds}),
+						handle: 1 << 20, state: cmAccepting, // no descriptor
+						ctx: &devContext{dev: &device{transport: verbs.TransportIB}},
+					}
+					id.events.Init(func(verbs.CMEvent) {})
+					require.NoError(t, id.Notify())
+					ended := make(chan error, 1)
+					began := time.Now()
+					go func() { ended <- end(id) }()
+					synctest.Wait()
+					require.Empty(t, ended, "it does not wait")
+					want := notifyTime
+					if follows {
+						want = notifyDelay / 2 // the kernel was told at once
+						time.Sleep(want)
+						id.onEvent(&cmEvent{typ: verbs.CMEstablished})
+					}
+					require.NoError(t, <-ended)
+					require.Equal(t, want, time.Since(began))
+				})
+			})
+		}
 	}
 }
 

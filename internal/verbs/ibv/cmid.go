@@ -75,6 +75,7 @@ type cmID struct {
 	takenBack  bool     // it failed with an answer that nobody had confirmed
 	left       *cmEvent // the DISCONNECTED that came meanwhile
 
+	notice    *notice       // of Notify; nil if there is none, or it is done with
 	abandoned chan struct{} // closed when nobody waits for ResolveRoute, or iWARP's Connect, any more
 	ipv4      uintptr       // of a wildcard of both families: see bindIPv4
 	overTCP   chan struct{} // closed when iWARP's rdma_connect has returned; nil before Connect
@@ -271,6 +272,7 @@ func (id *cmID) adopt(handle uintptr) error {
 // Close destroys the id; if a call that waits uses it, when that returns. Waiting for a
 // running sink comes last, so that the sink finds everything closed.
 func (id *cmID) Close() error {
+	id.settleNotice()
 	id.mu.Lock()
 	was := id.state
 	if was == cmClosed {
@@ -284,6 +286,7 @@ func (id *cmID) Close() error {
 	id.handle, id.listener, id.qp, id.ipv4 = 0, nil, nil, 0
 	held := id.listen.close()
 	id.stopTimer()
+	id.endNotice()
 	id.abandon()
 	id.users++
 	id.toDestroy = handle

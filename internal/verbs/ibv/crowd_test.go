@@ -174,7 +174,11 @@ func (c *crowd) calls() map[string]func() error {
 		// Calls that complete a connection.
 		"rdma_accept":    func() error { return c.id(cmRequested).Accept(&verbs.ConnParam{QPNum: 17}) },
 		"rdma_establish": func() error { return c.id(cmResponded).Accept(nil) },
-		"rdma_notify":    func() error { return c.id(cmAccepting).Notify() },
+		"rdma_notify": func() error {
+			id := c.id(cmAccepting)
+			id.notice = &notice{time.NewTimer(time.Hour), make(chan struct{})}
+			return id.tellKernel()
+		},
 
 		// Other calls for ids.
 		"rdma_resolve_addr": func() error {
