@@ -148,7 +148,7 @@ func (e *laneEnd) fill() {
 			d.stream = e.newStream(st, d.ring)
 			e.awaitAnswer(d.stream)
 			d.stream.re = d.redial(e.only)
-			e.introduce(newcomer{d.stream, d})
+			e.announce(unannounced{d.stream, d})
 			continue
 		}
 		d.end(fmt.Errorf("%w: %w", errRetired, err))

@@ -95,8 +95,8 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 			return
 		}
 	}
-	reposted, err := e.p.repost(wcs, e.hurry)
-	e.hurry = false
+	reposted, err := e.p.repost(wcs, e.repostNow)
+	e.repostNow = false
 	if err != nil {
 		e.sendFailed(err)
 		return
@@ -133,7 +133,7 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 		return nil
 	}
 	// What records took up is given back as soon as can be: the peer has few places for them.
-	e.hurry = true
+	e.repostNow = true
 	// The peer can write there, so it is copied before it is looked at.
 	var record [lane.RecordLen]byte
 	at := int(e.got&uint32(e.recordPlaces()-1)) * lane.RecordLen

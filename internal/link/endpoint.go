@@ -226,15 +226,15 @@ func (p *endpoint) bellOff(i int) int {
 	return len(p.local.Bytes()[:p.localMR.Len()]) - (p.receives-i)*bellLen
 }
 
-// repost posts the receives of completions again, several together unless hurry is true: as
-// many as lane.Slots allows are kept for the next time. It returns how many were posted.
-func (p *endpoint) repost(wcs []verbs.WC, hurry bool) (int, error) {
+// repost posts the receives of completions again, several together unless repostNow is true: as
+// many as the lane's accounting allows are kept for the next time. It returns how many were posted.
+func (p *endpoint) repost(wcs []verbs.WC, repostNow bool) (int, error) {
 	if p.due += len(wcs); !p.writeImm {
 		for i := range wcs {
 			p.batch = append(p.batch, p.bells[wcs[i].WRID])
 		}
 	}
-	if !hurry && p.due < p.lot {
+	if !repostNow && p.due < p.lot {
 		return 0, nil
 	}
 	wrs := p.blank[:p.due]

@@ -72,52 +72,52 @@ type laneEnd struct {
 
 	pollWaiters pollWaiters
 
-	mu        laneLock
-	state     *lane.Lane
-	pollRole  lane.PollRole
-	calls     []*waiter // that wait, by their number less 1
-	unused    []lane.Waiter
-	kept      keptRole
-	writes    uint // calls, that poll now and then
-	sq        sendQueue
-	staging   staging
-	sending   []*Buffer // that were given back, and the device may read still
-	spare     []*Buffer // for the next
-	wrs       [3]verbs.SendWR
-	sge       [1]verbs.SGE
-	record    [lane.RecordLen]byte
-	bell      [bellLen]byte
-	frame     [ring.FrameHeaderLen + smallFrame]byte
-	got       uint32     // records
-	hurry     bool       // one was among what has just arrived
-	stuck     bool       // a message waits for the send queue
-	blocked   []*stream  // likewise, their data
-	newcomers []newcomer // that the device cannot write to yet
-	reached   []reach    // memory of the peer that the device knows of, or is to
-	leaving   []*stream  // closed, the peer's device has not confirmed their end
-	streams   lane.Table[*stream]
-	live      int                            // of them
-	dials     []*dial                        // that wait for a place, in order
-	asked     int                            // dialer: places that were asked for and have not come
-	redial    func(context.Context, *stream) // dialer: dials a stream again
-	only      uint16                         // dialer: the one port of streams, if it is not 0
-	busy      bool                           // dialer: a stream has it
-	answers   answers                        // dialer
-	ports     lanePorts                      // listener
-	places    lane.Table[memory.Piece]       // listener: the rings of places
-	coming    *arrival                       // listener: until the first message
-	share     *share                         // listener: of the backlog
-	recalls   recalls                        // listener
-	making    int                            // listener: places that the worker is about to take ids for
-	refused   map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
-	unasked   []lane.ID                      // listener: ids that may be granted again
-	nextID    lane.ID                        // listener: the first that never was
-	maxID     lane.ID
-	heard     bool // a message has arrived
-	away      bool // no stream can be opened any more
-	work      work
-	memory    memoryWatch
-	alive     keepAlive
+	mu          laneLock
+	state       *lane.Lane
+	pollRole    lane.PollRole
+	calls       []*waiter // that wait, by their number less 1
+	unused      []lane.Waiter
+	kept        keptRole
+	writes      uint // calls, that poll now and then
+	sq          sendQueue
+	staging     staging
+	sending     []*Buffer // that were given back, and the device may read still
+	spare       []*Buffer // for the next
+	wrs         [3]verbs.SendWR
+	sge         [1]verbs.SGE
+	record      [lane.RecordLen]byte
+	bell        [bellLen]byte
+	frame       [ring.FrameHeaderLen + smallFrame]byte
+	got         uint32        // records
+	repostNow   bool          // one was among what has just arrived
+	stuck       bool          // a message waits for the send queue
+	blocked     []*stream     // likewise, their data
+	unannounced []unannounced // that the device cannot write to yet
+	reached     []reach       // memory of the peer that the device knows of, or is to
+	leaving     []*stream     // closed, the peer's device has not confirmed their end
+	streams     lane.Table[*stream]
+	live        int                            // of them
+	dials       []*dial                        // that wait for a place, in order
+	asked       int                            // dialer: places that were asked for and have not come
+	redial      func(context.Context, *stream) // dialer: dials a stream again
+	only        uint16                         // dialer: the one port of streams, if it is not 0
+	busy        bool                           // dialer: a stream has it
+	answers     answers                        // dialer
+	ports       lanePorts                      // listener
+	places      lane.Table[memory.Piece]       // listener: the rings of places
+	coming      *arrival                       // listener: until the first message
+	share       *share                         // listener: of the backlog
+	recalls     recalls                        // listener
+	making      int                            // listener: places that the worker is about to take ids for
+	refused     map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
+	unasked     []lane.ID                      // listener: ids that may be granted again
+	nextID      lane.ID                        // listener: the first that never was
+	maxID       lane.ID
+	heard       bool // a message has arrived
+	away        bool // no stream can be opened any more
+	work        work
+	memory      memoryWatch
+	alive       keepAlive
 
 	counts      laneCounts
 	abortPosted uint64 // sendQueue.posted after ABORT; 0: none was sent
@@ -129,7 +129,7 @@ type laneEnd struct {
 	endsStall  endProgress // when one was last awaited in vain
 	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
 	finalNoted bool        // and the Listener knows that all of them have come
-	patient    *time.Timer // listener: of newcomers
+	patient    *time.Timer // listener: of unannounced streams
 	err        error
 	torn       bool
 
@@ -184,7 +184,7 @@ func (e *laneEnd) start(peer hello.Word, streams lane.ID, epoch uint32) (err err
 	if err != nil {
 		return err
 	}
-	e.p.lot = min(wcBatch, own/8) // of at most a quarter: see lane.Slots
+	e.p.lot = min(wcBatch, own/8) // at most a quarter, which lane.Config permits
 	e.state, err = lane.New(lane.Config{
 		Role: e.role, Epoch: epoch, Streams: streams, Receives: own, PeerReceives: theirs, Places: records,
 		Checksums: checksums,
@@ -295,7 +295,7 @@ func (e *laneEnd) last() {
 // completion tells, and arm the queues anew.
 func (e *laneEnd) see() {
 	if !e.attend(true) {
-		e.stir()
+		e.endChannelSleep()
 	}
 }
 
@@ -325,10 +325,10 @@ func (e *laneEnd) failLocked(err error) {
 	}
 	e.dials = nil
 	e.answerless()
-	e.introduceReady(true)
+	e.announceReady(true)
 	for _, w := range e.calls {
 		if w != nil {
-			w.kick(e)
+			w.unpark(e)
 		}
 	}
 	e.pollWaiters.polled(e.pollWaiters.begun(), true) // nothing comes any more

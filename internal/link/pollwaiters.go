@@ -55,7 +55,7 @@ func (e *laneEnd) pollOnce() {
 		e.pollWaiters.asked.Add(1)
 		if n := e.pollRole.Holder(); n != lane.Goroutine {
 			if w := e.calls[n-1]; w != nil && w.inChannel.Load() {
-				e.stir()
+				e.endChannelSleep()
 			}
 		}
 		e.mu.Unlock()

@@ -122,7 +122,7 @@ func (e *laneEnd) reapAndSettle() {
 func (e *laneEnd) unblock() {
 	e.endsConfirmed()
 	e.endsSafe()
-	e.introduceReady(false)
+	e.announceReady(false)
 	e.blocks.Store(e.stuck || e.awaited()) // Writes that are woken say so again
 	for _, s := range e.blocked {
 		s.blocked, s.writable = false, true
@@ -137,7 +137,7 @@ func (e *laneEnd) blocking() bool { return e.stuck || len(e.blocked) > 0 || e.aw
 
 // awaited reports whether something waits for completions but Writes. mu is held.
 func (e *laneEnd) awaited() bool {
-	return len(e.leaving)+len(e.newcomers) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
+	return len(e.leaving)+len(e.unannounced) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
 }
 
 // block notes that a stream's data waits for the send queue.

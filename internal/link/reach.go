@@ -66,17 +66,17 @@ const reachPatience = time.Second
 // maxReached bounds how many MRs of a peer are remembered. The software device itself keeps 64.
 const maxReached = 64
 
-// A newcomer is a stream of which nobody has been told.
-type newcomer struct {
+// An unannounced stream is one of which nobody has been told.
+type unannounced struct {
 	s *stream
 	d *dial // nil at a listener
 }
 
-// introduce tells of a stream as soon as it can be written to. mu is held.
-func (e *laneEnd) introduce(n newcomer) {
-	e.newcomers = append(e.newcomers, n)
-	e.introduceReady(false)
-	if len(e.newcomers) == 0 {
+// announce tells of a stream as soon as it can be written to. mu is held.
+func (e *laneEnd) announce(n unannounced) {
+	e.unannounced = append(e.unannounced, n)
+	e.announceReady(false)
+	if len(e.unannounced) == 0 {
 		return
 	}
 	e.blocks.Store(true)
@@ -85,16 +85,16 @@ func (e *laneEnd) introduce(n newcomer) {
 		return
 	}
 	if e.patient == nil {
-		e.patient = time.AfterFunc(reachPatience, e.introduceLate)
-	} else if len(e.newcomers) == 1 {
+		e.patient = time.AfterFunc(reachPatience, e.announceLate)
+	} else if len(e.unannounced) == 1 {
 		e.patient.Reset(reachPatience)
 	}
 }
 
-// introduceLate ends the wait of streams to be accepted.
-func (e *laneEnd) introduceLate() {
+// announceLate ends the wait of streams to be accepted.
+func (e *laneEnd) announceLate() {
 	e.mu.Lock()
-	e.introduceReady(true)
+	e.announceReady(true)
 	if e.err == nil {
 		e.settle()
 	}
@@ -102,19 +102,19 @@ func (e *laneEnd) introduceLate() {
 	e.startWorker()
 }
 
-// introduceReady tells of the streams that can be written to, in order, or of all when the lane
+// announceReady tells of the streams that can be written to, in order, or of all when the lane
 // has ended: what they have received can be read. mu is held.
-func (e *laneEnd) introduceReady(all bool) {
-	for len(e.newcomers) > 0 {
-		n := e.newcomers[0]
+func (e *laneEnd) announceReady(all bool) {
+	for len(e.unannounced) > 0 {
+		n := e.unannounced[0]
 		if !all && !n.s.reaches() {
 			return
 		}
-		if len(e.newcomers) == 0 || e.newcomers[0].s != n.s {
+		if len(e.unannounced) == 0 || e.unannounced[0].s != n.s {
 			continue // what completed meanwhile has brought us here before
 		}
-		pop(&e.newcomers)
-		if len(e.newcomers) == 0 && e.patient != nil {
+		pop(&e.unannounced)
+		if len(e.unannounced) == 0 && e.patient != nil {
 			e.patient.Stop()
 		}
 		if n.d != nil {
@@ -123,7 +123,7 @@ func (e *laneEnd) introduceReady(all bool) {
 			e.acceptable(n.s)
 		}
 	}
-	e.introduced()
+	e.noteNoMoreStreams()
 }
 
 // acceptable hands a stream to those who accept, and only then answers its OPEN: a dialer waits for
@@ -141,9 +141,9 @@ func (e *laneEnd) acceptable(s *stream) {
 	}
 }
 
-// introduced says, once, that no stream will come any more, if that is so. mu is held.
-func (e *laneEnd) introduced() {
-	if e.final && !e.finalNoted && len(e.newcomers) == 0 {
+// noteNoMoreStreams says, once, that no stream will come any more, if that is so. mu is held.
+func (e *laneEnd) noteNoMoreStreams() {
+	if e.final && !e.finalNoted && len(e.unannounced) == 0 {
 		e.finalNoted = true
 		e.note(noteFinal, 0)
 	}

@@ -21,7 +21,7 @@ func TestUnansweredMemory(t *testing.T) {
 	client := b.dial()
 	require.NoError(t, b.accept().Close())
 	e.mu.Lock()
-	require.Empty(t, e.newcomers)
+	require.Empty(t, e.unannounced)
 	cq.silent = false
 	e.mu.Unlock()
 	require.NoError(t, client.Close())

@@ -39,7 +39,7 @@ func (w *waiter) found(e *laneEnd) {
 	case e.pollRole.Holds(w.number): // it polls, or sleeps in the channel
 		w.woken.Store(true)
 		if w.inChannel.Load() {
-			e.stir()
+			e.endChannelSleep()
 		}
 	default:
 		e.pollRole.Found(w.number)
@@ -59,14 +59,14 @@ func (w *waiter) mayBeWoken() {
 func (w *waiter) wake(e *laneEnd) {
 	if w.waiting.Load() {
 		w.woken.Store(true)
-		w.kick(e)
+		w.unpark(e)
 	}
 }
 
-// kick ends a sleep: there is something, or the poll role was handed over.
-func (w *waiter) kick(e *laneEnd) {
+// unpark ends a sleep: there is something, or the poll role was handed over.
+func (w *waiter) unpark(e *laneEnd) {
 	if w.inChannel.Load() {
-		e.stir()
+		e.endChannelSleep()
 	}
 	select {
 	case w.wakeup <- struct{}{}:
@@ -100,7 +100,7 @@ func (w *waiter) time() time.Time {
 	return time.Time{}
 }
 
-// sleep parks until somebody kicks, or the deadline.
+// sleep parks until somebody unparks it, or the deadline.
 func (w *waiter) sleep() {
 	at := w.deadline.Load()
 	if at == 0 {
@@ -220,7 +220,7 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 	w.inChannel.Store(false)
 	switch {
 	case err == nil:
-	case errors.Is(err, os.ErrDeadlineExceeded): // the call's, or stir's
+	case errors.Is(err, os.ErrDeadlineExceeded): // the call's, or endChannelSleep's
 		e.sleepEnd = -1
 	default:
 		e.end(err)
@@ -249,8 +249,8 @@ func (e *laneEnd) pollAndArm() bool {
 	return w.woken.Load() || e.failed.Load() || e.pollWaiters.any()
 }
 
-// stir ends the sleep in the channel.
-func (e *laneEnd) stir() {
+// endChannelSleep ends the sleep in the channel.
+func (e *laneEnd) endChannelSleep() {
 	_ = e.p.channel.SetWriteDeadline(longPast) // fails if it is closed, which ends it as well
 }
 
@@ -336,7 +336,7 @@ func (e *laneEnd) hand(next lane.Waiter) {
 		return
 	}
 	if w := e.calls[next-1]; w != nil {
-		w.kick(e)
+		w.unpark(e)
 	}
 }
 

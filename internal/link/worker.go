@@ -286,7 +286,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	p := e.places.At(st.ID())
 	e.places.Set(st.ID(), memory.Piece{})
 	e.recalls.went++
-	e.introduce(newcomer{s: e.newStream(st, p)})
+	e.announce(unannounced{s: e.newStream(st, p)})
 	e.note(noteTaken, 0)
 }
 
@@ -325,7 +325,7 @@ func (e *laneEnd) goAway(stage lane.Stage) {
 	case lane.StageStopped:
 		e.state.GoAwayFinal()
 		e.final = true
-		e.introduced()
+		e.noteNoMoreStreams()
 		if e.live == 0 {
 			e.owner.emptied(e)
 		}

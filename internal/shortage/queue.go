@@ -38,7 +38,7 @@ type Queue struct {
 	errors chan error
 
 	syncing sync.Mutex // held over hold; taken before mu
-	starved bool       // what sync has told last
+	isShort bool       // what sync has told last
 
 	mu      sync.Mutex
 	waiting list.List // *client, in the order they came
@@ -61,8 +61,8 @@ func NewQueue(hold func(bool)) *Queue {
 	return &Queue{hold: hold, errors: make(chan error), pause: firstPause}
 }
 
-// starving are the listeners of the process that have clients waiting.
-var starving struct {
+// short is the listeners of the process that have clients waiting.
+var short struct {
 	some atomic.Int32 // how many
 	mu   sync.Mutex
 	set  map[*Queue]struct{}
@@ -76,13 +76,13 @@ func (q *Queue) Errors() <-chan error { return q.errors }
 
 // Freed has the listeners of the process that lack something try again.
 func Freed() {
-	if starving.some.Load() == 0 {
+	if short.some.Load() == 0 {
 		return
 	}
-	starving.mu.Lock()
-	defer starving.mu.Unlock()
-	for q := range starving.set {
-		q.hurry()
+	short.mu.Lock()
+	defer short.mu.Unlock()
+	for q := range short.set {
+		q.retryNow()
 	}
 }
 
@@ -91,21 +91,21 @@ func (q *Queue) sync() {
 	q.syncing.Lock()
 	defer q.syncing.Unlock()
 	some := q.Waiting()
-	if some == q.starved {
+	if some == q.isShort {
 		return
 	}
-	q.starved = some
-	starving.mu.Lock()
+	q.isShort = some
+	short.mu.Lock()
 	if some {
-		if starving.set == nil {
-			starving.set = make(map[*Queue]struct{})
+		if short.set == nil {
+			short.set = make(map[*Queue]struct{})
 		}
-		starving.set[q] = struct{}{}
+		short.set[q] = struct{}{}
 	} else {
-		delete(starving.set, q)
+		delete(short.set, q)
 	}
-	starving.some.Store(int32(len(starving.set)))
-	starving.mu.Unlock()
+	short.some.Store(int32(len(short.set)))
+	short.mu.Unlock()
 	q.hold(some)
 }
 
@@ -113,7 +113,7 @@ func (q *Queue) sync() {
 func (q *Queue) shed() {
 	q.syncing.Lock()
 	defer q.syncing.Unlock()
-	if q.starved {
+	if q.isShort {
 		q.hold(true)
 	}
 }
@@ -239,12 +239,12 @@ func (q *Queue) leave(c *client, served bool) {
 // schedule gives the first one its turn after the pause. mu is held.
 func (q *Queue) schedule() {
 	if q.timer == nil {
-		q.timer = time.AfterFunc(q.pause, q.hurry)
+		q.timer = time.AfterFunc(q.pause, q.retryNow)
 	}
 }
 
-// hurry gives the first one its turn now, or once more if it has it.
-func (q *Queue) hurry() {
+// retryNow gives the first one its turn now, or once more if it has it.
+func (q *Queue) retryNow() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {

@@ -9,7 +9,6 @@
 //     comes out.
 //   - Doorbell is the 32-bit immediate of a message.
 //   - Record is a control message of 64 bytes, written into a small ring of the lane.
-//   - Slots counts the receives at both ends.
 //   - Sender and Receiver are the two sides of a stream's ring.
 //   - PollRole decides which goroutine polls the lane.
 //

@@ -38,8 +38,8 @@ const (
 	MaxMessage = 1 << 16
 	// Granule is the unit of credits, in bytes.
 	Granule = 64
-	// MaxGranules is the most granules that one credit gives.
-	MaxGranules = 1<<16 - 1
+	// maxGranules is the most granules that one credit gives.
+	maxGranules = 1<<16 - 1
 )
 
 // A Type is the type of a Doorbell.
@@ -76,7 +76,7 @@ func (t Type) String() string {
 type Doorbell struct {
 	Type   Type
 	Stream ID // Data and Credit
-	// N is the bytes of Data, 1 to MaxMessage; the granules of Credit, 1 to MaxGranules;
+	// N is the bytes of Data, 1 to MaxMessage; the granules of Credit, 1 to maxGranules;
 	// the receives of Slots, 1 to 65,535; 0 of Control.
 	N uint32
 }
@@ -89,7 +89,7 @@ func (d Doorbell) Imm() uint32 {
 	switch {
 	case d.Type == TypeData && named && d.N-1 < MaxMessage:
 		return immData<<immTypeShift | stream
-	case d.Type == TypeCredit && named && d.N-1 < MaxGranules:
+	case d.Type == TypeCredit && named && d.N-1 < maxGranules:
 		return immCredit<<immTypeShift | stream
 	case d.Type == TypeSlots && d.Stream == 0 && d.N-1 < immLowMask:
 		return immLane<<immTypeShift | immSlots<<immKindShift | d.N
@@ -124,7 +124,7 @@ func (d Doorbell) named() (Doorbell, error) {
 		return Doorbell{}, violation(RuleStream, 0, 0, uint64(MaxStream))
 	}
 	if d.N == 0 {
-		return Doorbell{}, violation(RuleNothing, d.Stream, 0, MaxGranules)
+		return Doorbell{}, violation(RuleNothing, d.Stream, 0, maxGranules)
 	}
 	return d, nil
 }

@@ -59,7 +59,7 @@ var (
 // and events by messages.
 type Lane struct {
 	cfg    Config
-	slots  *Slots
+	slots  *slots
 	table  Table[*Stream]
 	places queue[*Stream] // dialer: granted and not taken, in order
 	events queue[Event]
@@ -90,7 +90,7 @@ func New(c Config) (*Lane, error) {
 	if c.Role != RoleDialer && c.Role != RoleListener {
 		return nil, misuse("role %d", c.Role)
 	}
-	s, err := NewSlots(c.Receives, c.PeerReceives, c.Places, c.Streams)
+	s, err := newSlots(c.Receives, c.PeerReceives, c.Places, c.Streams)
 	if err != nil {
 		return nil, err
 	}

@@ -94,9 +94,9 @@ func (r *Receiver) creditDue() bool {
 }
 
 // creditSent returns how many granules the credit gives that is being sent now. What is
-// more than MaxGranules is for the next.
+// more than maxGranules is for the next.
 func (r *Receiver) creditSent() uint32 {
-	n := min(r.pending(), MaxGranules)
+	n := min(r.pending(), maxGranules)
 	r.reported += n * Granule
 	return uint32(n)
 }

@@ -86,5 +86,5 @@ func TestReceiverCreditOfMuch(t *testing.T) {
 		told += uint64(r.creditSent()) * Granule
 	}
 	assert.Greater(t, told, uint64(MaxRing/2))
-	assert.EqualValues(t, MaxGranules, r.creditSent())
+	assert.EqualValues(t, maxGranules, r.creditSent())
 }

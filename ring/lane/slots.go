@@ -9,12 +9,12 @@ const (
 	// ControlReserve is how many more of them are kept from data, for records and credits.
 	ControlReserve = 4
 	// MinPlaces and MaxPlaces bound how many records the ring of records holds. It is a power
-	// of two, and at least a quarter of the receives of either end: see Slots.
+	// of two, and at least a quarter of the receives of either end: see slots.
 	MinPlaces = 4
 	MaxPlaces = 4096
 )
 
-// Slots counts the receives of a lane at one of its ends. A slot is a receive that is posted at
+// slots counts the receives of a lane at one of its ends. A slot is a receive that is posted at
 // the peer: each message uses one up, and the peer returns it after it has posted the receive
 // again. The same goes for the receives of this end and the messages of the peer.
 //
@@ -45,7 +45,7 @@ const (
 // are free, so that a stream alone has half of them. One that sends faster than the peer receives
 // cannot stop the others. As a peer with nothing due owes less than T, more than half of the slots
 // are free then, and no stream waits for ever because of its share.
-type Slots struct {
+type slots struct {
 	depth int     // receives at the peer
 	free  int     // of them, not used up
 	used  []usage // by message, from head on
@@ -66,10 +66,10 @@ type usage struct {
 	record bool // a place in the ring of records
 }
 
-// NewSlots returns the accounting of an end that has own receives posted and whose peer has
+// newSlots returns the accounting of an end that has own receives posted and whose peer has
 // depth, with places for records. Streams have the ids 1 to streams. The error matches
 // ring.ErrConfig.
-func NewSlots(own, depth, places int, streams ID) (*Slots, error) {
+func newSlots(own, depth, places int, streams ID) (*slots, error) {
 	switch {
 	case own < MinDepth || own > MaxDepth || depth < MinDepth || depth > MaxDepth:
 		return nil, misuse("receives %d and %d are not from %d to %d", own, depth, MinDepth, MaxDepth)
@@ -80,44 +80,44 @@ func NewSlots(own, depth, places int, streams ID) (*Slots, error) {
 	case streams == 0 || streams > MaxStream:
 		return nil, misuse("%d streams are not from 1 to %d", streams, MaxStream)
 	}
-	return &Slots{
+	return &slots{
 		depth: depth, free: depth, used: make([]usage, depth),
 		own: own, places: uint32(places),
 	}, nil
 }
 
 // Free returns how many of the peer's receives are unused.
-func (s *Slots) Free() int { return s.free }
+func (s *slots) Free() int { return s.free }
 
 // Due reports whether a return has to be sent, before anything else.
-func (s *Slots) Due() bool { return s.posted >= s.own/4 }
+func (s *slots) Due() bool { return s.posted >= s.own/4 }
 
 // CanReturn reports whether a return is due and may be sent.
-func (s *Slots) CanReturn() bool { return s.Due() && s.free > 0 }
+func (s *slots) CanReturn() bool { return s.Due() && s.free > 0 }
 
 // CanCredit reports whether a credit may be sent.
-func (s *Slots) CanCredit() bool { return s.free > SlotsReserve && !s.Due() }
+func (s *slots) CanCredit() bool { return s.free > SlotsReserve && !s.Due() }
 
 // CanRecord reports whether a record may be sent. Its place is free when the message has
 // been returned that used it before.
-func (s *Slots) CanRecord() bool { return s.CanCredit() && s.hasPlace() }
+func (s *slots) CanRecord() bool { return s.CanCredit() && s.hasPlace() }
 
-func (s *Slots) hasPlace() bool { return s.pending < s.places }
+func (s *slots) hasPlace() bool { return s.pending < s.places }
 
 // CanData reports whether a data message of stream id may be sent.
-func (s *Slots) CanData(id ID) bool {
+func (s *slots) CanData(id ID) bool {
 	return s.free > SlotsReserve+ControlReserve && !s.Due() &&
 		(s.free > s.depth/2 || int(s.streams.At(id)) < s.share())
 }
 
 // share is what a stream may have under way when slots are few.
-func (s *Slots) share() int { return max(s.depth/8, 2) }
+func (s *slots) share() int { return max(s.depth/8, 2) }
 
 // send uses up a slot, and reports whether the message is to be marked as solicited, which wakes a
 // peer that sleeps. Those are records, returns and credits, the last message of a burst, one after
 // which its sender has to wait for the peer, all while at most half of the slots are free, and
 // otherwise one for each eighth of the slots.
-func (s *Slots) send(u usage, solicited bool) bool {
+func (s *slots) send(u usage, solicited bool) bool {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
 	}
@@ -140,7 +140,7 @@ func (s *Slots) send(u usage, solicited bool) bool {
 
 // Data uses up a slot for a data message of stream id, which CanData has allowed, and reports
 // whether it is to be marked as solicited. last means that no data of the stream follows soon.
-func (s *Slots) Data(id ID, last bool) bool {
+func (s *slots) Data(id ID, last bool) bool {
 	s.send(usage{stream: id}, last)
 	if last || !s.CanData(id) {
 		s.unmarked = 0
@@ -150,13 +150,13 @@ func (s *Slots) Data(id ID, last bool) bool {
 }
 
 // Credit uses up a slot for a credit.
-func (s *Slots) Credit() { s.send(usage{}, true) }
+func (s *slots) Credit() { s.send(usage{}, true) }
 
 // Record uses up a slot and a place for a record.
-func (s *Slots) Record() { s.send(usage{record: true}, true) }
+func (s *slots) Record() { s.send(usage{record: true}, true) }
 
 // Return uses up a slot for a return, and returns how many receives that gives back.
-func (s *Slots) Return() int {
+func (s *slots) Return() int {
 	n := min(s.posted, immLowMask)
 	s.arrived -= n
 	s.posted -= n
@@ -166,7 +166,7 @@ func (s *Slots) Return() int {
 
 // Returned takes in a return of n receives by the peer. It gives them back to the streams
 // and records that used them up, in the order of their messages. An error has RuleReturn.
-func (s *Slots) Returned(n int) error {
+func (s *slots) Returned(n int) error {
 	if n > s.depth-s.free || n <= 0 {
 		return violation(RuleReturn, 0, uint64(n), uint64(s.depth-s.free))
 	}
@@ -185,7 +185,7 @@ func (s *Slots) Returned(n int) error {
 }
 
 // Arrived takes in a message of any type. An error has RuleDepth.
-func (s *Slots) Arrived() error {
+func (s *slots) Arrived() error {
 	if s.arrived == s.own {
 		return violation(RuleDepth, 0, uint64(s.arrived)+1, uint64(s.own))
 	}
@@ -195,7 +195,7 @@ func (s *Slots) Arrived() error {
 
 // Reposted records that n receives were posted again. Their messages must have been given to
 // Arrived, and copied if they were records. The error matches ring.ErrConfig.
-func (s *Slots) Reposted(n int) error {
+func (s *slots) Reposted(n int) error {
 	if n < 0 || n > s.arrived-s.posted {
 		return misuse("%d receives posted again of %d", n, s.arrived-s.posted)
 	}

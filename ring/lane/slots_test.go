@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newSlots(t testing.TB, own, depth, places int) *Slots {
-	s, err := NewSlots(own, depth, places, 8)
+func countedSlots(t testing.TB, own, depth, places int) *slots {
+	s, err := newSlots(own, depth, places, 8)
 	require.NoError(t, err)
 	return s
 }
@@ -20,14 +20,14 @@ func TestSlotsConfig(t *testing.T) {
 		{16, 16, 2, 1}, {16, 16, 12, 1}, {16, 16, 8192, 1}, {16, 16, 4, 0}, {16, 16, 4, 16384},
 		{64, 16, 8, 1}, {16, 64, 8, 1},
 	} {
-		_, err := NewSlots(tt[0], tt[1], tt[2], ID(tt[3]))
+		_, err := newSlots(tt[0], tt[1], tt[2], ID(tt[3]))
 		require.ErrorIs(t, err, ring.ErrConfig, "%v", tt)
 	}
 }
 
 // A flood on one stream stops there, its neighbours go on, and control after them.
 func TestSlotsShares(t *testing.T) {
-	s := newSlots(t, 64, 64, 16)
+	s := countedSlots(t, 64, 64, 16)
 	flood := func(id ID) (n int) {
 		for s.CanData(id) {
 			s.Data(id, false)
@@ -52,7 +52,7 @@ func TestSlotsShares(t *testing.T) {
 }
 
 func TestSlotsPlaces(t *testing.T) {
-	s := newSlots(t, 64, 64, 16)
+	s := countedSlots(t, 64, 64, 16)
 	for range 16 {
 		require.True(t, s.CanRecord(), "a peer that owes nothing that is due may have all others")
 		s.Record()
@@ -65,7 +65,7 @@ func TestSlotsPlaces(t *testing.T) {
 }
 
 func TestSlotsSolicit(t *testing.T) {
-	s := newSlots(t, 64, 64, 16)
+	s := countedSlots(t, 64, 64, 16)
 	assert.True(t, s.Data(1, true), "the last of a burst")
 	marked := 0
 	for i := range 31 {
@@ -79,7 +79,7 @@ func TestSlotsSolicit(t *testing.T) {
 }
 
 func TestSlotsLies(t *testing.T) {
-	s := newSlots(t, 16, 16, 4)
+	s := countedSlots(t, 16, 16, 4)
 	requireViolation(t, ProtocolError{RuleReturn, 0, 1, 0}, s.Returned(1))
 	s.Record()
 	requireViolation(t, ProtocolError{RuleReturn, 0, 2, 1}, s.Returned(2))
@@ -111,16 +111,16 @@ func TestSlotsExplore(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		broken func(s *Slots) // before what an end does
-		fixed  func(s *Slots) // after it
+		broken func(s *slots) // before what an end does
+		fixed  func(s *slots) // after it
 		held   int
 		want   string
 	}{
 		{name: "as it is"},
 		{name: "receives held back", held: 2},
-		{name: "no reserve", broken: func(s *Slots) { s.free += SlotsReserve + ControlReserve }, fixed: func(s *Slots) { s.free -= SlotsReserve + ControlReserve }, want: "a return that is due finds no slot"},
-		{name: "a reserve of one", broken: func(s *Slots) { s.free += 3 }, fixed: func(s *Slots) { s.free -= 3 }, want: "a return that is due finds no slot"},
-		{name: "returns are never due", broken: func(s *Slots) { s.own *= 1000 }, fixed: func(s *Slots) { s.own /= 1000 }, want: "stuck"},
+		{name: "no reserve", broken: func(s *slots) { s.free += SlotsReserve + ControlReserve }, fixed: func(s *slots) { s.free -= SlotsReserve + ControlReserve }, want: "a return that is due finds no slot"},
+		{name: "a reserve of one", broken: func(s *slots) { s.free += 3 }, fixed: func(s *slots) { s.free -= 3 }, want: "a return that is due finds no slot"},
+		{name: "returns are never due", broken: func(s *slots) { s.own *= 1000 }, fixed: func(s *slots) { s.own /= 1000 }, want: "stuck"},
 		{name: "too much held back", held: MinDepth, want: "stuck"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestSlotsExplore(t *testing.T) {
 
 // exploreSlots takes two ends that have ever more to say through every state they can come
 // to, and returns what is wrong with one. Credits stand for all that is no return.
-func exploreSlots(t *testing.T, depth int, broken, fixed func(*Slots), held int) string {
-	hook := func(f func(*Slots), s *Slots) {
+func exploreSlots(t *testing.T, depth int, broken, fixed func(*slots), held int) string {
+	hook := func(f func(*slots), s *slots) {
 		if f != nil {
 			f(s)
 		}
@@ -146,7 +146,7 @@ func exploreSlots(t *testing.T, depth int, broken, fixed func(*Slots), held int)
 	}
 	start := state{free: [2]int{depth, depth}}
 	seen, todo := map[state]bool{start: true}, []state{start}
-	s := newSlots(t, MinDepth, MinDepth, MinPlaces)
+	s := countedSlots(t, MinDepth, MinDepth, MinPlaces)
 	s.own, s.depth, s.used = depth, depth, s.used[:depth]
 	load := func(st *state, i int) {
 		s.free, s.arrived, s.posted, s.head = st.free[i], st.arrived[i], st.posted[i], 0

@@ -136,7 +136,7 @@ func (w *Word) Match(peer *Word) error {
 
 // Agreed returns what the ends of a lane reckon with: the records that either ring of records
 // holds, and the receives of both, of which those beyond four for each record are not used
-// (lane.Slots). Both ends come to the same.
+// (see lane.Config). Both ends come to the same.
 func (w *Word) Agreed(peer *Word) (records, own, theirs int) {
 	records = min(w.Places, peer.Places)
 	return records, min(w.Receives, 4*records), min(peer.Receives, 4*records)
