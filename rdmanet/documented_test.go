@@ -109,12 +109,23 @@ func anchorsOf(t *testing.T, page string) (anchors []string) {
 // codeOf is the code of the packages in dirs, without tests.
 func codeOf(t *testing.T, dirs ...string) string {
 	t.Helper()
+	return goOf(t, false, dirs...)
+}
+
+// testsOf is the code of the tests of packages.
+func testsOf(t *testing.T, dirs ...string) string {
+	t.Helper()
+	return goOf(t, true, dirs...)
+}
+
+func goOf(t *testing.T, tests bool, dirs ...string) string {
+	t.Helper()
 	var code strings.Builder
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, e := range entries {
-			if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			if name := e.Name(); strings.HasSuffix(name, ".go") && strings.HasSuffix(name, "_test.go") == tests {
 				b, err := os.ReadFile(dir + "/" + name)
 				require.NoError(t, err)
 				code.Write(b)

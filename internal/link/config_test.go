@@ -50,14 +50,19 @@ func TestDeviceForLanes(t *testing.T) {
 	reads := good
 	reads.MaxQPRdAtom, reads.MaxQPInitRdAtom = 1, 1
 	require.NoError(t, suffices(verbs.TransportIWARP, &reads))
-	for _, f := range []func(*verbs.DeviceAttr){
-		func(a *verbs.DeviceAttr) { a.MaxQPWR-- },
-		func(a *verbs.DeviceAttr) { a.MaxCQE-- },
-		func(a *verbs.DeviceAttr) { a.MaxInlineData-- },
+	for _, tt := range []struct {
+		shrink func(*verbs.DeviceAttr)
+		text   string
+	}{
+		{func(a *verbs.DeviceAttr) { a.MaxQPWR = 1 }, "queues of 1 requests and 128 completions, a lane needs 128"},
+		{func(a *verbs.DeviceAttr) { a.MaxCQE-- }, "queues of 128 requests and 127 completions, a lane needs 128"},
+		{func(a *verbs.DeviceAttr) { a.MaxInlineData-- }, "inline data of 63 bytes, a record has 64"},
 	} {
 		bad := good
-		f(&bad)
-		require.ErrorIs(t, suffices(verbs.TransportIB, &bad), verbs.ErrNotSupported)
+		tt.shrink(&bad)
+		err := suffices(verbs.TransportIB, &bad)
+		require.ErrorIs(t, err, verbs.ErrNotSupported)
+		require.EqualError(t, err, "not supported by this RDMA device: "+tt.text)
 	}
 	good.Caps = verbs.CapSameHost
 	require.NoError(t, suffices(verbs.TransportIWARP, &good))

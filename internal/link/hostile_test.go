@@ -179,6 +179,7 @@ func TestHostileAbort(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.ErrorIs(t, err, lane.RuleDepth)
 			require.NotErrorIs(t, err, ring.ErrProtocol, "the peer has not lied")
+			require.ErrorContains(t, err, "the link has ended: the peer says that this end broke the protocol")
 			<-m.ours.e.done
 		})
 		client, server := b.pair()

@@ -233,6 +233,7 @@ func TestKeepAliveOfEachStream(t *testing.T) {
 		within(t, "a Read whose peer is silent", func() {
 			_, err := quick.Read(make([]byte, 1))
 			requireTimedOut(t, err)
+			require.ErrorContains(t, err, "connection timed out: RDMA peer is gone: it does not answer: no keepalive within ")
 			_, err = quick.Write([]byte{1})
 			requireTimedOut(t, err)
 		})

@@ -9,6 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestWCStatusText(t *testing.T) {
+	require.EqualError(t, WCLocQPOpErr, "work request failed: LOC_QP_OP_ERR")
+}
+
 func TestExplain(t *testing.T) {
 	err := Explain("no more", ErrPeerGone, &fs.PathError{Op: "open", Path: "x", Err: syscall.ECONNRESET})
 	require.EqualError(t, err, "no more")

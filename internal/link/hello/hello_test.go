@@ -43,12 +43,15 @@ func TestHello(t *testing.T) {
 			require.ErrorIs(t, err, errVersion)
 		} else {
 			require.ErrorIs(t, err, ErrMalformed, name)
+			require.ErrorContains(t, err, "malformed first word: ", name)
 		}
 	}
 
 	other := someWord
 	other.WriteImm = false
-	require.ErrorIs(t, someWord.Match(&other), ErrMalformed)
+	err = someWord.Match(&other)
+	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorContains(t, err, "one end rings doorbells with WRITE_WITH_IMM and the other with SEND")
 	require.NoError(t, someWord.Match(&someWord))
 }
 

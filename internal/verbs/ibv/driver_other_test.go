@@ -15,6 +15,7 @@ func TestDriverIsAbsent(t *testing.T) {
 	var d verbs.Driver = driver{}
 	_, err := d.Devices()
 	require.ErrorIs(t, err, verbs.ErrNotSupported)
+	require.ErrorContains(t, err, "this program was built without libibverbs")
 	_, err = d.Route("", netip.MustParseAddr("192.0.2.1"))
 	require.ErrorIs(t, err, verbs.ErrNotSupported)
 	_, err = d.CreateID("", func(verbs.CMEvent) {})

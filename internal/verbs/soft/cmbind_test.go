@@ -88,6 +88,7 @@ func TestBindPrivilegedPort(t *testing.T) {
 	asUser(t, 65534, func() {
 		_, err := claimPort(testDevice(t), addr, false)
 		require.ErrorIs(t, err, unix.EACCES)
+		require.ErrorContains(t, err, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
 	})
 	c, err := claimPort(testDevice(t), addr, false)
 	require.NoError(t, err)

@@ -48,7 +48,9 @@ func TestDialerOfAnotherUser(t *testing.T) {
 		buf := make([]byte, control.MaxMessage)
 		n, _, err := s.Recv(buf)
 		require.NoError(t, err)
-		require.ErrorIs(t, (&dial{sock: s}).rejected(buf[:n]).Err, unix.EACCES)
+		err = (&dial{sock: s}).rejected(buf[:n]).Err
+		require.ErrorIs(t, err, unix.EACCES)
+		require.ErrorContains(t, err, "the listener belongs to another user (its ListenConfig.AnyUser permits that)")
 		waitStats(t, l, func(st verbs.CMListenStats) bool { return st.Denied == 1 && st.HalfOpen == 0 })
 	}
 }
@@ -66,7 +68,9 @@ func TestListenerOfAnotherUser(t *testing.T) {
 			d.next(verbs.CMRejected)
 			continue
 		}
-		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, unix.EACCES)
+		err := d.next(verbs.CMConnectError).Err
+		require.ErrorIs(t, err, unix.EACCES)
+		require.ErrorContains(t, err, "the listener belongs to user 65534 (Dialer.AnyUser permits that)")
 		waitStats(t, id, func(st verbs.CMListenStats) bool { return st.Hangup == 1 })
 	}
 }

@@ -60,6 +60,10 @@ func offerOf(t *testing.T, param verbs.ConnParam) (rep []byte, fds []int) {
 
 func TestDialBadListeners(t *testing.T) {
 	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, verbs.ConnParam{}) }
+	texts := map[string]string{
+		"hangs up":       "the listener hung up before it answered",
+		"another user's": "the listener belongs to another user (its ListenConfig.AnyUser permits that)",
+	}
 	for _, tt := range []struct {
 		name string
 		act  func(t *testing.T, s *control.Socket)
@@ -124,7 +128,9 @@ func TestDialBadListeners(t *testing.T) {
 			d := dialTo(t, a.addr)
 			s, _, _ := a.accept()
 			tt.act(t, s)
-			require.ErrorIs(t, d.next(tt.typ).Err, tt.err)
+			err := d.next(tt.typ).Err
+			require.ErrorIs(t, err, tt.err)
+			require.ErrorContains(t, err, texts[tt.name])
 			require.ErrorIs(t, d.Disconnect(), verbs.ErrState)
 			d.nothing()
 		})

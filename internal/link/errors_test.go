@@ -1,0 +1,47 @@
+package link
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// TestResetTexts: the error of a stream says why its peer has broken it off.
+func TestResetTexts(t *testing.T) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+		b := newBed(t, cfg)
+		for code, text := range map[lane.Code]string{
+			lane.CodePort:      "connection reset by peer: the listener has another stream of that port",
+			lane.CodeGoingAway: "connection reset by peer: the listener takes no more streams",
+			lane.CodeNoMemory:  "connection reset by peer: the peer has no memory for the stream",
+			lane.CodeClosed:    "connection reset by peer: the listener was closed",
+			lane.CodeProtocol:  "connection reset by peer: the peer says that this end broke the protocol",
+			lane.CodeReset:     "connection reset by peer",
+		} {
+			m := b.wirePair(role, wireConfig{})
+			m.p.say(lane.Record{Kind: lane.KindReset, Stream: m.s.id, Code: code})
+			within(t, "a stream that was reset", func() {
+				_, err := m.ours.Read(make([]byte, 1))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				require.EqualError(t, err, text)
+			})
+		}
+	})
+}
+
+// TestEndedText: the error of a stream whose peer has left says so.
+func TestEndedText(t *testing.T) {
+	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
+		m := newBed(t, cfg).wirePair(role, wireConfig{})
+		m.p.close()
+		within(t, "a stream whose peer has left", func() {
+			_, err := m.ours.Read(make([]byte, 1))
+			require.ErrorIs(t, err, verbs.ErrPeerGone)
+			require.EqualError(t, err, "connection reset by peer: RDMA peer is gone: the link has ended")
+		})
+	})
+}
