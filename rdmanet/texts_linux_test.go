@@ -357,6 +357,7 @@ func TestErrorTextsArePrinted(t *testing.T) {
 			require.Error(t, err)
 			pattern := strings.ReplaceAll(regexp.QuoteMeta(p.heading), `\.\.\.`, ".*")
 			require.Regexp(t, "(^|[ :])"+pattern+"$", err.Error())
+			require.NotContains(t, err.Error(), "\n")
 			if p.whole != "" {
 				require.EqualError(t, err, p.whole)
 			}

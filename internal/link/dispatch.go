@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
@@ -164,7 +163,7 @@ func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 		}
 		return e.causeOf(errGone)
 	}
-	return errors.Join(errGone, status)
+	return fmt.Errorf("%w: %w", errGone, status)
 }
 
 // firstMessage records that the dialer has confirmed the connection and has sent a message.

@@ -179,6 +179,7 @@ func requireIll(t *testing.T, err error, causes ...error) {
 	var failure *Error
 	require.ErrorAs(t, err, &failure)
 	require.False(t, failure.Timeout() && failure.Errno != syscall.ETIMEDOUT)
+	require.NotContains(t, err.Error(), "\n")
 	require.True(t, slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) }), "%v is none of %v", err, causes)
 }
 

@@ -261,7 +261,7 @@ func (e *laneEnd) event(ev *cm.Event) {
 	switch ev.Type {
 	case cm.Disconnected, cm.ConnectError, cm.Rejected, cm.Unreachable:
 		if err = errGone; ev.Err != nil {
-			err = errors.Join(errGone, ev.Err)
+			err = fmt.Errorf("%w: %w", errGone, ev.Err)
 		}
 	case cm.DeviceRemoval:
 		if err = errRemoved; ev.Err != nil {
@@ -356,7 +356,7 @@ func (e *laneEnd) retiredErr() error {
 	case lied(e.err):
 		return ended(e.err)
 	}
-	return errors.Join(errRetired, e.err)
+	return fmt.Errorf("%w: %w", errRetired, e.err)
 }
 
 // teardown destroys everything but what streams may still read.

@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -217,7 +218,7 @@ func (e *laneEnd) sendErr(err error) error {
 	if errors.Is(err, verbs.WCRetryExcErr) && !e.p.sameHost { // the peer's device does not answer
 		gone = errNoAnswer
 	}
-	return errors.Join(gone, err)
+	return fmt.Errorf("%w: %w", gone, err)
 }
 
 // causeOf is why a lane ends that is about to end for err. If that is for the sake of a request
@@ -233,5 +234,6 @@ func (e *laneEnd) causeOf(err error) error {
 	case err == errGone:
 		return e.sendErr(failed)
 	}
-	return errors.Join(e.sendErr(failed), err)
+	why := e.sendErr(failed)
+	return verbs.Explain(why.Error(), why, err)
 }

@@ -26,6 +26,8 @@ var (
 	errMoving = errors.New("link: the stream is dialled again")
 	// errLost is why a stream has failed that the listener has not taken.
 	errLost = errors.New("the listener has not taken the stream")
+	// errLostAgain is why dialling it again has not helped.
+	errLostAgain = errors.New("it was not taken then either")
 )
 
 // redial is what a dialer's stream needs to be dialled again.
@@ -204,8 +206,11 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 		s.re.refused = s.re.refused || h.stream.re.refused
 		h.stream.e.mu.Unlock()
 		_ = h.Reset()
-		if err != nil && !errors.Is(err, errLost) || home.tries >= maxRedials {
-			return errors.Join(errLost, err)
+		switch {
+		case err != nil && !errors.Is(err, errLost):
+			return err
+		case home.tries >= maxRedials:
+			return errLostAgain
 		}
 	}
 }
