@@ -82,45 +82,32 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
-// CMOptions are set on a CMID before it binds or resolves.
+// CMOptions are set on a CMID before it binds or resolves. Those that cm.Options has as well mean the
+// same; here is what that asks of a driver.
 type CMOptions struct {
-	// ReuseAddr lets ids that have it bind to one address until one of them listens,
-	// which must be alone there (RDMA_OPTION_ID_REUSEADDR). A device without such
-	// sharing has every bind alone.
+	// ReuseAddr is RDMA_OPTION_ID_REUSEADDR. A device without such sharing has every bind alone.
 	ReuseAddr bool
-	// ReusePort lets ids that have it, of one user, listen on one address at the same
-	// time: a dialer comes to one of them. It is ignored where the driver's ids are
-	// not ListenSharers.
+	// ReusePort is ignored where the driver's ids are not ListenSharers.
 	ReusePort bool
-	// AFOnly keeps an IPv6 wildcard from taking IPv4 (RDMA_OPTION_ID_AFONLY).
+	// AFOnly is RDMA_OPTION_ID_AFONLY.
 	AFOnly bool
-	// ApartFromTCP keeps the id off devices that have their ports from the system's TCP, for
-	// an address that a socket of TCP has as well: BindAddr and ResolveAddr fail there, with
-	// ErrTCPPorts. A wildcard is on all devices, so one of iWARP is enough.
+	// ApartFromTCP has BindAddr and ResolveAddr fail with ErrTCPPorts on a device that has its
+	// ports from the system's TCP. A wildcard is on all devices, so one of iWARP is enough.
 	ApartFromTCP bool
-	// TOS is the type of service, 0 for the default (RDMA_OPTION_ID_TOS). Ids of
-	// requests have their listener's or, if that has none, the dialer's.
+	// TOS is RDMA_OPTION_ID_TOS.
 	TOS uint8
-	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for
-	// the default (RDMA_OPTION_ID_ACK_TIMEOUT). Ids of requests have their
-	// listener's. A kernel that lacks the option has a timeout of its own choice.
+	// AckTimeout is RDMA_OPTION_ID_ACK_TIMEOUT.
 	AckTimeout uint8
-	// AskToConfirm has a CMID with a QP deliver CONNECT_RESPONSE, too, where the transport
-	// has a message that confirms a connection: Accept then brings the QP up and sends that
-	// message, and ESTABLISHED follows. The peer has no connection before.
+	// AskToConfirm has CONNECT_RESPONSE delivered for a CMID with a QP, too, where the transport has
+	// a message that confirms a connection: Accept then brings the QP up and sends that message.
 	AskToConfirm bool
-	// AnyUser makes the software device accept, or connect to, processes of other
-	// users; by default only the own user and root. Others ignore it.
+	// AnyUser concerns the software device alone.
 	AnyUser bool
-	// HandshakeTimeout bounds how long a listener waits for a dialer's request;
-	// 0 is the default of five seconds. Time in which the process did not run does not
-	// count, and what was sent but not read yet is not late.
+	// HandshakeTimeout is five seconds if it is 0.
 	HandshakeTimeout time.Duration
-	// MaxHalfOpen bounds the dialers that have connected but sent no request; 0
-	// is the default. Past it the oldest that is silent is dropped, never the newest.
+	// MaxHalfOpen is the driver's own choice if it is 0.
 	MaxHalfOpen int
-	// OnEvict, if it is not nil, is called for each dialer that is dropped so. It must
-	// not block.
+	// OnEvict may be nil.
 	OnEvict func()
 }
 

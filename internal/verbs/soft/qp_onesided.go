@@ -12,13 +12,9 @@ import (
 // write is RDMA_WRITE, with or without immediate. Nothing is written before a
 // receive is there for the immediate.
 func (q *qp) write(wr *verbs.SendWR) outcome {
-	p := q.peer
-	if p == nil {
-		return q.noPeer()
-	}
-	st := shm.Status(atomic.LoadUint32(p.out.Status))
-	if st.State() != shm.StatusUp {
-		return q.peerDown(st)
+	p, st, o := q.reach()
+	if o != succeeded {
+		return o
 	}
 	imm := wr.Opcode == verbs.WRRDMAWriteWithImm
 	if imm && (p.srq != nil || uint32(p.out.Next) == p.out.Credit) {
@@ -69,10 +65,21 @@ func (q *qp) published(p *peer, op uint64) {
 	q.stats.WakeupsSuppressed++
 }
 
-// peerDown is the outcome of a request to a peer that is not up.
-func (q *qp) peerDown(st shm.Status) outcome {
-	if st.State() == shm.StatusDown {
-		return waitPeer // it is connected, and about to come up
+// reach returns the peer and its status, if requests reach it, or else the outcome of one.
+func (q *qp) reach() (p *peer, st shm.Status, o outcome) {
+	if p = q.peer; p != nil {
+		if st = shm.Status(atomic.LoadUint32(p.out.Status)); st.State() == shm.StatusUp {
+			return p, st, succeeded
+		}
+	}
+	return nil, 0, q.notReached(p, st)
+}
+
+// notReached is the outcome of a request that waits for the connection, or for a peer that is
+// connected and about to come up, and fails if there was one.
+func (q *qp) notReached(p *peer, st shm.Status) outcome {
+	if p == nil && q.link == nil || p != nil && st.State() == shm.StatusDown {
+		return waitPeer
 	}
 	return failed(verbs.WCRetryExcErr)
 }
@@ -169,13 +176,9 @@ func (p *pd) scatter(sges []verbs.SGE, skip uint32, src []byte) bool {
 
 // read is RDMA_READ.
 func (q *qp) read(wr *verbs.SendWR) outcome {
-	p := q.peer
-	if p == nil {
-		return q.noPeer()
-	}
-	st := shm.Status(atomic.LoadUint32(p.out.Status))
-	if st.State() != shm.StatusUp {
-		return q.peerDown(st)
+	p, st, o := q.reach()
+	if o != succeeded {
+		return o
 	}
 	total := sgeLength(wr.SGList)
 	if total > maxMsg {
@@ -197,13 +200,9 @@ func (q *qp) read(wr *verbs.SendWR) outcome {
 // atomic is CMP_AND_SWP, FETCH_AND_ADD and ATOMIC_WRITE, on 8 aligned bytes of the
 // peer's memory: atomic against everybody, processors included.
 func (q *qp) atomic(wr *verbs.SendWR) outcome {
-	p := q.peer
-	if p == nil {
-		return q.noPeer()
-	}
-	st := shm.Status(atomic.LoadUint32(p.out.Status))
-	if st.State() != shm.StatusUp {
-		return q.peerDown(st)
+	p, st, o := q.reach()
+	if o != succeeded {
+		return o
 	}
 	need, brings := verbs.AccessRemoteAtomic, true
 	if wr.Opcode == verbs.WRAtomicWrite {

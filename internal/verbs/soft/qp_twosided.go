@@ -19,13 +19,9 @@ var sendEntries = [...]uint64{
 // sendTwoSided is SEND in its three forms. Four bytes go in the entry; more goes
 // through the bounce area of the peer's inbox, in parts if it is larger than that.
 func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
-	p := q.peer
-	if p == nil {
-		return q.noPeer()
-	}
-	st := shm.Status(atomic.LoadUint32(p.out.Status))
-	if st.State() != shm.StatusUp {
-		return q.peerDown(st)
+	p, _, o := q.reach()
+	if o != succeeded {
+		return o
 	}
 	if q.sq.wait.sent > 0 {
 		return q.sendRest(wr)

@@ -45,15 +45,6 @@ func ackTimeout(attr *verbs.QPAttr) time.Duration {
 	return (4096 * time.Nanosecond << (attr.Timeout & 31)) * time.Duration(attr.RetryCnt+1)
 }
 
-// noPeer is the outcome of a request of a QP that is not connected: it waits for
-// the connection, or fails if there was one.
-func (q *qp) noPeer() outcome {
-	if q.link != nil {
-		return failed(verbs.WCRetryExcErr)
-	}
-	return waitPeer
-}
-
 // waitFor arranges that the oldest request is tried again. It fails the request
 // if that has been done often enough. mu is held.
 func (q *qp) waitFor(o outcome) {
