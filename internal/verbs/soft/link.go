@@ -55,6 +55,9 @@ type link struct {
 	sending sync.Mutex
 	ended   bool
 
+	// giving keeps the revocation of an MR behind the message that gives it.
+	giving sync.Mutex
+
 	mu      sync.Mutex
 	local   bool // we hung up
 	down    bool
@@ -254,18 +257,25 @@ func (l *link) lookup(key uint32) {
 
 // give sends m; false if it cannot be had.
 func (l *link) give(m *mr) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !l.grant(m) {
-		return false
-	}
-	fd, release, err := m.lendFD()
+	l.giving.Lock()
+	defer l.giving.Unlock()
+	fd, release, err := l.lend(m)
 	if err != nil {
 		return false
 	}
 	l.send(m.offer().Append([]byte{msgMR}), []int{fd})
 	release()
 	return true
+}
+
+// lend is the descriptor that give sends. m.mu is not held while a peer takes its time.
+func (l *link) lend(m *mr) (fd int, release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !l.grant(m) {
+		return -1, nil, verbs.ErrClosed
+	}
+	return m.lendFD()
 }
 
 // grant notes that the peer has the memory of m; false if m is closed. m.mu is held.
@@ -304,6 +314,8 @@ func revoke(links []*link, key uint32) {
 
 func (l *link) startRevoke(key uint32) chan struct{} {
 	c := make(chan struct{})
+	l.giving.Lock()
+	defer l.giving.Unlock()
 	l.mu.Lock()
 	if l.down {
 		l.mu.Unlock()

@@ -43,6 +43,31 @@ func (s *side) hungUp() hangup {
 	}
 }
 
+// TestSlowPeerKeepsNoMR: a peer to which an MR cannot be sent keeps nobody else from it, and is told
+// that the MR is gone after it was given.
+func TestSlowPeerKeepsNoMR(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	m, err := b.pd.RegMR(b.mem.Bytes(), verbs.AccessLocalWrite|verbs.AccessRemote)
+	require.NoError(t, err)
+	l := b.theLink()
+	l.sending.Lock() // as while the peer does not read
+	a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("x"),
+		RemoteAddr: m.Addr(), RKey: m.RKey()})
+	eventually(t, func() bool {
+		m := m.(*mr)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.exports) == 1
+	})
+	closed := make(chan error, 1)
+	go func() { closed <- m.Close() }()
+	eventually(t, func() bool { return b.ctx.keys.lookup(m.RKey()) == nil })
+	require.Empty(t, closed, "the peer may have the memory")
+	l.sending.Unlock()
+	require.Equal(t, verbs.WCSuccess, a.next().Status, "the memory was given first")
+	require.NoError(t, <-closed)
+}
+
 // TestLinkAnswers has links do their work again and again, and notice the end of a peer.
 func TestLinkAnswers(t *testing.T) {
 	a, b := newConnected(t, defaults())

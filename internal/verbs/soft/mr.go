@@ -130,8 +130,7 @@ func (m *mr) busy() bool {
 }
 
 // export notes that l is given the memory; false if the MR is closed or
-// invalidated. m.mu is held, by a giver until the memory is on its way: a
-// revocation must not overtake it.
+// invalidated. m.mu is held.
 func (m *mr) export(l *link) bool {
 	if m.closed || m.pd.ctx.keys.lookup(m.key) != m {
 		return false

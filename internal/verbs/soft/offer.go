@@ -130,10 +130,13 @@ func (m *mr) dupFD() (int, error) {
 
 // lendFD returns a descriptor of the MR's memory as dupFD does, until release. It takes none of
 // the process where the peer may write: who asks when there is none would be told that there is
-// no such MR. m.mu is held until release.
+// no such MR. m.mu is held, and need not be until release.
 func (m *mr) lendFD() (fd int, release func(), err error) {
 	if !m.closed && m.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
-		return m.mem.fd, func() {}, nil
+		if err := m.mem.hold(); err != nil {
+			return -1, nil, err
+		}
+		return m.mem.fd, m.mem.drop, nil
 	}
 	if fd, err = m.dupFD(); err != nil {
 		return -1, nil, err
