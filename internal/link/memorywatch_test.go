@@ -278,9 +278,9 @@ func TestPlacesWithoutMemory(t *testing.T) {
 	}
 	cancel()
 	require.ErrorIs(t, <-waits, context.Canceled)
-	done := make(chan *Stream)
+	done, before := make(chan *Stream), b.l.shortages.Count()
 	go func() { done <- b.dial() }()
-	time.Sleep(10 * time.Millisecond)
+	require.Eventually(t, func() bool { return b.l.shortages.Count() > before }, patience, time.Millisecond, "the next dial does not come")
 	b.l.cfg.Budget.Give(2 << 20)
 	within(t, "a dial when there is memory again", func() {
 		client := <-done
