@@ -281,7 +281,8 @@ func (id *cmID) Disconnect() error {
 	handle := id.useLocked()
 	id.mu.Unlock()
 	defer func() { _ = id.unuse() }()
-	if err := id.disconnect(q, handle); err != nil || !answered {
+	err := id.disconnect(q, handle)
+	if err != nil || !answered {
 		return err
 	}
 	// Of an answer that nobody has confirmed rdma_disconnect says nothing, neither to the peer
@@ -289,6 +290,7 @@ func (id *cmID) Disconnect() error {
 	// rdma_reject would take it back now, but leaves the answer to be repeated for a minute,
 	// which rdma_destroy_id waits for.
 	id.mu.Lock()
+	confirmed := id.state == cmConnected
 	if id.state == cmAccepting {
 		id.state = cmDisconnected
 		id.endNotice()
@@ -296,6 +298,9 @@ func (id *cmID) Disconnect() error {
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
+	if confirmed { // perhaps after rdma_disconnect, which did nothing then
+		return id.disconnect(q, handle)
+	}
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -147,6 +148,29 @@ func TestEndSettlesNotice(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A confirmation may come while rdma_disconnect, which is too early, says nothing. It is said again.
+func TestConfirmedWhileDisconnecting(t *testing.T) {
+	lib := needVerbs(t)
+	var id *cmID
+	calls := 0
+	id = &cmID{
+		ch: newCMChannel(lib, &librdmacm{disconnect: purego.NewCallback(func() uintptr {
+			if calls++; calls == 1 {
+				id.onEvent(&cmEvent{typ: verbs.CMEstablished})
+			}
+			return 0
+		})}),
+		handle: 1, state: cmAccepting,
+		ctx: &devContext{dev: &device{transport: verbs.TransportIB}},
+	}
+	var told []verbs.CMEventType
+	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+	require.NoError(t, id.Disconnect())
+	require.Equal(t, 2, calls)
+	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told, "the kernel tells of the end")
+	require.Equal(t, cmConnected, id.state)
 }
 
 // A peer that ends before our confirmation has reached it takes its answer back. Where the
