@@ -9,7 +9,7 @@ const (
 	// ControlReserve is how many more of them are kept from data, for records and credits.
 	ControlReserve = 4
 	// MinPlaces and MaxPlaces bound how many records the ring of records holds. It is a power
-	// of two, and at least a quarter of the receives of either end: see slots.
+	// of two, and at least a quarter of the receives of either end, so that a record finds one.
 	MinPlaces = 4
 	MaxPlaces = 4096
 )
