@@ -86,9 +86,9 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 	if _, already := err.(*net.OpError); already { // and not one somewhere inside it
 		return err
 	}
-	var dns *net.DNSError
 	switch {
-	case errors.As(err, &dns), isDialError(err): // say more than that it took too long
+	case err == os.ErrDeadlineExceeded, err == net.ErrClosed: // as a rule, and servers ask often
+	case isDNSError(err), isDialError(err): // say more than that it took too long
 	case errors.Is(err, os.ErrClosed), errors.Is(err, verbs.ErrClosed):
 		err = net.ErrClosed
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -143,6 +143,11 @@ func (e *plainError) Temporary() bool { return e.Timeout() }
 func (e *plainError) Timeout() bool {
 	t, ok := e.of.(interface{ Timeout() bool })
 	return ok && t.Timeout()
+}
+
+func isDNSError(err error) bool {
+	var dns *net.DNSError // on the heap
+	return errors.As(err, &dns)
 }
 
 func isDialError(err error) bool {

@@ -66,7 +66,8 @@ func (g *dropGuard) dropped() {
 // cause counts the first failure of the stream, with the completion status that it was seen by:
 // where no request has failed all that were posted are flushed.
 func (st *stream) cause(err error) error {
-	if err == nil || err == io.EOF {
+	switch err {
+	case nil, io.EOF, os.ErrDeadlineExceeded, net.ErrClosed:
 		return err
 	}
 	errno := error(syscall.ECONNRESET)
