@@ -16,6 +16,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // An ailing is a stream one end of which is on a device that fails when it is asked to.
@@ -282,7 +283,8 @@ func TestNothingBehindARefusedPost(t *testing.T) {
 		e.mu.Lock()
 		posted := e.sq.posted
 		for range 3 {
-			e.post(&target{addr: e.peer.Records, rkey: e.peer.RKey})
+			e.request(e.peer.Records, e.peer.RKey, lane.Bell{})
+			e.post(nil, nil, false)
 		}
 		require.Equal(a.t, posted, e.sq.posted)
 		require.ErrorIs(a.t, e.sq.refused, verbs.ErrQueueFull)

@@ -54,28 +54,29 @@ func (s *stream) sumAhead(p []byte) summed {
 	return summed{len(p), sum}
 }
 
-// frame posts the frame that t has the place of, with p: inline, from memory that was staged with
+// frame posts the frame that wr has the place of, with p: inline, from memory that was staged with
 // room for the header before it, or from other memory of the device.
 // mu is held.
-func (s *stream) frame(t *target, p []byte, from *staged, ahead summed) (taken bool) {
+func (s *stream) frame(wr *verbs.SendWR, p []byte, from *staged, ahead summed) (taken bool) {
 	e := s.e
 	if ahead.n != len(p) {
 		ahead.sum = ring.Checksum(s.st.Sum(), p)
 	}
+	var head []byte
 	h := ring.FrameHeader{Len: uint32(len(p)), Sum: ahead.sum}
 	s.st.Summed(h.Sum)
 	switch {
 	case from != nil && from.framed:
 		h.Put(e.p.local.Bytes()[from.off:])
-		t.staged = verbs.SGE{Addr: from.addr, Length: ring.FrameHeaderLen + uint32(len(p)), LKey: from.lkey}
+		e.gather(wr, verbs.SGE{Addr: from.addr, Length: ring.FrameHeaderLen + uint32(len(p)), LKey: from.lkey})
 	case from == nil && len(p) <= smallFrame:
 		h.Put(e.frame[:])
-		t.inline = e.frame[:ring.FrameHeaderLen+copy(e.frame[ring.FrameHeaderLen:], p)]
+		wr.Inline = e.frame[:ring.FrameHeaderLen+copy(e.frame[ring.FrameHeaderLen:], p)]
 	default:
 		h.Put(e.frame[:])
-		t.head = e.frame[:ring.FrameHeaderLen]
+		head = e.frame[:ring.FrameHeaderLen]
 	}
-	return e.post(t)
+	return e.post(s, head, false)
 }
 
 // takeFrames is take on a lane with checksums. mu is held when it is called and when it returns.

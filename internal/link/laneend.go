@@ -120,7 +120,8 @@ type laneEnd struct {
 	alive       keepAlive
 
 	counts      laneCounts
-	abortPosted uint64 // sendQueue.posted after ABORT; 0: none was sent
+	countsFor   *stream // whom messages wake, until there is one about another: see countFor
+	abortPosted uint64  // sendQueue.posted after ABORT; 0: none was sent
 
 	final      bool        // listener: and the dialer knows which were
 	endWaits   []*endWait  // calls of AwaitEnd

@@ -12,6 +12,10 @@ import (
 // settle sends what is due and tells what has happened, until there is neither. It is to be
 // called after each change of the machine, with mu held.
 func (e *laneEnd) settle() {
+	if !e.state.Due() && !e.state.Happened() && len(e.endWaits) == 0 { // as behind most messages
+		e.stuck = false
+		return
+	}
 	for {
 		if e.state.Due() {
 			e.pump()
@@ -71,15 +75,16 @@ func (e *laneEnd) pump() {
 // record that cannot be.
 func (e *laneEnd) say(m *lane.Message, about *stream, signaled bool) error {
 	// A WRITE of nothing still needs an address that the key covers.
-	w := target{addr: e.peer.Records, rkey: e.peer.RKey, imm: m.Imm, solicited: m.Solicited, signaled: signaled, about: about}
+	wr := e.request(e.peer.Records, e.peer.RKey, m.Bell)
 	if m.Record.Kind != 0 {
 		if err := m.Record.Put(e.record[:]); err != nil {
 			return err
 		}
-		w.addr += uint64(m.Place) * lane.RecordLen
-		w.inline = e.record[:]
+		wr.RemoteAddr += uint64(m.Place) * lane.RecordLen
+		wr.Flags |= verbs.SendInline
+		wr.Inline = e.record[:]
 	}
-	e.post(&w)
+	e.post(about, nil, signaled)
 	return nil
 }
 
@@ -152,61 +157,64 @@ func (e *laneEnd) block(s *stream) {
 	e.unseen.Store(true)
 }
 
-// target says where a message goes and what it brings.
-type target struct {
-	addr      uint64
-	rkey      uint32
-	imm       uint32
-	solicited bool
-	signaled  bool
-	about     *stream // nil if it is about none
-	head      []byte  // of a frame, by a WRITE of its own before the rest
-	inline    []byte
-	staged    verbs.SGE // if there is nothing inline
-}
-
-// post posts a message: a WRITE with its doorbell as the immediate or, where there is none, in
-// a SEND behind it. The caller has made sure of the room. It reports whether the device has taken
-// the message; if it has not, or not the request that confirms it, the lane ends.
-func (e *laneEnd) post(t *target) (taken bool) {
-	e.counts.messagesOut++
+// request returns the request of the next message, for the caller to say what it brings: inline, by
+// SGList, or nothing. post posts it. mu is held.
+func (e *laneEnd) request(addr uint64, rkey uint32, bell lane.Bell) *verbs.SendWR {
 	wr := &e.wrs[1]
 	wr.Flags, wr.Inline, wr.SGList = 0, nil, nil
-	switch {
-	case t.inline != nil:
-		wr.Flags, wr.Inline = verbs.SendInline, t.inline
-	case t.staged.Length > 0:
-		e.sge[0] = t.staged
-		wr.SGList = e.sge[:]
+	if bell.Solicited {
+		wr.Flags = verbs.SendSolicited
 	}
-	wr.RemoteAddr, wr.RKey = t.addr+uint64(len(t.head)), t.rkey
+	wr.RemoteAddr, wr.RKey, wr.ImmData = addr, rkey, bell.Imm
+	return wr
+}
+
+// gather has wr bring what is in registered memory. mu is held.
+func (e *laneEnd) gather(wr *verbs.SendWR, from verbs.SGE) {
+	e.sge[0] = from
+	wr.SGList = e.sge[:]
+}
+
+// post posts the message of request, about a stream if that is not nil: a WRITE with its doorbell as
+// the immediate or, where there is none, in a SEND behind it. head goes before its bytes by a WRITE
+// of its own. The caller has made sure of the room. It reports whether the device has taken the
+// message; if it has not, or not the request that confirms it, the lane ends.
+func (e *laneEnd) post(about *stream, head []byte, signaled bool) (taken bool) {
+	e.counts.messagesOut++
+	wr := &e.wrs[1]
+	signaled = signaled || len(wr.SGList) > 0
 	wrs := e.wrs[1:2]
 	if e.p.writeImm {
-		wr.Opcode, wr.ImmData = verbs.WRRDMAWriteWithImm, t.imm
+		wr.Opcode = verbs.WRRDMAWriteWithImm
 	} else {
-		wr.Opcode = verbs.WRRDMAWrite
-		binary.BigEndian.PutUint32(e.bell[:], t.imm)
-		e.wrs[2] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: e.bell[:]}
-		wrs = e.wrs[1:]
-		if wr.Inline == nil && wr.SGList == nil {
-			wrs = e.wrs[2:]
-		}
+		wrs = e.ringApart(wr)
 	}
-	if t.head != nil {
-		e.wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: t.head, RemoteAddr: t.addr, RKey: t.rkey}
+	if head != nil {
+		e.wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: head, RemoteAddr: wr.RemoteAddr, RKey: wr.RKey}
+		wr.RemoteAddr += uint64(len(head))
 		wrs = e.wrs[:1+len(wrs)]
 	}
-	if t.solicited {
-		wrs[len(wrs)-1].Flags |= verbs.SendSolicited
-	}
 	end := e.sq.posted + uint64(len(wrs))
-	err := e.sq.post(wrs, t.signaled || t.staged.Length > 0)
+	e.countFor(about)
+	err := e.sq.post(wrs, signaled)
 	wr.Inline = nil // keep nothing of the application's
-	e.countWoken(t.about)
 	if err != nil {
 		e.sendFailed(err)
 	}
 	return e.sq.posted >= end
+}
+
+// ringApart has the doorbell of wr be a SEND behind it, or in its place if it brings nothing, and
+// returns both.
+func (e *laneEnd) ringApart(wr *verbs.SendWR) []verbs.SendWR {
+	binary.BigEndian.PutUint32(e.bell[:], wr.ImmData)
+	e.wrs[2] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | wr.Flags&verbs.SendSolicited, Inline: e.bell[:]}
+	wr.Opcode = verbs.WRRDMAWrite
+	wr.Flags &^= verbs.SendSolicited
+	if wr.Inline == nil && wr.SGList == nil {
+		return e.wrs[2:]
+	}
+	return e.wrs[1:]
 }
 
 // sendFailed ends the lane whose request was not taken or has not completed.

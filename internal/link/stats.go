@@ -66,15 +66,22 @@ func (e *laneEnd) countSaid(m *lane.Message) *stream {
 	return nil
 }
 
-// countWoken counts whom the message just posted has woken, for the stream that it is about. mu is
-// held.
-func (e *laneEnd) countWoken(s *stream) {
+// countFor has whom the messages that follow wake be counted for s, which may be nil. mu is held.
+func (e *laneEnd) countFor(s *stream) {
+	if s != e.countsFor {
+		e.countWoken()
+		e.countsFor = s
+	}
+}
+
+// countWoken counts whom messages have woken since it was last called. mu is held.
+func (e *laneEnd) countWoken() {
 	q := &e.sq
 	if q.counter == nil {
 		return
 	}
 	now := q.counter.QPStats()
-	if s != nil {
+	if s := e.countsFor; s != nil {
 		s.counts.wakeups += now.WakeupsSent - q.woken.WakeupsSent
 		s.counts.quiet += now.WakeupsSuppressed - q.woken.WakeupsSuppressed
 	}

@@ -111,6 +111,7 @@ func (h *Stream) Status() Status {
 		KeepAlive: s.keepAlive(),
 		Shut:      s.shut, Ended: s.st.Ended(), Closed: s.closed,
 	}
+	s.e.countWoken()
 	n := &s.counts
 	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime
 	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn

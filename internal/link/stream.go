@@ -131,6 +131,9 @@ func (s *stream) uncount() {
 		return
 	}
 	s.counts.keepAlives = s.keepAlives()
+	if e.countsFor == s {
+		e.countFor(nil)
+	}
 	s.counted = false
 	e.answered(s)
 	e.disown(s)

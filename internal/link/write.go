@@ -11,7 +11,7 @@ import (
 )
 
 // writesPerLook is after how many Writes one of them polls, where nobody else does who waits.
-const writesPerLook = 16
+const writesPerLook = 64
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then. What the peer's
@@ -134,7 +134,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 		e.block(s)
 		return 0, nil
 	}
-	span, m, ok, err := e.state.Data(s.st, len(p), len(p) == left)
+	span, bell, ok, err := e.state.Data(s.st, len(p), len(p) == left)
 	if err != nil {
 		if errors.Is(err, lane.ErrStream) {
 			if cause := s.writeErr(); cause != nil {
@@ -147,18 +147,19 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 		s.writable = false
 		return 0, nil
 	}
-	t := target{addr: span.Ring.Addr + uint64(span.Off), rkey: span.Ring.RKey, imm: m.Imm, solicited: m.Solicited, about: s}
+	wr := e.request(span.Ring.Addr+uint64(span.Off), span.Ring.RKey, bell)
 	n := s.st.Payload(span, len(p))
 	if from == nil {
-		t.inline = p[:n]
+		wr.Flags |= verbs.SendInline
+		wr.Inline = p[:n]
 	} else {
-		t.staged = verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey}
+		e.gather(wr, verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey})
 	}
 	var taken bool
 	if s.st.Frames() == nil {
-		taken = e.post(&t)
+		taken = e.post(s, nil, false)
 	} else {
-		taken = s.frame(&t, p[:n], from, ahead)
+		taken = s.frame(wr, p[:n], from, ahead)
 	}
 	if !taken { // nothing was sent, though the device may read some of it; the lane says why
 		if from != nil {
