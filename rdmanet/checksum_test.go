@@ -7,13 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
+
+	"github.com/rdmanet/go-rdmanet/internal/testseed"
 )
 
 // checkedFlavours are the flavours with checksums, by the wish of one end or the other.
@@ -137,23 +136,10 @@ func (s *limitedSink) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// streamSeedVar names the variable that replays one seed of TestChecksumStream.
-const streamSeedVar = "RDMANET_CHECKSUM_SEED"
-
 // TestChecksumStream sends streams in pieces of all sizes, by all ways to send and to
 // read, both ways at once.
 func TestChecksumStream(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv(streamSeedVar); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 0, 64)
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("replay with %s=%d", streamSeedVar, seed)
-		}
-	})
+	seed := testseed.From(t, "RDMANET_CHECKSUM_SEED")
 	pieces := []int{1, 8, 9, 24, 64, 257, 1000, 4096, 20_000, 100_000}
 	eachChecked(t, func(t *testing.T, fl flavour) {
 		client, server := fl.pair(t)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/rdmanet/go-rdmanet/internal/selfsigned"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -73,8 +74,10 @@ func Example_http2() {
 
 // TLS goes on top, with the certificates that TCP would have.
 func Example_tls() {
-	certificate, roots := testCertificate("server.example")
-
+	certificate, roots, err := selfsigned.Configs("server.example")
+	if err != nil {
+		log.Fatal(err)
+	}
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,27 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/testseed"
 )
 
 // seedVar replays a randomized test.
 const seedVar = "RDMANET_TEST_SEED"
 
-// testSeed is the seed of a randomized test. One that fails prints it.
-func testSeed(t testing.TB) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVar); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s=%d replays it", seedVar, seed)
-		}
-	})
-	return seed
-}
+// testSeed is the seed of a randomized test.
+func testSeed(t testing.TB) uint64 { return testseed.From(t, seedVar) }
 
 // goneWithin is how soon it is noticed that the process of a peer has died: on the
 // software device by the hang-up of a socket, elsewhere by what its kernel sends.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
 	"github.com/rdmanet/go-rdmanet/internal/cli/commandtest"
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
 )
 
 // startProgram starts the proxy as a process; from is where it listens.
@@ -237,7 +238,7 @@ func (l *scriptedListener) Accept() (net.Conn, error) {
 func (l *scriptedListener) Close() error { return nil }
 
 func TestAcceptGoesOnAfterPassingErrors(t *testing.T) {
-	var text lockedBuffer
+	var text syncbuffer.Buffer
 	p := &proxy{log: log.New(&text, "", 0)}
 	accepted := 0
 	err := p.accept(t.Context(), &scriptedListener{errs: []error{syscall.EMFILE, syscall.ENFILE, nil, syscall.ECONNABORTED, nil, syscall.ENODEV}}, func(net.Conn) { accepted++ })

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"log"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
 )
 
 // patience bounds what a test waits for; nothing takes that long.
@@ -67,7 +67,7 @@ func local(t *testing.T, scheme string) place {
 type background struct {
 	*proxy
 	at   place
-	log  lockedBuffer
+	log  syncbuffer.Buffer
 	stop func() error
 }
 
@@ -87,24 +87,6 @@ func start(t *testing.T, from, to place) *background {
 	})
 	t.Cleanup(func() { assert.NoError(t, b.stop(), "proxy from %s to %s", from, to) })
 	return b
-}
-
-// lockedBuffer is a log that may be read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // connect returns both ends of a connection through the proxies.

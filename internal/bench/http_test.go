@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/latency"
+
+	"github.com/rdmanet/go-rdmanet/internal/selfsigned"
 )
 
 // BenchmarkHTTP fetches pages from an http.Server. Each client has one kept-alive
@@ -138,7 +139,7 @@ func get(client *http.Client, url string, p protocol, size int) error {
 }
 
 func (s Site) roundTripper(transport string, p protocol) (*http.Transport, error) {
-	roots, err := s.roots()
+	config, err := selfsigned.Client(httpHost, s.Certificate)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (s Site) roundTripper(transport string, p protocol) (*http.Transport, error
 	}
 	t := &http.Transport{
 		DisableCompression: true,
-		TLSClientConfig:    &tls.Config{RootCAs: roots},
+		TLSClientConfig:    config,
 		Protocols:          new(http.Protocols),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, transport, address)

@@ -1,27 +1,20 @@
 package bench
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // httpHost is the name of every page server.
 const httpHost = "bench.test"
 
 // pageServer serves every protocol.
-func pageServer(cert tls.Certificate) *http.Server {
+func pageServer(config *tls.Config) *http.Server {
 	s := &http.Server{
 		Handler:   http.HandlerFunc(servePage),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}},
+		TLSConfig: config.Clone(), // which it adds to
 		Protocols: new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
@@ -41,25 +34,4 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(n))
 	_, _ = w.Write(page[:n])
-}
-
-// newCertificate makes a certificate for the page servers of a process.
-func newCertificate() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(now.UnixNano()),
-		Subject:               pkix.Name{CommonName: httpHost},
-		DNSNames:              []string{httpHost},
-		NotBefore:             now.Add(-time.Hour),
-		NotAfter:              now.Add(24 * time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true, // it vouches for itself
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdmanet/go-rdmanet/internal/selfsigned"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -81,11 +82,11 @@ func listen(transport, dir, name string) (net.Listener, error) {
 // Unix sockets lie in dir.
 func openSite(dir string) (Site, error) {
 	s := Site{Jobs: map[string]string{}, TLSJobs: map[string]string{}, Pages: map[string]string{}, TLSPages: map[string]string{}}
-	cert, err := newCertificate()
+	config, _, err := selfsigned.Configs(httpHost)
 	if err != nil {
 		return s, err
 	}
-	s.Certificate = cert.Certificate[0]
+	s.Certificate = config.Certificates[0].Certificate[0]
 	for _, transport := range transports {
 		if transport == "rdma" && !haveRDMA {
 			continue
@@ -97,10 +98,10 @@ func openSite(dir string) (Site, error) {
 		}{
 			{"jobs", s.Jobs, serveJobs},
 			{"tlsjobs", s.TLSJobs, func(l net.Listener) {
-				serveJobs(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}))
+				serveJobs(tls.NewListener(l, config))
 			}},
-			{"pages", s.Pages, func(l net.Listener) { log.Fatal(pageServer(cert).Serve(l)) }},
-			{"tlspages", s.TLSPages, func(l net.Listener) { log.Fatal(pageServer(cert).ServeTLS(l, "", "")) }},
+			{"pages", s.Pages, func(l net.Listener) { log.Fatal(pageServer(config).Serve(l)) }},
+			{"tlspages", s.TLSPages, func(l net.Listener) { log.Fatal(pageServer(config).ServeTLS(l, "", "")) }},
 		} {
 			l, err := listen(transport, dir, service.name)
 			if err != nil {

@@ -2,9 +2,10 @@ package bench
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"testing"
+
+	"github.com/rdmanet/go-rdmanet/internal/selfsigned"
 )
 
 // BenchmarkTLS is the stream and the echo of the root through crypto/tls, which encrypts
@@ -30,7 +31,7 @@ func tlsCases() (cases []Case) {
 
 // dialTLS is dial to the jobs that are done over TLS.
 func (s Site) dialTLS(m Meter, transport string) net.Conn {
-	roots, err := s.roots()
+	config, err := selfsigned.Client(httpHost, s.Certificate)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -38,16 +39,5 @@ func (s Site) dialTLS(m Meter, transport string) net.Conn {
 	if err != nil {
 		m.Fatal(err)
 	}
-	return tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: httpHost})
-}
-
-// roots are what vouches for the site.
-func (s Site) roots() (*x509.CertPool, error) {
-	cert, err := x509.ParseCertificate(s.Certificate)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(cert)
-	return roots, nil
+	return tls.Client(conn, config)
 }

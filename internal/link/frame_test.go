@@ -7,10 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,30 +16,14 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
+	"github.com/rdmanet/go-rdmanet/internal/testseed"
 	"github.com/rdmanet/go-rdmanet/ring"
 )
 
-// A logBuffer is what was logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
-// logsOf has what is logged until the test ends go to a logBuffer.
-func logsOf(t *testing.T) *logBuffer {
-	l, usual := new(logBuffer), slog.Default()
+// logsOf has what is logged until the test ends go to a buffer.
+func logsOf(t *testing.T) *syncbuffer.Buffer {
+	l, usual := new(syncbuffer.Buffer), slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(l, nil)))
 	t.Cleanup(func() { slog.SetDefault(usual) })
 	return l
@@ -132,23 +113,10 @@ func peekAndConsume(s *Stream, n int) ([]byte, error) {
 	return b, err
 }
 
-// frameSeedVar names the variable that replays one seed of TestFrames.
-const frameSeedVar = "RDMANET_FRAME_SEED"
-
 // TestFrames sends streams with checksums in pieces of all sizes, by all ways to send and to
 // read, both ways at once, while rings grow and shrink.
 func TestFrames(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv(frameSeedVar); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 0, 64)
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("replay with %s=%d", frameSeedVar, seed)
-		}
-	})
+	seed := testseed.From(t, "RDMANET_FRAME_SEED")
 	pieces := []int{1, 8, 9, 56, 57, 64, 248, 257, 1000, 4096, 20_000, 100_000}
 	eachChecked(t, func(t *testing.T, b *bed) {
 		client, server := b.pair()
@@ -359,7 +327,7 @@ func TestFrameCloseAfter(t *testing.T) {
 	eachChecked(t, func(t *testing.T, b *bed) {
 		logs := logsOf(t)
 		defer func() {
-			require.Eventually(t, func() bool { return logs.count("bytes did not arrive as they were sent") >= 10 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return strings.Count(logs.String(), "bytes did not arrive as they were sent") >= 10 }, patience, time.Millisecond)
 		}()
 		for range 10 {
 			client, server := b.pair()

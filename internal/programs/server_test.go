@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
 )
 
 // need finds a program of a Debian package. Without it the test is skipped, but in CI,
@@ -124,7 +125,7 @@ func freePort(t *testing.T) (port int) {
 func (a account) serve(t *testing.T, dir string, port int, stop syscall.Signal, program string, args ...string) (address string) {
 	t.Helper()
 	cmd := a.command(dir, stop, program, args...)
-	var log lockedBuffer
+	var log syncbuffer.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	require.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
@@ -155,22 +156,4 @@ func (a account) serve(t *testing.T, dir string, port int, stop syscall.Signal, 
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// lockedBuffer is a log that may be read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/testseed"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
 
@@ -46,17 +46,7 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	seed := rand.Uint64()
-	if s := os.Getenv(seedVar); s != "" {
-		var err error
-		seed, err = strconv.ParseUint(s, 10, 64)
-		require.NoError(t, err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s=%d replays it", seedVar, seed)
-		}
-	})
+	seed := testseed.From(t, seedVar)
 	before, err := takeInventory()
 	require.NoError(t, err)
 	failed, fail := context.WithCancelCause(context.Background())
