@@ -28,12 +28,12 @@ func (driver) Route(name string, dst netip.Addr) (verbs.Route, error) {
 			return verbs.Route{}, err
 		}
 	}
+	if dst.IsLoopback() { // which needs no library to be known
+		return verbs.Route{}, verbs.Explain("no RDMA device has a loopback address", verbs.ErrNoRoute)
+	}
 	ch, err := openCM()
 	if err != nil {
 		return verbs.Route{}, err
-	}
-	if dst.IsLoopback() {
-		return verbs.Route{}, verbs.Explain("no RDMA device has a loopback address", verbs.ErrNoRoute)
 	}
 	return routes.get(routeKey{name, dst}, func() (verbs.Route, error) { return ch.route(name, dst) })
 }
