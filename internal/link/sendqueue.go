@@ -16,8 +16,8 @@ type sendQueue struct {
 	refused   error  // of the first request that the device has not taken: none is posted after it
 	wcs       [16]verbs.WC
 
-	// counter is the QP, if its driver counts whom it wakes, and woken what that was at the last
-	// message.
+	// counter is the QP, if its driver counts whom it wakes, and woken what that was when it was last
+	// asked.
 	counter verbs.QPStatter
 	woken   verbs.QPStats
 

@@ -11,7 +11,7 @@ import (
 )
 
 // writesPerLook is after how many Writes one of them polls, where nobody else does who waits.
-const writesPerLook = 64
+const writesPerLook = 16
 
 // Write writes p, and waits while the peer's ring is full. It returns how many bytes were
 // handed to the device, which sends them also when the stream is closed then. What the peer's

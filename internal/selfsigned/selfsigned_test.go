@@ -3,38 +3,45 @@ package selfsigned
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 // handshake returns what the client says of a server.
-func handshake(server, client *tls.Config) error {
-	a, b := net.Pipe()
-	defer a.Close()
+func handshake(t *testing.T, server, client *tls.Config) error {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	require.NoError(t, err)
+	defer l.Close()
 	go func() {
-		_ = tls.Server(b, server).Handshake()
-		_ = b.Close()
+		if conn, err := l.Accept(); err == nil {
+			_ = conn.(*tls.Conn).Handshake()
+			_ = conn.Close()
+		}
 	}()
-	return tls.Client(a, client).Handshake()
+	conn, err := tls.Dial("tcp", l.Addr().String(), client)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
 }
 
 func TestConfigs(t *testing.T) {
 	server, client, err := Configs("one.test")
 	require.NoError(t, err)
-	require.NoError(t, handshake(server, client))
+	require.NoError(t, handshake(t, server, client))
 
 	again, err := Client("one.test", server.Certificates[0].Certificate[0])
 	require.NoError(t, err)
-	require.NoError(t, handshake(server, again))
+	require.NoError(t, handshake(t, server, again))
 
 	other, _, err := Configs("one.test")
 	require.NoError(t, err)
-	require.ErrorAs(t, handshake(other, client), new(x509.UnknownAuthorityError), "another certificate of that name")
+	require.ErrorAs(t, handshake(t, other, client), new(x509.UnknownAuthorityError), "another certificate of that name")
 
 	client.ServerName = "two.test"
-	require.ErrorAs(t, handshake(server, client), new(x509.HostnameError))
+	require.ErrorAs(t, handshake(t, server, client), new(x509.HostnameError))
 }
 
 func TestClientOfNoCertificate(t *testing.T) {
