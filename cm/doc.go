@@ -27,9 +27,9 @@
 //	LocalQPAddr, ExchangeQPAddr over whatever connection there is
 //	BringUp                  RTR and RTS
 //
-// The package also holds what the two ends of an rdmanet connection tell each
-// other when one refuses: Refusal, which travels as private data. docs/PROTOCOL.md specifies
-// it to the byte, and QPAddr, which BringUp needs.
+// The package also has Refusal, which an end of an rdmanet connection sends as private data
+// when it refuses, and Features, by which the two agree on checksums. docs/PROTOCOL.md
+// specifies Refusal, and QPAddr, which BringUp needs, to the byte.
 //
 // The verbs types, as QP, CQ and SendWR, are aliases of internal ones; they may change
 // with any release.

@@ -53,7 +53,7 @@ var (
 	ErrDeviceRemoved = errors.New("RDMA device removed")
 )
 
-// A StateError means that an ID is in no state for a call.
+// A StateError means that the state of an ID forbids a call.
 type StateError struct {
 	Op    string // the call: "connect"
 	State State  // the state the ID is in

@@ -42,8 +42,8 @@ type Options struct {
 	// request back. On the software device and on iWARP, which have no such message,
 	// Established comes at once.
 	AskToConfirm bool
-	// AnyUser makes the software device accept, or connect to, processes of any
-	// user; by default only the own user's and root's. Other devices ignore it.
+	// AnyUser makes the software device accept, or connect to, processes of any user; by
+	// default only those of the same user and of root are allowed. Other devices ignore it.
 	AnyUser bool
 	// HandshakeTimeout bounds how long a listener waits for the request of a
 	// client that has connected, and for the confirmation of one that was answered; 0

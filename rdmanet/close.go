@@ -25,10 +25,11 @@ var errUnconfirmed = &link.Error{
 // that nobody read, or SetLinger(0) was called, the connection is reset instead,
 // as TCP's is. A second Close fails with net.ErrClosed.
 //
-// Unlike TCP's, what was written is this process's to deliver, and the program may end right after
-// Close. So Close waits: over a network until the peer's device has confirmed what was written, which
+// Unlike with TCP, this process itself delivers what was written, and the program may end right
+// after Close. So Close waits: over a network until the peer's device has confirmed what was written, which
 // takes a round trip; within a host only where so many connections come and go that the peer falls
-// behind with their ends. It does not wait for the peer's program, but as SetLinger says.
+// behind with their ends. It does not wait for the peer's program unless
+// SetLinger asks it to.
 //
 // If the device confirms nothing for two seconds, or the peer has no room for ten, or either goes on too
 // slowly (six such waits at most), Close fails with a timeout (ETIMEDOUT), and so, at once, do those

@@ -32,7 +32,7 @@ type sizes struct {
 }
 
 // newSizes checks what is not 0; rings are rounded up to a power of two. A ring that is
-// given alone is not grown. owner, "Dialer" or "ListenConfig", is who is asked to choose again.
+// given alone does not grow beyond that. owner, "Dialer" or "ListenConfig", is who is asked to choose again.
 func newSizes(owner string, readBuffer, maxReadBuffer int) (sizes, error) {
 	if maxReadBuffer == 0 {
 		maxReadBuffer = readBuffer

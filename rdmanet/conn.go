@@ -12,8 +12,8 @@ var (
 )
 
 // Conn is a connection whose bytes move by RDMA. It behaves as a *net.TCPConn
-// does. All methods may be called concurrently; concurrent Reads are served one
-// after the other, and so are concurrent Writes. A Conn that neither Dial nor a Listener has
+// does. All methods may be called concurrently, but see Peek and Reserve; concurrent
+// Reads are served one after the other, and so are concurrent Writes. A Conn that neither Dial nor a Listener has
 // made fails with syscall.EINVAL.
 type Conn struct {
 	life lifecycle

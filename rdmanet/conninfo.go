@@ -36,7 +36,7 @@ type ConnInfo struct {
 	// in Unread and Writable.
 	Checksum bool
 
-	// Registered is the memory of the receive ring and the send buffers.
+	// Registered is the memory of the receive ring, in bytes.
 	Registered int
 
 	ConnStats

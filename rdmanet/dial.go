@@ -57,8 +57,8 @@ type Dialer struct {
 
 	// ReadBuffer is the size of the receive ring in bytes at first, MaxReadBuffer
 	// what it may grow to: each from 4 KiB to 64 MiB, the package's constants, rounded
-	// up to a power of two. Zeros mean the defaults; with only one of them given,
-	// ReadBuffer is also the bound, or the bound limits ReadBuffer.
+	// up to a power of two. No ring starts above 256 KiB. Zeros mean the defaults; with only
+	// one of them given, ReadBuffer is also the bound, or the bound limits ReadBuffer.
 	ReadBuffer    int
 	MaxReadBuffer int
 
@@ -94,14 +94,15 @@ type Dialer struct {
 	// it fails with ErrNoChecksum, and on a network of TCP it does not fall back.
 	Checksum bool
 
-	// AnyUser allows to connect to a process of another user over the software
-	// device, which shares memory with it. By default only one's own user and root.
+	// AnyUser allows connecting to a process of another user over the software device,
+	// which shares memory with it. By default only processes of the same user and of root
+	// are allowed.
 	AnyUser bool
 
 	// Logger gets what goes wrong without an error being returned, and every fallback
-	// to TCP: the first of the process for each reason at level info, the rest at level debug.
-	// nil means slog.Default(). Lines
-	// about a QP that connections share go to that of the dial which it was made for.
+	// to TCP: the first of the process for each reason at level info, the rest, and those that
+	// are remembered, at level debug. nil means slog.Default(). Lines about a QP that
+	// connections share go to that of the dial which it was made for.
 	Logger *slog.Logger
 
 	// RequireRDMA has a dial on a network of TCP fail where it would fall back.

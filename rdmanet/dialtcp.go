@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"time"
@@ -20,10 +21,11 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 	promising, reason := d.promising(p)
 	if reason != nil {
 		conn, err := overTCP(ctx)
-		if err == nil {
-			d.fellBack(p, conn, FallbackRemembered, reason)
+		if err != nil {
+			return nil, d.neither(err, reason)
 		}
-		return conn, err
+		d.fellBack(p, conn, FallbackRemembered, reason)
+		return conn, nil
 	}
 	overRDMA := func(ctx context.Context) (net.Conn, error) {
 		conn, err := d.dialRDMA(ctx, promising)
@@ -33,13 +35,58 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 		return conn, nil
 	}
 	conn, reason, err := race(ctx, headStart, overRDMA, overTCP)
-	if err == nil && reason != nil {
+	if err != nil {
+		return nil, d.neither(err, reason)
+	}
+	if reason != nil {
 		for _, dst := range promising.addrs {
 			unreached.remember(d.destination(p.src, dst), reason, lasts(reason, d.retryRDMA()))
 		}
 		d.fellBack(p, conn, reasonOf(reason), reason)
 	}
-	return conn, err
+	return conn, nil
+}
+
+// neither is the error of a dial that TCP could not do either: TCP's, which is what programs know,
+// with RDMA's where that lies with this process or with what it is allowed to do. That nobody takes
+// RDMA there, or that there is no device, says no more than TCP's does.
+func (d *Dialer) neither(err, reason error) error {
+	op, ok := err.(*net.OpError)
+	if !ok {
+		return err
+	}
+	switch reasonOf(reason) {
+	case FallbackDenied, FallbackVersion, FallbackResources:
+	case FallbackNoDevice:
+		if deviceOr(d.Device) == "" {
+			return err
+		}
+	default:
+		return err
+	}
+	if r, ok := reason.(*net.OpError); ok {
+		reason = r.Err // the rest is said
+	}
+	both := *op
+	both.Err = &neitherError{op.Err, reason}
+	return &both
+}
+
+// A neitherError is why a dial got there neither by TCP nor by RDMA. It is temporary, or a timeout,
+// where TCP's is.
+type neitherError struct{ tcp, rdma error }
+
+func (e *neitherError) Error() string   { return fmt.Sprintf("%v (nor by RDMA: %v)", e.tcp, e.rdma) }
+func (e *neitherError) Unwrap() []error { return []error{e.tcp, e.rdma} }
+
+func (e *neitherError) Timeout() bool {
+	t, ok := e.tcp.(interface{ Timeout() bool })
+	return ok && t.Timeout()
+}
+
+func (e *neitherError) Temporary() bool {
+	t, ok := e.tcp.(interface{ Temporary() bool })
+	return ok && t.Temporary()
 }
 
 // promising is the plan for RDMA: without the addresses that it failed to reach a

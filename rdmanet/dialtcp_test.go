@@ -213,6 +213,39 @@ func TestRequireRDMA(t *testing.T) {
 	requireOpError(t, err, "dial", []string{"tcp"}, ErrNoDevice)
 }
 
+// TestNeither: the error of a dial that gets there neither way is TCP's, with RDMA's where that is
+// about this process.
+func TestNeither(t *testing.T) {
+	timeout := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	rdma := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	for name, tt := range map[string]struct {
+		device       string
+		tcp, rdma    error
+		says         string
+		timeout, not bool
+	}{
+		"denied":           {"", refused, rdma(syscall.EACCES), "dial tcp: connect: connection refused (nor by RDMA: permission denied)", false, false},
+		"no memory":        {"", timeout, rdma(ErrNoMemory), "dial tcp: i/o timeout (nor by RDMA: cannot allocate RDMA memory)", true, false},
+		"a device's name":  {noSuchDevice, refused, rdma(ErrNoDevice), "dial tcp: connect: connection refused (nor by RDMA: no such RDMA device)", false, false},
+		"no device":        {"", refused, rdma(ErrNoDevice), "dial tcp: connect: connection refused", false, true},
+		"nobody there":     {"", refused, rdma(syscall.ECONNREFUSED), "dial tcp: connect: connection refused", false, true},
+		"of another shape": {"", context.Canceled, rdma(syscall.EACCES), "context canceled", false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("RDMANET_DEVICE", tt.device)
+			err := (&Dialer{}).neither(tt.tcp, tt.rdma)
+			require.EqualError(t, err, tt.says)
+			require.Equal(t, tt.not, err == tt.tcp)
+			if ne, ok := err.(net.Error); ok {
+				require.Equal(t, tt.timeout, ne.Timeout())
+				type temporary interface{ Temporary() bool }
+				require.Equal(t, tt.tcp.(temporary).Temporary(), err.(temporary).Temporary())
+			}
+		})
+	}
+}
+
 // TestFallbackIsRemembered has the second dial know what the first found out, and one
 // that takes RDMA end that.
 func TestFallbackIsRemembered(t *testing.T) {

@@ -9,7 +9,8 @@
 //
 //   - *Conn implements net.Conn, io.ReaderFrom and io.WriterTo
 //   - *Listener implements net.Listener
-//   - every error of these, and of Dial and Listen, is a *net.OpError, or io.EOF
+//   - every error of these, and of Dial and Listen, is a *net.OpError, or io.EOF; that of a zero
+//     Conn or Listener is syscall.EINVAL
 //
 // Networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only), which are RDMA or
 // an error, and "tcp", "tcp4" and "tcp6", which prefer RDMA: their listeners take

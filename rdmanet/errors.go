@@ -19,9 +19,9 @@ import (
 // cannot be is syscall.EINVAL.
 var (
 	// ErrProtocol means that the peer broke the protocol, as with a doorbell longer
-	// than the ring or a credit for bytes it was never sent. The connection is
-	// closed; no other connection is touched. Of a connection that stood, errors.Is
-	// also finds syscall.ECONNABORTED.
+	// than the ring or a credit for bytes it was never sent. Where that is about one
+	// connection it is reset alone; where it is about the lane, all connections of that
+	// lane end. Of a connection that stood, errors.Is also finds syscall.ECONNABORTED.
 	ErrProtocol = ring.ErrProtocol
 
 	// ErrChecksum means that bytes did not arrive as they were sent, on a connection with

@@ -49,7 +49,7 @@ func choose[T int | time.Duration](old *T, value, otherwise T) {
 
 // SetKeepAlive turns the keepalive on or off. It is on unless Dialer or
 // ListenConfig say otherwise. While it is off a host that is gone or cut off is noticed
-// by Writes only; one that waits for room asks as the keepalive would by default. The end
+// by Writes only; one that waits for room sends heartbeats at the default times. The end
 // of a peer's process is always told. On the software device,
 // where the system itself tells at once that the peer's process has died, keepalive
 // changes nothing.

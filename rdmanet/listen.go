@@ -56,6 +56,7 @@ type ListenConfig struct {
 
 	// Backlog is how many connections may wait for Accept; 0 means DefaultBacklog(), the
 	// system's net.core.somaxconn, which package net takes for TCP, and below 0 is an error.
+	// More than 1,048,576 are as many.
 	// Further clients wait in their Dial.
 	Backlog int
 
@@ -64,11 +65,12 @@ type ListenConfig struct {
 	HandshakeTimeout time.Duration
 
 	// RequireRDMA has Listen on a network of TCP fail where no RDMA device can listen on
-	// the address, which otherwise takes clients by TCP alone.
+	// the address, which otherwise takes clients by TCP alone, and Accept where the last
+	// device is removed.
 	RequireRDMA bool
 
-	// OnFallback, if it is not nil, is told why such a listener does without RDMA: before
-	// Listen returns, or when the last device is removed.
+	// OnFallback, if it is not nil, is told why a listener on a network of TCP does without
+	// RDMA: before Listen returns, or when the last device is removed.
 	OnFallback func(*FallbackError)
 
 	// Control is that of net.ListenConfig, for the socket of TCP only.
@@ -79,8 +81,9 @@ type ListenConfig struct {
 	// without a client being refused: the next one listens, then the last one closes.
 	// Clients come to any of them. After Close, Accept goes on to return connections
 	// that stood before, and then net.ErrClosed; what nobody accepts in the time of
-	// HandshakeTimeout is reset. It needs the software device; RDMA clients of other
-	// devices come to the listener that was the first.
+	// HandshakeTimeout is reset. It needs the software device, without which Listen fails on
+	// networks of TCP as well; RDMA clients of other devices come to the listener that was
+	// the first.
 	ReusePort bool
 }
 

@@ -82,8 +82,8 @@ func (l *Listener) opError(op string, err error) error {
 
 // Accept waits for a connection and returns it, a *Conn or, on networks of TCP, a
 // *net.TCPConn; the caller must Close it. When every device that the listener is bound
-// to was removed it fails with ENODEV, unless it takes TCP clients; a listener on a
-// wildcard address serves devices that come later, too.
+// to was removed it fails with ENODEV, unless it takes TCP clients and RequireRDMA is not
+// set; a listener on a wildcard address serves devices that come later, too.
 //
 // Where the process lacks descriptors, memory or address space for a client, the client
 // waits in its Dial, and an Accept that waits meanwhile fails as that of package net does:

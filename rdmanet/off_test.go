@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,13 @@ func TestSwitchedOff(t *testing.T) {
 			_, err = lc.Listen(context.Background(), "rdma", "127.0.0.1:9")
 			require.EqualError(t, err, "listen rdma 127.0.0.1:9: "+tt.says)
 			require.ErrorIs(t, err, ErrNoDevice)
+			// Where TCP does not get there either the reason is not silent.
+			const nobody = "127.0.0.1:9"
+			_, err = d.Dial("tcp", nobody)
+			require.EqualError(t, err, "dial tcp "+nobody+": connect: connection refused (nor by RDMA: "+tt.says+")")
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+			require.ErrorIs(t, err, ErrNoDevice)
+
 			d.RequireRDMA, lc.RequireRDMA = true, true
 			_, err = d.Dial("tcp", l.Addr().String())
 			require.EqualError(t, err, "dial tcp "+l.Addr().String()+": "+tt.says)

@@ -1,7 +1,7 @@
 package rdmanet
 
 // Stats counts what this process did since it began, over all of its connections and
-// listeners, those that are closed included. Counts never go down.
+// listeners, those that are closed included. Counts of what has happened never go down.
 type Stats struct {
 	// Devices has a row for each device that has carried a connection or a lane, by name.
 	Devices []DeviceStats

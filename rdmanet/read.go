@@ -72,7 +72,8 @@ func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when
 // nothing has arrived. What has arrived can still be read, as on Linux with TCP.
 // The peer is not told; it is held up when the ring is full. Only where this end has shut
-// down writing as well does it learn that nobody reads, and its Writes fail with EPIPE.
+// down writing as well does it learn that nobody reads, and its Writes fail with EPIPE. CloseRead
+// fails with ENOTCONN when neither end can send any more, and with net.ErrClosed after Close.
 func (c *Conn) CloseRead() error {
 	if !c.ok() {
 		return syscall.EINVAL

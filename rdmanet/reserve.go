@@ -17,7 +17,7 @@ const MaxReserve = link.BufferSize
 var errInvalidRead = errors.New("rdmanet: the reader returned an impossible count")
 
 // ReadFrom sends all that it reads from r until io.EOF. r reads straight into
-// registered memory, from which the device sends, as long as there is any. It
+// memory from which the bytes are sent, as long as there is any. It
 // returns how many bytes were sent. Other writes of the Conn may come between two
 // reads from r. Nothing is read from r while nothing can be sent. Errors, also those
 // of r, come in a *net.OpError of "readfrom".
@@ -53,8 +53,8 @@ func (c *Conn) readFromScratch(r io.Reader) (int, error) {
 	return n, rerr
 }
 
-// Reserve returns n bytes, at most MaxReserve, of registered memory for the caller
-// to fill; Commit sends them. It waits if all such memory is being sent. The
+// Reserve returns n bytes, at most MaxReserve, for the caller to fill: of memory that the
+// device sends from or, where it needs none or has none left, of Go. Commit sends them. It waits if all such memory is being sent. The
 // memory is the caller's until Commit, also after a Close in between, and as long
 // as the Conn itself is reachable; a second Reserve before the Commit returns the
 // same memory. Reserve and Commit are for one goroutine; other goroutines may
@@ -77,8 +77,8 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 	return buf, c.opError(opWrite, inCall(opWrite, err))
 }
 
-// Commit sends the first n bytes of what Reserve returned, without copying them,
-// and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
+// Commit sends the first n bytes of what Reserve returned, without copying them where
+// that is memory which the device sends from, and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
 // is full and fails as Write does; what was sent before a failure is not told.
 func (c *Conn) Commit(n int) error {
 	if !c.ok() {

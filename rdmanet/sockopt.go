@@ -27,8 +27,8 @@ func (c *Conn) set(f func()) error {
 const maxLinger = math.MaxInt32
 
 // SetLinger sets what Close does about bytes that have not arrived: below 0, the
-// default, Close waits as it says of itself, and they are sent on in the background for at most ten
-// seconds; 0 resets the connection; above 0 Close waits for them for at most so many seconds, after
+// default, Close waits as its own comment says, and they are sent on in the background for at most
+// ten seconds; 0 resets the connection; above 0 Close waits for them for at most so many seconds, after
 // which they are given up and Close returns nil.
 func (c *Conn) SetLinger(sec int) error {
 	return c.set(func() { c.linger.Store(int32(min(max(sec, -1), maxLinger))) })
@@ -46,8 +46,9 @@ func (c *Conn) SetBusyPoll(d time.Duration) error {
 	return c.set(func() { c.stream.setBusyPoll(d) })
 }
 
-// SetReadBuffer asks for a receive ring of bytes now, which does not become smaller from then
-// on while there is memory. As with TCP the system may give less. Stats tells the size.
+// SetReadBuffer asks for a receive ring of at least so many bytes, from 4 KiB up to the bound of the
+// ring, MaxReadBuffer; it does not become smaller afterwards. As with TCP the system may give less,
+// where memory is short. Stats tells the size.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if !c.ok() {
 		return syscall.EINVAL

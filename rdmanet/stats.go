@@ -35,8 +35,7 @@ type ConnStats struct {
 	CreditStalls    uint64
 	CreditStallTime time.Duration
 
-	// Spins counts the waits that ended while polling; Parks those that went to
-	// sleep in the network poller.
+	// Spins counts the waits that ended while polling; Parks how often one went to sleep.
 	Spins, Parks uint64
 
 	// BytesCopied are bytes the library copied between the application's memory
@@ -60,11 +59,11 @@ type ConnStats struct {
 type ListenerStats struct {
 	Accepted    uint64 // RDMA connections handed to Accept
 	AcceptedTCP uint64 // TCP connections handed to Accept
-	Established uint64 // RDMA connections whose handshake succeeded
+	Established uint64 // RDMA connections that clients have opened
 	Refused     uint64 // requests refused: bad handshake, wrong version, or told to dial again later
 	Failed      uint64 // requests whose client left or failed before the connection stood
 	Pending     int    // established connections that wait for Accept
-	Requests    uint64 // requests that arrived
+	Requests    uint64 // those, and the requests for a lane that were refused, failed or gave way
 	Shortages   uint64 // times that clients had to wait for lack of descriptors or memory: see Accept
 	HalfOpen    int    // clients connected that have not asked for anything yet
 	Evicted     uint64 // clients that were silent and gave way to others: half-open ones, and those that were answered

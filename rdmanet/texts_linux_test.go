@@ -106,7 +106,7 @@ var printedTexts = []printedText{
 			{Driver: "ibv", Err: &cm.LibraryError{Library: "libibverbs.so.1", Package: "libibverbs1", Err: errors.New("it is not there")}},
 		}})
 	}},
-	{"the software driver has no device ...", `dial rdma 127.0.0.1:9: the software driver has no device "nosuch9"`, func(t *testing.T) error {
+	{"the software driver has no device ..., only soft0 and soft0-iwarp", `dial rdma 127.0.0.1:9: the software driver has no device "nosuch9", only soft0 and soft0-iwarp`, func(t *testing.T) error {
 		err := of((&Dialer{Device: "nosuch9"}).Dial("rdma", "127.0.0.1:9"))
 		require.ErrorIs(t, err, ErrNoDevice)
 		text, _, _ := strings.Cut(err.Error(), "; ") // the other drivers have no such device either
@@ -205,6 +205,19 @@ var printedTexts = []printedText{
 		err := of(Listen("rdma", at))
 		require.EqualError(t, err, "listen rdma "+at+": bind: address already in use: another RDMA listener has the port on soft0")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		return err
+	}},
+	{"an RDMA listener has the port on ... by an address that covers it or that it covers", "", func(t *testing.T) error {
+		_, port, err := net.SplitHostPort(listening(t, &ListenConfig{}).Addr().String())
+		require.NoError(t, err)
+		err = of(Listen("rdma4", "0.0.0.0:"+port))
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		require.ErrorContains(t, err, "an RDMA listener has the port on soft0 by an address that covers it or that it covers")
+		return err
+	}},
+	{"(nor by RDMA: ...)", "dial tcp 127.0.0.1:9: connect: connection refused (nor by RDMA: RDMA is switched off (by the option Device, which is none))", func(t *testing.T) error {
+		err := of((&Dialer{Device: "none", Logger: quiet}).Dial("tcp", "127.0.0.1:9"))
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		return err
 	}},
 	{"and it cannot be shared: ...", "", func(t *testing.T) error {

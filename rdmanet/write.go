@@ -32,7 +32,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // CloseWrite ends the stream to the peer, whose Reads return io.EOF after all
-// that was written. Reading goes on.
+// that was written. Reading goes on. It fails with ENOTCONN when neither end can send any more,
+// and with net.ErrClosed after Close.
 func (c *Conn) CloseWrite() error {
 	if !c.ok() {
 		return syscall.EINVAL

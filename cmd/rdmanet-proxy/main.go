@@ -5,7 +5,7 @@
 //
 // It is installed by
 //
-//	go install github.com/rdmanet/go-rdmanet/cmd/rdmanet-proxy@latest
+//	go install github.com/rdmanet/go-rdmanet/cmd/rdmanet-proxy@main
 //
 // For a PostgreSQL server, say, start on the server's host, and then on the client's:
 //
@@ -37,7 +37,7 @@
 //	-listen place     where clients come from
 //	-to place         where their connections go
 //	-device name      the RDMA device to use instead of the best one for the route
-//	-timeout d        how long to try to reach the server (10s)
+//	-timeout d        how long to wait for the server at most (10s)
 //	-drain d          how long open connections may go on after Ctrl-C or SIGTERM (10s)
 //	-v                print a line for each connection that has ended
 //
@@ -131,8 +131,8 @@ func parse(args []string) (options, error) {
 	fs.Func("listen", "`place` where clients come from, as tcp://127.0.0.1:6432, rdma://:7000, unix:///run/socket", opt.from.set)
 	fs.Func("to", "`place` where their connections go, as rdma://HOST:7000, tcp://127.0.0.1:5432", opt.to.set)
 	fs.StringVar(&opt.device, "device", "", "`name` of the RDMA device (default: the best one for the route)")
-	fs.DurationVar(&opt.timeout, "timeout", defaultTimeout, "how `long` to try to reach the server")
-	fs.DurationVar(&opt.drain, "drain", defaultDrain, "how `long` open connections may go on after Ctrl-C or SIGTERM")
+	fs.DurationVar(&opt.timeout, "timeout", defaultTimeout, "how long to wait for the server at most, a `duration` as 10s")
+	fs.DurationVar(&opt.drain, "drain", defaultDrain, "how long open connections may go on after Ctrl-C or SIGTERM, a `duration` as 10s")
 	fs.BoolVar(&opt.verbose, "v", false, "print a line for each connection that has ended")
 	fs.Usage = func() {
 		fmt.Fprint(fs.Output(), usage)
@@ -170,6 +170,10 @@ server and one beside the client:
 
 and the client, unchanged, connects to 127.0.0.1:6432. To try it on one host, which
 needs no RDMA hardware, SERVER is 127.0.0.1.
+
+A place is scheme://address. The schemes are tcp, tcp4, tcp6 and unix, which are the kernel's
+sockets; rdma, rdma4 and rdma6; and rdma+tcp, rdma+tcp4 and rdma+tcp6, which are networks tcp of
+package rdmanet: RDMA where that gets there, and otherwise TCP.
 
 `
 

@@ -15,7 +15,7 @@ const abortTime = time.Second
 // the record. mu is held, and the lane has not failed yet.
 func (e *laneEnd) sendAbort(err error) {
 	var broken *lane.ProtocolError
-	if !errors.As(err, &broken) || broken.Rule.Scope() != lane.ScopeLink || !e.room(2) {
+	if !errors.As(err, &broken) || broken.Rule.Scope() != lane.ScopeLane || !e.room(2) {
 		return
 	}
 	e.state.Abort(broken.Rule)

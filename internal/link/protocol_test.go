@@ -184,7 +184,7 @@ func TestDocumentedLaneNumbers(t *testing.T) {
 	}
 	require.EqualValues(t, 7, lane.CodeChecksum)
 	rule := lane.Rule(1)
-	for ; rule.Scope() == lane.ScopeLink; rule++ {
+	for ; rule.Scope() == lane.ScopeLane; rule++ {
 		require.Contains(t, page, fmt.Sprintf("\n| %d | %v |", rule, rule), "the table of rules")
 	}
 	require.Equal(t, lane.RuleOverflow, rule, "rules of streams are not in the table")

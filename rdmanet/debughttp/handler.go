@@ -51,7 +51,7 @@ func now() listing {
 //
 // These parameters choose what is listed, in every format:
 //
-//	q        words that a line has to have, in any case of letters: an address, a state, a device
+//	q        words that a line must contain, in upper or lower case: an address, a state, a device
 //	lane     the number of a lane: it and its connections
 //	link     the number of a link: its lanes and their connections
 //	refresh  HTML only: the seconds after which the page asks again, up to 3600

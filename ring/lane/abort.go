@@ -9,7 +9,7 @@ type abort struct {
 // Abort has Next return one last message, which tells the peer the rule about the lane that it
 // broke, if it has a receive and a place for it now. The caller ends the lane then.
 func (l *Lane) Abort(rule Rule) {
-	if l.abort.rule == 0 && rule > 0 && rule <= lastLinkRule {
+	if l.abort.rule == 0 && rule > 0 && rule <= lastLaneRule {
 		l.abort.rule = rule
 	}
 }

@@ -129,21 +129,21 @@ type Scope uint8
 
 // The scopes.
 const (
-	// ScopeLink: the lane ends, and the link with it, since its two ends no longer agree.
-	ScopeLink Scope = iota
+	// ScopeLane: the lane ends, since its two ends no longer agree. Other lanes of the link go on.
+	ScopeLane Scope = iota
 	// ScopeStream: the stream is reset.
 	ScopeStream
 )
 
-// lastLinkRule is the highest rule about the lane.
-const lastLinkRule = RuleOverflow - 1
+// lastLaneRule is the highest rule about the lane.
+const lastLaneRule = RuleOverflow - 1
 
 // Scope returns what ends when a peer breaks r.
 func (r Rule) Scope() Scope {
-	if r > lastLinkRule {
+	if r > lastLaneRule {
 		return ScopeStream
 	}
-	return ScopeLink
+	return ScopeLane
 }
 
 // A ProtocolError tells what a peer did wrong. It matches ring.ErrProtocol and its Rule.
@@ -156,7 +156,7 @@ type ProtocolError struct {
 
 // Error implements error.
 func (e *ProtocolError) Error() string {
-	what, end := "", "close the link"
+	what, end := "", "end the lane"
 	if e.Stream != 0 {
 		what = fmt.Sprintf("stream %d: ", e.Stream)
 	}

@@ -17,7 +17,7 @@ func TestProtocolError(t *testing.T) {
 	assert.NotErrorIs(t, err, RuleStraddle)
 	assert.NotErrorIs(t, err, errors.New("other"))
 	assert.EqualError(t, err, "read: lane: peer broke the protocol: stream 7: data beyond the free room of the ring (got 5, limit 4); reset the stream")
-	assert.EqualError(t, violation(RuleDepth, 0, 9, 8), "lane: peer broke the protocol: more messages than receives (got 9, limit 8); close the link")
+	assert.EqualError(t, violation(RuleDepth, 0, 9, 8), "lane: peer broke the protocol: more messages than receives (got 9, limit 8); end the lane")
 }
 
 func TestRules(t *testing.T) {

@@ -67,7 +67,7 @@ func TestParseDoorbellRefuses(t *testing.T) {
 		d, err := ParseDoorbell(tt.imm)
 		requireViolation(t, tt.want, err)
 		assert.Zero(t, d)
-		assert.Equal(t, ScopeLink, tt.want.Rule.Scope())
+		assert.Equal(t, ScopeLane, tt.want.Rule.Scope())
 	}
 }
 

@@ -286,7 +286,7 @@ func (h *hostile) beyond() string {
 	return ""
 }
 
-// run goes through the script. It goes on after a lie that ends the link, as the machine
+// run goes through the script. It goes on after a lie that ends the lane, as the machine
 // has to bear that as well, and returns which rules were broken.
 func (h *hostile) run() (rules map[Rule]bool) {
 	rules = map[Rule]bool{}
@@ -295,7 +295,7 @@ func (h *hostile) run() (rules map[Rule]bool) {
 			require.ErrorIs(h.t, err, ring.ErrProtocol)
 			var detail *ProtocolError
 			require.ErrorAs(h.t, err, &detail)
-			require.Equal(h.t, ScopeLink, detail.Rule.Scope(), "%v", err)
+			require.Equal(h.t, ScopeLane, detail.Rule.Scope(), "%v", err)
 			rules[detail.Rule] = true
 		}
 	}

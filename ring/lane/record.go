@@ -283,7 +283,7 @@ func (r *Record) checkFields(has uint16) error {
 	case KindRefused:
 		codes = lastRefusal
 	case KindAbort:
-		codes = Code(lastLinkRule)
+		codes = Code(lastLaneRule)
 	}
 	switch {
 	case has&hasCount != 0 && r.Count == 0, has&hasCount != 0 && uint64(r.Stream)+uint64(r.Count) > uint64(MaxStream)+1:

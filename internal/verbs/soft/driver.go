@@ -32,5 +32,5 @@ func findDevice(name string) (*device, error) {
 	case soft0iWARP.name:
 		return soft0iWARP, nil
 	}
-	return nil, verbs.Explain(fmt.Sprintf("the software driver has no device %q", name), verbs.ErrNoDevice)
+	return nil, verbs.Explain(fmt.Sprintf("the software driver has no device %q, only %s and %s", name, soft0.name, soft0iWARP.name), verbs.ErrNoDevice)
 }
