@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -30,6 +31,19 @@ var (
 	// errSilent is a dialer that has connected and says nothing.
 	errSilent = errors.New("link: the dialer has not spoken")
 )
+
+// goneBy is errGone with what the connection manager says of it, which may be nil, but for what is
+// said already: the peer of the lane, whose address is not that of a stream, and that it is gone.
+func goneBy(err error) error {
+	var of *cm.ConnectionError
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	if err == nil || err == verbs.ErrPeerGone {
+		return errGone
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
+}
 
 // An AddressError is why a dial failed that has not got as far as asking anybody.
 type AddressError struct{ Err error }

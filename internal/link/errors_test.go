@@ -1,12 +1,15 @@
 package link
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -51,4 +54,24 @@ func TestEndedText(t *testing.T) {
 			require.Equal(t, "connection reset by peer: RDMA peer is gone: the link has ended", text)
 		})
 	})
+}
+
+// TestGoneBy: what the connection manager says is not said twice, and the lane's address, which is no
+// stream's, not at all.
+func TestGoneBy(t *testing.T) {
+	peer := netip.MustParseAddrPort("127.0.0.1:7")
+	for text, err := range map[string]error{
+		"RDMA peer is gone: the link has ended":                               nil,
+		"RDMA peer is gone: the link has ended: RDMA device removed":          cm.ErrDeviceRemoved,
+		"RDMA peer is gone: the link has ended: connection refused":           &cm.ConnectionError{Addr: peer, Err: syscall.ECONNREFUSED},
+		"RDMA peer is gone: the link has ended: RDMA peer is gone: by itself": &cm.ConnectionError{Addr: peer, Err: fmt.Errorf("%w: by itself", verbs.ErrPeerGone)},
+	} {
+		got := goneBy(err)
+		require.EqualError(t, got, text)
+		require.ErrorIs(t, got, verbs.ErrPeerGone)
+	}
+	for _, err := range []error{&cm.ConnectionError{Addr: peer}, &cm.ConnectionError{Addr: peer, Err: verbs.ErrPeerGone}} {
+		require.Equal(t, errGone, goneBy(err))
+	}
+	require.ErrorIs(t, goneBy(&cm.ConnectionError{Addr: peer, Err: syscall.ETIMEDOUT}), syscall.ETIMEDOUT)
 }

@@ -261,9 +261,7 @@ func (e *laneEnd) event(ev *cm.Event) {
 	var err error
 	switch ev.Type {
 	case cm.Disconnected, cm.ConnectError, cm.Rejected, cm.Unreachable:
-		if err = errGone; ev.Err != nil {
-			err = fmt.Errorf("%w: %w", errGone, ev.Err)
-		}
+		err = goneBy(ev.Err)
 	case cm.DeviceRemoval:
 		if err = errRemoved; ev.Err != nil {
 			err = fmt.Errorf("%w: %w", errRemoved, ev.Err)
