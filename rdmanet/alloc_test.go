@@ -2,7 +2,10 @@ package rdmanet
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -17,6 +20,28 @@ func (s *fullSink) Write(b []byte) (int, error) {
 		return len(b), io.EOF
 	}
 	return len(b), nil
+}
+
+// TestExpiredReadAllocation: a Read that ends by its deadline makes the *net.OpError and nothing else.
+// http.Server ends one so with each request.
+func TestExpiredReadAllocation(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates; run without -race")
+	}
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, _ := fl.pair(t)
+		require.NoError(t, client.SetReadDeadline(time.Unix(1, 0)))
+		buf := make([]byte, 1)
+		least := math.Inf(1)
+		for range 5 { // what else the process does is not in every round
+			least = min(least, testing.AllocsPerRun(100, func() {
+				if _, err := client.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal(err)
+				}
+			}))
+		}
+		require.LessOrEqual(t, least, 1.0)
+	})
 }
 
 // TestNoAllocation has every call of the steady state allocate nothing. The two

@@ -87,7 +87,7 @@ func opError(op, network string, src, dst net.Addr, err error) error {
 		return err
 	}
 	switch {
-	case err == os.ErrDeadlineExceeded, err == net.ErrClosed: // as a rule, and servers ask often
+	case isBare(err):
 	case isDNSError(err), isDialError(err): // say more than that it took too long
 	case errors.Is(err, os.ErrClosed), errors.Is(err, verbs.ErrClosed):
 		err = net.ErrClosed
@@ -143,6 +143,16 @@ func (e *plainError) Temporary() bool { return e.Timeout() }
 func (e *plainError) Timeout() bool {
 	t, ok := e.of.(interface{ Timeout() bool })
 	return ok && t.Timeout()
+}
+
+// isBare reports whether err is one of those by which calls mostly end, in which there is nothing to
+// look for: to look makes an object, and http.Server ends a Read by a deadline with each request.
+func isBare(err error) bool {
+	switch err {
+	case nil, io.EOF, os.ErrDeadlineExceeded, net.ErrClosed:
+		return true
+	}
+	return false
 }
 
 func isDNSError(err error) bool {
@@ -214,7 +224,7 @@ func (e *connError) Temporary() bool { return e.errno.Temporary() }
 // inCall dresses an errno that a failed connection gives for the call that meets
 // it, as os.NewSyscallError does for package net.
 func inCall(op string, err error) error {
-	if err == nil || err == io.EOF {
+	if isBare(err) {
 		return err
 	}
 	var errno syscall.Errno

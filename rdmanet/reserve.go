@@ -54,11 +54,11 @@ func (c *Conn) readFromScratch(r io.Reader) (int, error) {
 }
 
 // Reserve returns n bytes, at most MaxReserve, for the caller to fill: of memory that the
-// device sends from or, where it needs none or has none left, of Go. Commit sends them. It waits if all such memory is being sent. The
-// memory is the caller's until Commit, also after a Close in between, and as long
-// as the Conn itself is reachable; a second Reserve before the Commit returns the
-// same memory. Reserve and Commit are for one goroutine; other goroutines may
-// Write meanwhile.
+// device sends from or, where it needs none or has none left, of Go. Commit sends them.
+// It waits if all such memory is being sent. The memory is the caller's until Commit,
+// also after a Close in between, and as long as the Conn itself is reachable; a second
+// Reserve before the Commit returns the same memory. Reserve and Commit are for one
+// goroutine; other goroutines may Write meanwhile.
 func (c *Conn) Reserve(n int) ([]byte, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -78,8 +78,8 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 }
 
 // Commit sends the first n bytes of what Reserve returned, without copying them where
-// that is memory which the device sends from, and ends the use of that memory; 0 sends nothing. It waits while the peer's ring
-// is full and fails as Write does; what was sent before a failure is not told.
+// that is memory which the device sends from, and ends the use of that memory; 0 sends
+// nothing. It waits while the peer's ring is full and fails as Write does; what was sent before a failure is not told.
 func (c *Conn) Commit(n int) error {
 	if !c.ok() {
 		return syscall.EINVAL

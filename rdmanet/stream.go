@@ -66,8 +66,7 @@ func (g *dropGuard) dropped() {
 // cause counts the first failure of the stream, with the completion status that it was seen by:
 // where no request has failed all that were posted are flushed.
 func (st *stream) cause(err error) error {
-	switch err {
-	case nil, io.EOF, os.ErrDeadlineExceeded, net.ErrClosed:
+	if isBare(err) {
 		return err
 	}
 	errno := error(syscall.ECONNRESET)

@@ -113,6 +113,26 @@ func TestWakeupsOfStreams(t *testing.T) {
 	})
 }
 
+// TestEndedStreamIsNotCountedFor: a lane keeps no stream that has ended for its count of wake-ups.
+func TestEndedStreamIsNotCountedFor(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	_, _ = b.pair() // which keeps the lane
+	say(t, client, server)
+	say(t, server, client)
+	e, ended := server.e, server.stream
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return !ended.counted
+	}, patience, time.Millisecond)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	require.NotSame(t, ended, e.countsFor)
+}
+
 // TestKeepAlivesOfStreams: a stream counts the signs of life that its lane asked for while it was there.
 func TestKeepAlivesOfStreams(t *testing.T) {
 	b := newBed(t, Config{

@@ -11,13 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/child"
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
 )
 
 // asProgram makes the test binary be the program.
@@ -89,25 +89,7 @@ type Server struct {
 
 	read   chan struct{} // closed when there is no more output
 	out    bytes.Buffer
-	errors printed
-}
-
-// printed is what a process has printed so far.
-type printed struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (p *printed) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(b)
-}
-
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
+	errors syncbuffer.Buffer
 }
 
 // Start starts the program as a server, which is killed when the test ends.

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -69,3 +70,20 @@ func TestErrorTexts(t *testing.T) {
 
 // of drops what a call returns beside its error.
 func of[T any](_ T, err error) error { return err }
+
+// TestLoopbackNeedsNoLibrary: that no card has a loopback address is known without the libraries, which
+// take long to load.
+func TestLoopbackNeedsNoLibrary(t *testing.T) {
+	cmLoader, verbsLoader := loadCM, loadVerbs
+	defer func() { loadCM, loadVerbs = cmLoader, verbsLoader }()
+	errLoaded := errors.New("a library was loaded")
+	loadCM = func() (*librdmacm, error) { return nil, errLoaded }
+	loadVerbs = func() (*libibverbs, error) { return nil, errLoaded }
+	for _, dst := range []string{"127.0.0.1", "127.9.9.9", "::1"} {
+		_, err := driver{}.Route("", netip.MustParseAddr(dst))
+		require.ErrorIs(t, err, verbs.ErrNoRoute)
+		require.NotErrorIs(t, err, errLoaded)
+	}
+	_, err := driver{}.Route("mlx5_0", netip.MustParseAddr("127.0.0.1"))
+	require.ErrorIs(t, err, errLoaded, "a device that is named is looked for")
+}
