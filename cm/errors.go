@@ -114,7 +114,8 @@ func (e *NoDriverError) Error() string {
 	return s + ": " + e.Detail()
 }
 
-// Detail returns what the drivers said, each behind its name.
+// Detail returns what the drivers said, each behind its name, and the device if the environment
+// names it, since who reads that may not know.
 func (e *NoDriverError) Detail() string {
 	if len(e.Drivers) == 0 {
 		return "this program has no RDMA driver"
@@ -123,7 +124,11 @@ func (e *NoDriverError) Detail() string {
 	for i, d := range e.Drivers {
 		said[i] = d.Driver + ": " + d.Detail()
 	}
-	return strings.Join(said, "; ")
+	s := strings.Join(said, "; ")
+	if e.Device != "" && e.Device == DefaultDevice() {
+		s += " (" + deviceVar + "=" + e.Device + ")"
+	}
+	return s
 }
 
 // Unwrap returns what the drivers said; ErrNoDevice if there is no driver.

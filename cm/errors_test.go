@@ -3,6 +3,7 @@ package cm
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +41,14 @@ func TestDetail(t *testing.T) {
 		require.EqualError(t, tt.err, tt.whole)
 		require.Equal(t, tt.left, detail(tt.err))
 	}
+}
+
+func TestNoDriverNamesTheEnvironment(t *testing.T) {
+	t.Setenv(deviceVar, "mlx5_9")
+	err := &NoDriverError{Op: "resolve", Device: "mlx5_9", Drivers: []*DriverError{{Driver: "nic", Err: ErrNoDevice}}}
+	require.True(t, strings.HasSuffix(err.Error(), "(RDMANET_DEVICE=mlx5_9)"), "%v", err)
+	err.Device = "mlx5_8" // by an option
+	require.NotContains(t, err.Error(), deviceVar)
+	err.Device = ""
+	require.NotContains(t, err.Error(), deviceVar)
 }

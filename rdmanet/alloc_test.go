@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/racedetector"
 )
 
 // fullSink fails when it has taken as much as there is room for, which ends a WriteTo.
@@ -25,7 +27,7 @@ func (s *fullSink) Write(b []byte) (int, error) {
 // TestExpiredReadAllocation: a Read that ends by its deadline makes the *net.OpError and nothing else.
 // http.Server ends one so with each request.
 func TestExpiredReadAllocation(t *testing.T) {
-	if raceEnabled {
+	if racedetector.Enabled {
 		t.Skip("the race detector allocates; run without -race")
 	}
 	eachFlavour(t, func(t *testing.T, fl flavour) {
@@ -49,7 +51,7 @@ func TestExpiredReadAllocation(t *testing.T) {
 func TestNoAllocation(t *testing.T) { noAllocation(t, eachFlavour) }
 
 func noAllocation(t *testing.T, each func(*testing.T, func(*testing.T, flavour))) {
-	if raceEnabled {
+	if racedetector.Enabled {
 		t.Skip("the race detector allocates; run without -race")
 	}
 	each(t, func(t *testing.T, fl flavour) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/racedetector"
 )
 
 // manyPairs makes n connections of one listener, with default settings.
@@ -100,7 +101,7 @@ const descriptorsEach = 8
 // each of them echo.
 func TestThousandConnections(t *testing.T) {
 	n := 1000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || racedetector.Enabled {
 		n = 200
 	}
 	before, files := MemoryInUse(), len(leaktest.OpenFiles())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/racedetector"
 	"github.com/rdmanet/go-rdmanet/internal/testseed"
 )
 
@@ -45,7 +46,7 @@ func TestKillRounds(t *testing.T) {
 	switch {
 	case testing.Short():
 		rounds = 10
-	case raceEnabled:
+	case racedetector.Enabled:
 		rounds = min(rounds, 30)
 	}
 	seed := testSeed(t)

@@ -332,7 +332,7 @@ var printedBelow = map[string][]string{
 	"../internal/verbs":      {"work request failed: ..."},
 	"../internal/verbs/ibv": {
 		"no RDMA device leads there: ...", "reached from ..., which belongs to no RDMA device", "reached from ... on device ..., not on ...",
-		"the kernel module ib_uverbs is not loaded", "(is the kernel module rdma_ucm loaded, and is there an RDMA device?)",
+		"there is no RDMA card, or the kernel module ib_uverbs is not loaded", "(is the kernel module rdma_ucm loaded, and is there an RDMA device?)",
 		"(the process needs read and write access to /dev/infiniband)", "it is too old", "this program was built without libibverbs",
 		"(rdma link lists what there is)", "the host did not answer", "the listener gave the connection up before its answer was read here",
 		"no RDMA device has a loopback address", "RLIMIT_MEMLOCK",

@@ -70,7 +70,7 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 			if err := loadedAndUnreadable(); err != nil {
 				return err
 			}
-			return verbs.Explain("the kernel module ib_uverbs is not loaded", verbs.ErrNoDevice, errno)
+			return verbs.Explain("there is no RDMA card, or the kernel module ib_uverbs is not loaded", verbs.ErrNoDevice, errno)
 		}
 		return failed("ibv_get_device_list", errno)
 	}

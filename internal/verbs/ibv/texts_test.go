@@ -52,9 +52,9 @@ func TestErrorTexts(t *testing.T) {
 	ofAnother.contexts[1] = fakeContext(t, lib, verbs.TransportRoCE)
 
 	for text, err := range map[string]error{
-		"the kernel module ib_uverbs is not loaded":                    of((&device{lib: &noModule, name: "mlx5_0"}).Open()),
-		`no card is called "mlx5_0" (rdma link lists what there is)`:   of((&device{lib: &noCard, name: "mlx5_0"}).Open()),
-		"(the process needs read and write access to /dev/infiniband)": of((&device{lib: &denied, name: "mlx5_0"}).Open()),
+		"there is no RDMA card, or the kernel module ib_uverbs is not loaded": of((&device{lib: &noModule, name: "mlx5_0"}).Open()),
+		`no card is called "mlx5_0" (rdma link lists what there is)`:          of((&device{lib: &noCard, name: "mlx5_0"}).Open()),
+		"(the process needs read and write access to /dev/infiniband)":        of((&device{lib: &denied, name: "mlx5_0"}).Open()),
 		"it is too old":                                                        load("libibverbs.so.1", "libibverbs1", []symbol{{"no_such_function", new(uintptr), false}}),
 		"no RDMA device has a loopback address":                                new(cmID).BindAddr(netip.AddrPortFrom(loopback, 7)),
 		"reached from 127.0.0.1, which belongs to no RDMA device":              of(noOwner.route("", loopback)),

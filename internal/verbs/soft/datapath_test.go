@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/racedetector"
 	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 )
@@ -188,7 +189,7 @@ func TestPeerDies(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	if raceEnabled {
+	if racedetector.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	a, b := newConnected(t, defaults())

@@ -1,0 +1,2 @@
+// Package racedetector tells tests whether they were built with the race detector.
+package racedetector
