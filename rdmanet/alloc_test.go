@@ -46,6 +46,23 @@ func TestExpiredReadAllocation(t *testing.T) {
 	})
 }
 
+// TestEndMakesNoAddress: neither the end of file nor Close makes the addresses of a connection, which
+// an error would name.
+func TestEndMakesNoAddress(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		client.laddr.Store(nil) // pair has asked
+		client.raddr.Store(nil)
+		require.NoError(t, server.CloseWrite())
+		n, err := client.Read(make([]byte, 1))
+		require.Zero(t, n)
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, client.Close())
+		require.Nil(t, client.laddr.Load())
+		require.Nil(t, client.raddr.Load())
+	})
+}
+
 // TestNoAllocation has every call of the steady state allocate nothing. The two
 // ends are used in turn by one goroutine, and by two so that calls wait.
 func TestNoAllocation(t *testing.T) { noAllocation(t, eachFlavour) }

@@ -265,7 +265,7 @@ func (st *stream) configureKeepAlive(change func(old net.KeepAliveConfig) net.Ke
 }
 
 func (st *stream) shut(reset bool) {
-	if err := st.s.Status().Err; err != nil {
+	if err := st.s.Failure(); err != nil {
 		_ = st.cause(err) // what no call has seen
 	}
 	if reset {

@@ -46,8 +46,11 @@ func (s *stream) awaitEnd() bool {
 	if e.role == lane.RoleListener {
 		rounds = 1
 	}
-	w := &endWait{s: s}
+	var w *endWait
 	for ; s.endPending(); rounds-- {
+		if w == nil { // within a host there is nothing to wait for
+			w = &endWait{s: s}
+		}
 		progress := s.endProgress()
 		patience := s.endPatience()
 		if rounds == 0 || e.endsStall == progress || patience == 0 {

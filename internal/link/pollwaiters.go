@@ -38,6 +38,11 @@ func (p *pollWaiters) polled(begun uint64, all bool) {
 // pollOnce takes in what has come by now.
 func (e *laneEnd) pollOnce() {
 	e.mu.Lock()
+	e.pollOnceLocked()
+}
+
+// pollOnceLocked is pollOnce with mu held, which it releases.
+func (e *laneEnd) pollOnceLocked() {
 	away := e.kept.number != 0
 	for i := 0; e.pollKept() && i < maxBatches; i++ {
 	}

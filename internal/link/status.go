@@ -130,10 +130,24 @@ func (h *Stream) Status() Status {
 	if s.corrupt != nil {
 		st.ChecksumErrors = 1
 	}
-	if err := s.readErr(); !s.closed && err != io.EOF && err != errMoving {
-		st.Err = err
-	}
+	st.Err = s.failure()
 	return st
+}
+
+// Failure returns why an open stream has failed, or nil.
+func (h *Stream) Failure() error {
+	s := h.now()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.failure()
+}
+
+// failure is why s has failed, nil if it has not or is closed. mu is held.
+func (s *stream) failure() error {
+	if err := s.readErr(); !s.closed && err != io.EOF && err != errMoving {
+		return err
+	}
+	return nil
 }
 
 // awaitWritable waits until something can be written, or never will be. mu is held, and the turn.

@@ -317,10 +317,7 @@ func (s *stream) CloseWrite() error {
 }
 
 func (s *stream) close(abort bool) error {
-	if s.e.begin() {
-		s.e.pollOnce() // what has come is unread, though no call has taken it in
-		s.e.tasks.Done()
-	}
+	s.takeIn()
 	return s.change(func() error {
 		if s.closed {
 			return net.ErrClosed
@@ -347,6 +344,21 @@ func (s *stream) close(abort bool) error {
 		}
 		return nil
 	})
+}
+
+// takeIn takes in what has come for s and no call has read, unless the peer has said that there is
+// nothing more.
+func (s *stream) takeIn() {
+	e := s.e
+	if !e.begin() {
+		return
+	}
+	defer e.tasks.Done()
+	if e.mu.Lock(); s.st.Ended() {
+		e.mu.Unlock()
+		return
+	}
+	e.pollOnceLocked()
 }
 
 // change does something to the stream that its waiting calls have to see.
