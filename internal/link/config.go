@@ -35,9 +35,8 @@ const (
 	MaxFirstRing = memory.ChunkSize
 )
 
-// recallTime is how long a dialer may take, while this process runs, to give places back that
-// others wait for. It need only read the request, whatever its application does.
-const recallTime = 10 * time.Second
+// defaultRecallTime is long, but a dialer need only read the request, whatever its application does.
+const defaultRecallTime = 10 * time.Second
 
 // goAwayTime is how long a dialer may take, while this process runs, to say how many streams it has
 // opened at a listener that closes.
@@ -125,11 +124,12 @@ type Config struct {
 	// Budget, if it is not nil, bounds the memory of rings.
 	Budget *memory.Budget
 
-	// recallTime is how long a dialer may take to give places back, recallTime if it is 0.
-	recallTime time.Duration
+	// RecallTime is how long a dialer may take, while this process runs, to give places back that
+	// others wait for.
+	RecallTime time.Duration
 
-	// noChecksums has this end be one that is too old to know checksums.
-	noChecksums bool
+	// checksums is what this end says of them, by Checksum; 0 is an end that is too old to know them.
+	checksums cm.Features
 }
 
 var errConfig = errors.New("link: invalid configuration")
@@ -179,8 +179,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.HandshakeTimeout == 0 {
 		c.HandshakeTimeout = defaultHandshakeTimeout
 	}
-	if c.recallTime == 0 {
-		c.recallTime = recallTime
+	if c.RecallTime == 0 {
+		c.RecallTime = defaultRecallTime
+	}
+	c.checksums = cm.FeatureChecksum
+	if c.Checksum {
+		c.checksums |= cm.FeatureWantChecksum
 	}
 	switch {
 	case c.Streams > lane.MaxStream:

@@ -261,15 +261,8 @@ func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
 
 // hello is what this end tells the other.
 func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link hello.LinkID) hello.Word {
-	checksums := cm.FeatureChecksum
-	if c.Checksum {
-		checksums |= cm.FeatureWantChecksum
-	}
-	if c.noChecksums {
-		checksums = 0
-	}
 	return hello.Word{
-		Checksums: checksums,
+		Checksums: c.checksums,
 		Streams:   streams, WriteImm: p.writeImm, Receives: p.receives,
 		Records: p.remoteMR.Addr(), RKey: p.remoteMR.RKey(), Places: p.records, Epoch: epoch,
 		Lanes: c.Lanes, Link: link,

@@ -29,6 +29,8 @@ func logsOf(t *testing.T) *syncbuffer.Buffer {
 	return l
 }
 
+const wantsChecksums = cm.FeatureChecksum | cm.FeatureWantChecksum
+
 // eachChecked has checksums by the wish of one end, the other, or both.
 func eachChecked(t *testing.T, f func(t *testing.T, b *bed)) {
 	logsOf(t)
@@ -36,10 +38,10 @@ func eachChecked(t *testing.T, f func(t *testing.T, b *bed)) {
 		t.Run(fl.name, func(t *testing.T) {
 			b := newBed(t, fl.cfg)
 			if i%3 != 0 {
-				b.links.cfg.Checksum = true
+				b.links.cfg.checksums = wantsChecksums
 			}
 			if i%3 != 1 {
-				b.l.cfg.Checksum = true
+				b.l.cfg.checksums = wantsChecksums
 			}
 			f(t, b)
 		})
@@ -380,7 +382,7 @@ func TestFramesOff(t *testing.T) {
 
 // TestFrameNegotiation has an end that wants checksums meet one that is too old to know them.
 func TestFrameNegotiation(t *testing.T) {
-	wants := cm.FeatureChecksum | cm.FeatureWantChecksum
+	const wants = wantsChecksums
 	for _, c := range []struct {
 		mine, peer cm.Features
 		ok         bool
@@ -399,14 +401,14 @@ func TestFrameNegotiation(t *testing.T) {
 
 	t.Run("an old dialer", func(t *testing.T) {
 		b := newBed(t, Config{})
-		b.links.cfg.noChecksums = true
+		b.links.cfg.checksums = 0
 		client, server := b.pair()
 		require.False(t, client.Checksum() || server.Checksum())
 		say(t, client, server)
 	})
 	t.Run("an old dialer, wanted", func(t *testing.T) {
 		b := newBed(t, Config{})
-		b.links.cfg.noChecksums, b.l.cfg.Checksum = true, true
+		b.links.cfg.checksums, b.l.cfg.checksums = 0, wants
 		_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 		require.ErrorIs(t, err, cm.ErrNoChecksum)
 		var refused *cm.RefusedError
@@ -416,7 +418,7 @@ func TestFrameNegotiation(t *testing.T) {
 	})
 	t.Run("an old listener, asked", func(t *testing.T) {
 		b := newBed(t, Config{})
-		b.l.cfg.noChecksums, b.links.cfg.Checksum = true, true
+		b.l.cfg.checksums, b.links.cfg.checksums = 0, wants
 		_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
 		require.ErrorIs(t, err, cm.ErrNoChecksum)
 		require.ErrorContains(t, err, "update it, or do without")

@@ -134,7 +134,7 @@ func (e *laneEnd) watchRecall() {
 	r := &e.recalls
 	if n := e.state.Recalled(); n > 0 && r.timer == nil {
 		r.due = r.went + n
-		r.timer = runtimer.After(e.cfg.recallTime, e.recallLate)
+		r.timer = runtimer.After(e.cfg.RecallTime, e.recallLate)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestGreedyDialer(t *testing.T) {
 // TestRecallUnanswered: a dialer that keeps places which others wait for, whatever it is asked,
 // loses its lane by the rule's name.
 func TestRecallUnanswered(t *testing.T) {
-	b := newBed(t, Config{Backlog: 4, Places: 4, recallTime: 50 * time.Millisecond})
+	b := newBed(t, Config{Backlog: 4, Places: 4, RecallTime: 50 * time.Millisecond})
 	client, server := b.pair()
 	say(t, client, server)
 	require.Eventually(t, func() bool { // what it is to keep is granted behind what it asked for
@@ -76,7 +76,7 @@ func TestRecallUnanswered(t *testing.T) {
 
 // TestRecallAnswered: one that gives them back keeps its lane, however long the others go on.
 func TestRecallAnswered(t *testing.T) {
-	b := newBed(t, Config{Backlog: 4, Places: 4, recallTime: 2 * time.Second})
+	b := newBed(t, Config{Backlog: 4, Places: 4, RecallTime: 2 * time.Second})
 	client, server := b.pair()
 	within(t, "dials in turns", func() {
 		for range 10 {
