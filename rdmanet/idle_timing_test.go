@@ -46,7 +46,7 @@ func TestTimingIdle(t *testing.T) {
 
 // TestTimingStopCostsNothing: who waits for a process that is stopped uses no CPU.
 func TestTimingStopCostsNothing(t *testing.T) {
-	whileStopped(t, func(t *testing.T, parks func() uint64) {
+	twoProcessFlavours(t, whileStopped(func(t *testing.T, parks func() uint64) {
 		requireRest(t, 200*time.Millisecond, slowly(10*time.Millisecond), parks)
-	})
+	}))
 }

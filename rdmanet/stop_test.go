@@ -62,12 +62,14 @@ func TestTwoProcessStop(t *testing.T) {
 
 // TestTwoProcessStopWakesNobody has a Read and a Write wait for a process that is stopped:
 // they sleep. TestTimingStopCostsNothing measures what that costs.
-func TestTwoProcessStopWakesNobody(t *testing.T) { whileStopped(t, requireNoWakeups) }
+func TestTwoProcessStopWakesNobody(t *testing.T) {
+	atOnce(t, flavours()[:ofTwoProcesses()], flavourName, whileStopped(requireNoWakeups))
+}
 
 // whileStopped has a Read and a Write wait for a process that is stopped, and runs f
 // meanwhile.
-func whileStopped(t *testing.T, f func(t *testing.T, parks func() uint64)) {
-	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
+func whileStopped(f func(t *testing.T, parks func() uint64)) func(*testing.T, flavour) {
+	return func(t *testing.T, fl flavour) {
 		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
 			echoed := begin[RemoteSum](r, "Echo", end.ID)
 			read, written := make(chan RemoteSum, 1), make(chan RemoteSum, 1)
@@ -80,7 +82,7 @@ func whileStopped(t *testing.T, f func(t *testing.T, parks func() uint64)) {
 			require.Equal(t, <-written, <-read)
 			require.Equal(t, int64(4<<20), (<-echoed).N)
 		})
-	})
+	}
 }
 
 // TestStopRounds stops a process at random moments, with streams on several connections

@@ -174,23 +174,36 @@ func TestStormStandingStill(t *testing.T) {
 		time.Sleep(s.stop)
 		signalAll(syscall.SIGCONT, of...)
 	}
+	type way struct {
+		who  string
+		wait time.Duration
+		echo bool
+	}
 	eachStorm(t, func(t *testing.T, s stormScale, network string) {
-		for name, stop := range map[string]func(server *remote, dialers []*remote){
-			"listener": func(server *remote, _ []*remote) { still(s, server) },
-			"dialers":  func(_ *remote, dialers []*remote) { still(s, dialers...) },
-		} {
-			for i, wait := range []time.Duration{0, 5 * time.Millisecond, 30 * time.Millisecond} {
-				if s.handshake > 0 && (i == 1 || network == "tcp" && i > 0) {
-					continue // in make storm
-				}
-				t.Run(name+"/"+wait.String(), func(t *testing.T) {
-					a := RemoteStorm{Network: network, Dials: s.stopped, Echo: i > 0, HandshakeTimeout: s.handshake}
-					crowd(t, a, 2, func(server *remote, dialers []*remote) {
-						time.Sleep(wait)
-						stop(server, dialers)
-					})
-				})
+		var ways []way
+		for i, wait := range []time.Duration{0, 5 * time.Millisecond, 30 * time.Millisecond} {
+			if s.handshake > 0 && (i == 1 || network == "tcp" && i > 0) {
+				continue // in make storm
 			}
+			ways = append(ways, way{"listener", wait, i > 0}, way{"dialers", wait, i > 0})
+		}
+		run := func(t *testing.T, w way) {
+			a := RemoteStorm{Network: network, Dials: s.stopped, Echo: w.echo, HandshakeTimeout: s.handshake}
+			crowd(t, a, 2, func(server *remote, dialers []*remote) {
+				time.Sleep(w.wait)
+				if w.who == "listener" {
+					dialers = []*remote{server}
+				}
+				still(s, dialers...)
+			})
+		}
+		name := func(w way) string { return w.who + "/" + w.wait.String() }
+		if s.handshake > 0 { // small ones mostly stand still
+			atOnce(t, ways, name, run)
+			return
+		}
+		for _, w := range ways {
+			t.Run(name(w), func(t *testing.T) { run(t, w) })
 		}
 	})
 }

@@ -133,10 +133,15 @@ func (h *host) tell(ctx context.Context) {
 // TestSoak has connections of one process and of several live in all the ways there are.
 func TestSoak(t *testing.T) {
 	h := newHost(t)
-	warmUp := min(*soakFor/3, 2*time.Minute)
-	h.season(warmUp)
-	baseline := h.memory(*soakFor >= 30*time.Second)
-	h.season(*soakFor - warmUp)
+	var baseline *memory
+	left := *soakFor
+	if left >= 30*time.Second {
+		warmUp := min(left/3, 2*time.Minute)
+		h.season(warmUp)
+		baseline = h.memory(true)
+		left -= warmUp
+	}
+	h.season(left)
 	for end := time.Now().Add(lifetime); (h.byTCP.Load() == 0 || h.grown.Load() == 0) && time.Now().Before(end); {
 		h.season(time.Second) // a busy machine has not come to all of it
 	}
