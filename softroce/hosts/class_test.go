@@ -20,7 +20,6 @@ import (
 func testClass(t *testing.T, w *world) {
 	addrs, err := addresses(hostsVar)
 	require.NoError(t, err)
-	a, b := w[0].start(t), w[1].start(t)
 	for _, c := range []struct {
 		name         string
 		dial, listen Settings
@@ -33,6 +32,7 @@ func testClass(t *testing.T, w *world) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tap := newTap(t, os.Getenv(linkVar))
+			a, b := w[0].start(t), w[1].start(t)
 			near, far := connectTo(a, b, b.listen(c.listen), c.dial)
 			const size = 64 << 10
 			for _, st := range []stream{pour(near, far, 1, size), pour(far, near, 2, size)} {
@@ -48,6 +48,9 @@ func testClass(t *testing.T, w *world) {
 			}
 			near.close()
 			far.close()
+			for _, p := range []*process{a, b} {
+				p.signal(syscall.SIGKILL) // it would keep its lane for a while
+			}
 			for _, h := range w {
 				h.connectionless(t) // the next tap is to see none of these packets
 			}
@@ -55,7 +58,7 @@ func testClass(t *testing.T, w *world) {
 	}
 }
 
-// connectionless waits until the host has no QP of a connection: a lane stays for a moment.
+// connectionless waits until the host has no QP of a connection.
 func (h *host) connectionless(t *testing.T) {
 	t.Helper()
 	var left string
