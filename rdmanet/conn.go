@@ -25,8 +25,8 @@ type Conn struct {
 func (c *Conn) ok() bool { return c != nil && c.stream != nil }
 
 func (c *Conn) opError(op string, err error) error {
-	if err == nil || err == io.EOF {
-		return err // before addresses are made, which most connections never need
+	if isWhole(err) { // without addresses, which most connections never need
+		return err
 	}
 	return opError(op, c.network.String(), c.localAddr(), c.remoteAddr(), err)
 }

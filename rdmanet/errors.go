@@ -80,10 +80,7 @@ const (
 // opError is the one place where a *net.OpError is made. nil and io.EOF pass
 // as they are, and so does what is a *net.OpError already.
 func opError(op, network string, src, dst net.Addr, err error) error {
-	if err == nil || err == io.EOF {
-		return err
-	}
-	if _, already := err.(*net.OpError); already { // and not one somewhere inside it
+	if isWhole(err) {
 		return err
 	}
 	switch {
@@ -143,6 +140,12 @@ func (e *plainError) Temporary() bool { return e.Timeout() }
 func (e *plainError) Timeout() bool {
 	t, ok := e.of.(interface{ Timeout() bool })
 	return ok && t.Timeout()
+}
+
+// isWhole reports whether err is returned as it is: nil, io.EOF, and what is a *net.OpError itself.
+func isWhole(err error) bool {
+	_, already := err.(*net.OpError) // and not one somewhere inside it
+	return already || err == nil || err == io.EOF
 }
 
 // isBare reports whether err is one of those by which calls mostly end, in which there is nothing to

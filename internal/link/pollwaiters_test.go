@@ -1,6 +1,7 @@
 package link
 
 import (
+	"io"
 	"sync"
 	"syscall"
 	"testing"
@@ -138,4 +139,33 @@ func TestCloseTogether(t *testing.T) {
 	}
 	close(stop)
 	within(t, "the conversation", talk.Wait)
+}
+
+// TestCloseAsksForAPoll: Close has a poll begin beside the call that polls, since what has come and
+// was not read decides how the stream ends; where the peer has said that there is no more, it asks
+// for none.
+func TestCloseAsksForAPoll(t *testing.T) {
+	b := newBed(t, Config{})
+	_, waits := b.pair()
+	read := make(chan error, 1)
+	go func() {
+		_, err := waits.Read(make([]byte, 1))
+		read <- err
+	}()
+	require.Eventually(t, waits.reader.waiting.Load, patience, time.Millisecond)
+	for _, ended := range []bool{false, true} {
+		client, server := b.pair()
+		require.Same(t, waits.e, server.e)
+		if ended {
+			require.NoError(t, client.CloseWrite())
+			_, err := server.Read(make([]byte, 1))
+			require.Equal(t, io.EOF, err)
+		}
+		asked := server.e.pollWaiters.asked.Load()
+		require.NoError(t, server.Close())
+		require.Equal(t, ended, server.e.pollWaiters.asked.Load() == asked)
+		require.NoError(t, client.Close())
+	}
+	require.NoError(t, waits.Close())
+	require.Error(t, <-read)
 }

@@ -21,7 +21,7 @@ const (
 	// roundsVar is how many rounds testKillRounds has; unless it is set, between two
 	// hosts as many as killTime allows.
 	roundsVar = "RDMANET_TEST_ROUNDS"
-	killTime  = 30 * time.Second
+	killTime  = time.Minute
 	minRounds = 10
 )
 
