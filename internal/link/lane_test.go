@@ -119,7 +119,7 @@ func TestDisconnected(t *testing.T) {
 			within(t, "a call on a lane that has ended", func() {
 				all(func() {
 					got, err := io.ReadAll(server)
-					require.ErrorIs(t, err, syscall.ECONNRESET)
+					requireDead(t, server, err)
 					require.Equal(t, words, string(got))
 				}, func() {
 					require.Eventually(t, server.reader.inChannel.Load, patience, time.Millisecond)
