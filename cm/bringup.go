@@ -3,14 +3,14 @@ package cm
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A BringUpParam holds the parameters of a connection that is brought up by hand. Start
 // from DefaultBringUpParam: here 0 is not a default.
 type BringUpParam struct {
 	// Access is what the peer may do in memory that allows it too.
-	Access AccessFlags
+	Access verbs.AccessFlags
 	// AckTimeout and RetryCount say when a peer that does not answer is given up:
 	// after 4.096 us x 2^AckTimeout x (RetryCount + 1), while a device may take up to
 	// four times as long (IBA 9.7.6.1.3). AckTimeout 0 is for ever, RetryCount is at
@@ -34,7 +34,7 @@ type BringUpParam struct {
 // (0.27 s x 8) and one that posts no receives after some 4 ms (0.64 ms x 6).
 func DefaultBringUpParam() BringUpParam {
 	return BringUpParam{
-		Access:        AccessLocalWrite | AccessRemoteWrite,
+		Access:        verbs.AccessLocalWrite | verbs.AccessRemoteWrite,
 		AckTimeout:    verbs.DefaultAckTimeout,
 		RetryCount:    7,
 		MinRNRTimer:   verbs.DefaultMinRNRTimer,
@@ -62,13 +62,13 @@ func (e *BringUpError) Unwrap() error { return e.Err }
 // InitQP takes a QP from RESET to INIT, where it takes receives. A program that
 // cannot have its peer wait for receives posts them now, before it tells the peer the
 // QP's address. A nil param stands for DefaultBringUpParam.
-func InitQP(qp QP, at *Port, param *BringUpParam) error {
+func InitQP(qp verbs.QP, at *Port, param *BringUpParam) error {
 	local := QPAddr{GID: at.GID, GIDType: at.Type, LID: at.LID, QPN: qp.QPN()}
 	attr := param.attr(at)
-	attr.State = QPInit
+	attr.State = verbs.QPInit
 	err := checkQP(qp, at)
 	if err == nil {
-		err = qp.Modify(&attr, verbs.UpMask(qp.Type(), QPInit))
+		err = qp.Modify(&attr, verbs.UpMask(qp.Type(), verbs.QPInit))
 	}
 	if err != nil {
 		return &BringUpError{Local: local, Err: err}
@@ -89,8 +89,8 @@ func InitQP(qp QP, at *Port, param *BringUpParam) error {
 //
 // It fails with a *BringUpError. The QP may have got as far as RTR then; RESET takes it
 // back to the beginning.
-func BringUp(qp QP, at *Port, local, remote QPAddr, param *BringUpParam) error {
-	if qp.Type() == QPTypeUD {
+func BringUp(qp verbs.QP, at *Port, local, remote QPAddr, param *BringUpParam) error {
+	if qp.Type() == verbs.QPTypeUD {
 		remote = local
 	}
 	attr := param.attr(at)
@@ -112,14 +112,14 @@ func BringUp(qp QP, at *Port, local, remote QPAddr, param *BringUpParam) error {
 }
 
 // attr is what the parameters and the port say.
-func (p *BringUpParam) attr(at *Port) QPAttr {
+func (p *BringUpParam) attr(at *Port) verbs.QPAttr {
 	if p == nil {
 		d := DefaultBringUpParam()
 		p = &d
 	}
-	av := at.AH(GID{}, 0)
+	av := at.AH(verbs.GID{}, 0)
 	av.TrafficClass, av.SL = p.TOS, p.SL
-	return QPAttr{
+	return verbs.QPAttr{
 		PortNum: at.Port, AccessFlags: p.Access, AH: av,
 		Timeout: p.AckTimeout, RetryCnt: p.RetryCount,
 		MinRNRTimer: p.MinRNRTimer, RNRRetry: p.RNRRetryCount, QKey: p.QKey,
@@ -127,19 +127,19 @@ func (p *BringUpParam) attr(at *Port) QPAttr {
 }
 
 // initiates is how many READs and atomics may be outstanding towards the peer.
-func initiates(qp QP, remote QPAddr) (uint8, error) {
+func initiates(qp verbs.QP, remote QPAddr) (uint8, error) {
 	dev, err := qp.PD().Context().QueryDevice()
 	return uint8(min(dev.MaxQPInitRdAtom, int(remote.RdAtomic))), err
 }
 
 // checkQP checks that a QP can be brought up at a port.
-func checkQP(qp QP, at *Port) error {
+func checkQP(qp verbs.QP, at *Port) error {
 	ctx := qp.PD().Context()
-	if verbs.UpMask(qp.Type(), QPInit) == 0 {
-		return fmt.Errorf("a QP of type %s: %w", qp.Type(), ErrNotSupported)
+	if verbs.UpMask(qp.Type(), verbs.QPInit) == 0 {
+		return fmt.Errorf("a QP of type %s: %w", qp.Type(), verbs.ErrNotSupported)
 	}
 	if on := ctx.Device().Name(); at.Device == nil || on != at.Device.Name() {
-		return fmt.Errorf("the QP is on device %s, the port is not: %w", on, ErrInvalid)
+		return fmt.Errorf("the QP is on device %s, the port is not: %w", on, verbs.ErrInvalid)
 	}
 	// The table may have changed since the port was found.
 	g, err := ctx.QueryGID(at.Port, at.Index)
@@ -147,13 +147,13 @@ func checkQP(qp QP, at *Port) error {
 		return err
 	}
 	if g.GID != at.GID || g.Type != at.Type {
-		return fmt.Errorf("GID index %d of port %d is not %s but %s: %w", at.Index, at.Port, place(at.GID, at.Type), place(g.GID, g.Type), ErrInvalid)
+		return fmt.Errorf("GID index %d of port %d is not %s but %s: %w", at.Index, at.Port, place(at.GID, at.Type), place(g.GID, g.Type), verbs.ErrInvalid)
 	}
 	return nil
 }
 
 // checkEnds checks that the addresses are right, and that they can reach each other.
-func checkEnds(qp QP, at *Port, local, remote QPAddr) error {
+func checkEnds(qp verbs.QP, at *Port, local, remote QPAddr) error {
 	for _, a := range []*QPAddr{&local, &remote} {
 		if err := a.check(); err != nil {
 			return err
@@ -164,20 +164,20 @@ func checkEnds(qp QP, at *Port, local, remote QPAddr) error {
 	}
 	switch {
 	case local.QPN != qp.QPN():
-		return fmt.Errorf("the local address is not that of QP %#06x: %w", qp.QPN(), ErrInvalid)
+		return fmt.Errorf("the local address is not that of QP %#06x: %w", qp.QPN(), verbs.ErrInvalid)
 	case local.GID != at.GID || local.GIDType != at.Type || local.LID != at.LID:
-		return fmt.Errorf("the local address is not at %s: %w", place(at.GID, at.Type), ErrInvalid)
+		return fmt.Errorf("the local address is not at %s: %w", place(at.GID, at.Type), verbs.ErrInvalid)
 	case local.MTU > at.ActiveMTU:
-		return fmt.Errorf("the port has an MTU of %d bytes, not %d: %w", at.ActiveMTU.Bytes(), local.MTU.Bytes(), ErrInvalid)
+		return fmt.Errorf("the port has an MTU of %d bytes, not %d: %w", at.ActiveMTU.Bytes(), local.MTU.Bytes(), verbs.ErrInvalid)
 	case local.GIDType != remote.GIDType:
-		return fmt.Errorf("%s and %s do not understand each other: %w", local.GIDType, remote.GIDType, ErrNoRoute)
+		return fmt.Errorf("%s and %s do not understand each other: %w", local.GIDType, remote.GIDType, verbs.ErrNoRoute)
 	case local.GIDType == verbs.GIDTypeRoCEv2 && local.GID.Addr().Is4() != remote.GID.Addr().Is4():
-		return fmt.Errorf("one is an IPv4 address, the other IPv6: %w", ErrNoRoute)
+		return fmt.Errorf("one is an IPv4 address, the other IPv6: %w", verbs.ErrNoRoute)
 	case local.GIDType == verbs.GIDTypeIB && subnet(local.GID) != subnet(remote.GID):
-		return fmt.Errorf("in another InfiniBand subnet, to which only a path record of the subnet manager leads; use Connect and Accept: %w", ErrNotSupported)
+		return fmt.Errorf("in another InfiniBand subnet, to which only a path record of the subnet manager leads; use Connect and Accept: %w", verbs.ErrNotSupported)
 	}
 	return nil
 }
 
 // subnet is the prefix of an InfiniBand GID.
-func subnet(g GID) [8]byte { return [8]byte(g[:8]) }
+func subnet(g verbs.GID) [8]byte { return [8]byte(g[:8]) }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // An EventChannel tells what became of the IDs made on it (rdma_event_channel). It
@@ -18,8 +18,8 @@ import (
 // (AddrChange, DeviceRemoval, Disconnected, TimewaitExit, the multicast ones) is
 // queued once for each ID, however often it comes.
 type EventChannel struct {
-	handler func(*Event)          // nil: events are queued
-	drivers func() []verbs.Driver // replaced by tests
+	handler func(*Event)           // nil: events are queued
+	drivers func() []driver.Driver // replaced by tests
 
 	mu     sync.Mutex
 	queue  []queued
@@ -38,7 +38,7 @@ type queued struct {
 // NewEventChannel makes a channel that queues events for GetEvent.
 func NewEventChannel() *EventChannel {
 	return &EventChannel{
-		drivers: verbs.Drivers,
+		drivers: driver.Drivers,
 		ready:   make(chan struct{}, 1),
 		done:    make(chan struct{}),
 	}
@@ -53,7 +53,7 @@ func NewEventChannel() *EventChannel {
 // event about, and must not block; it may call any method of an ID but those that wait
 // for events. A lock that it takes must not be held around such a call.
 func NewHandlerChannel(handler func(*Event)) *EventChannel {
-	return &EventChannel{handler: handler, drivers: verbs.Drivers}
+	return &EventChannel{handler: handler, drivers: driver.Drivers}
 }
 
 // CreateID makes an ID whose events come through the channel (rdma_create_id).

@@ -11,7 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestGetEventWaits(t *testing.T) {
@@ -114,16 +115,16 @@ func TestChannelClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		require.NoError(t, other.Close())
-		require.ErrorIs(t, <-waiter, ErrClosed)
+		require.ErrorIs(t, <-waiter, verbs.ErrClosed)
 
 		req := d.request(fl, "")
 		require.NoError(t, ec.Close())
 		require.NoError(t, ec.Close())
 		require.True(t, req.closed(), "a request that nobody took is closed")
 		_, err := ec.GetEvent(t.Context())
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, verbs.ErrClosed)
 		_, err = ec.CreateID(Options{})
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, verbs.ErrClosed)
 		require.True(t, d.request(fl, "").closed(), "as is one that comes later")
 		f.emit(Disconnected)
 
@@ -135,7 +136,7 @@ func TestChannelClose(t *testing.T) {
 func TestGetEventNeedsAQueue(t *testing.T) {
 	ec := NewHandlerChannel(func(*Event) {})
 	_, err := ec.GetEvent(t.Context())
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
 	require.NoError(t, ec.Close())
 }
 
@@ -237,7 +238,7 @@ func TestHandlerRequest(t *testing.T) {
 	fl := d.last()
 
 	f := &fakeID{driver: d, sink: fl.currentSink(), answer: func(f *fakeID, _ string, _ time.Duration) { f.emit(Established) }}
-	fl.emit(ConnectRequest, func(ev *verbs.CMEvent) { ev.ID = f })
+	fl.emit(ConnectRequest, func(ev *driver.CMEvent) { ev.ID = f })
 	f.emit(Disconnected)
 	require.Equal(t, []string{"listener CONNECT_REQUEST", "returned", "own ESTABLISHED", "own DISCONNECTED"}, log)
 }
@@ -326,10 +327,10 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, third.ID.Close())
 
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.Migrate(to), ErrClosed)
+	require.ErrorIs(t, l.Migrate(to), verbs.ErrClosed)
 	require.NoError(t, to.Close())
 	id := newID(t, from, Options{})
-	require.ErrorIs(t, id.Migrate(to), ErrClosed)
+	require.ErrorIs(t, id.Migrate(to), verbs.ErrClosed)
 }
 
 func TestMigrateToAHandler(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // DefaultResolveTimeout is how long ResolveAddr and ResolveRoute take at most when
@@ -20,7 +21,7 @@ const DefaultResolveTimeout = 5 * time.Second
 // of them said.
 func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if !dst.Addr().IsValid() {
-		return fmt.Errorf("cm: resolve: no destination given: %w", ErrInvalid)
+		return fmt.Errorf("cm: resolve: no destination given: %w", verbs.ErrInvalid)
 	}
 	was, err := id.enter("resolve an address", StateAddrResolving, StateIdle, StateBound)
 	if err != nil {
@@ -67,7 +68,7 @@ func (id *ID) legFor(c candidate, bound bool) (*leg, error) {
 				return l, nil
 			}
 		}
-		return nil, fmt.Errorf("the id is not bound on this driver: %w", ErrNoRoute)
+		return nil, fmt.Errorf("the id is not bound on this driver: %w", verbs.ErrNoRoute)
 	}
 	l, err := id.newLeg(c.driver, id.opts.Device)
 	if err != nil {
@@ -118,7 +119,7 @@ func (id *ID) Connect(param *ConnParam, timeout time.Duration) error {
 		return err
 	}
 	return id.call("connect", StateConnecting, []State{StateRouteResolved}, func(l *leg) error {
-		return l.id.Connect(param, timeout)
+		return l.id.Connect((*driver.ConnParam)(param), timeout)
 	})
 }
 
@@ -131,7 +132,7 @@ func (id *ID) Accept(param *ConnParam) error {
 		return err
 	}
 	return id.call("accept", StateAccepted, []State{StateRequest, StateResponded}, func(l *leg) error {
-		return l.id.Accept(param)
+		return l.id.Accept((*driver.ConnParam)(param))
 	})
 }
 
@@ -157,7 +158,7 @@ func (id *ID) Withdraw() bool {
 		return false
 	}
 	if l := id.only(); l != nil {
-		if w, ok := l.id.(verbs.Withdrawer); ok {
+		if w, ok := l.id.(driver.Withdrawer); ok {
 			return w.Withdraw()
 		}
 	}
@@ -181,7 +182,7 @@ func (id *ID) Notify() error {
 	}
 	l := id.legs[0]
 	id.mu.Unlock()
-	if n, ok := l.id.(verbs.Notifier); ok {
+	if n, ok := l.id.(driver.Notifier); ok {
 		if err := n.Notify(); err != nil {
 			return &DriverError{Driver: l.driver, Err: err}
 		}
@@ -234,13 +235,13 @@ func checkParam(op string, param *ConnParam, most int) error {
 		return tooMuch(op, len(param.PrivateData), most)
 	}
 	if param.RetryCount > 7 || param.RNRRetryCount > 7 {
-		return fmt.Errorf("cm: %s: RetryCount %d and RNRRetryCount %d must be 0 to 7: %w", op, param.RetryCount, param.RNRRetryCount, ErrInvalid)
+		return fmt.Errorf("cm: %s: RetryCount %d and RNRRetryCount %d must be 0 to 7: %w", op, param.RetryCount, param.RNRRetryCount, verbs.ErrInvalid)
 	}
 	return nil
 }
 
 func tooMuch(op string, n, most int) error {
-	return fmt.Errorf("cm: %s: %d bytes of private data, at most %d are possible: %w", op, n, most, ErrInvalid)
+	return fmt.Errorf("cm: %s: %d bytes of private data, at most %d are possible: %w", op, n, most, verbs.ErrInvalid)
 }
 
 func orDefault(timeout time.Duration) time.Duration {

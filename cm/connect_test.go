@@ -9,11 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // resolveTo starts resolving and returns the device that was chosen.
-func resolveTo(t *testing.T, opts Options, dst netip.Addr, drivers ...verbs.Driver) (*ID, error) {
+func resolveTo(t *testing.T, opts Options, dst netip.Addr, drivers ...driver.Driver) (*ID, error) {
 	id := newID(t, queueOn(t, drivers...), opts)
 	return id, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(dst, 4000), 0)
 }
@@ -21,22 +22,22 @@ func resolveTo(t *testing.T, opts Options, dst netip.Addr, drivers ...verbs.Driv
 func TestChoiceOfDevice(t *testing.T) {
 	soft, nic := newSoft(), newNIC()
 	broken := &fakeDriver{name: "broken", createErr: errors.New("library not found")}
-	hidden := &fakeDriver{name: "hidden", routes: map[netip.Addr]verbs.Route{hostAddr: {Device: "hid0", SameHost: true}}}
+	hidden := &fakeDriver{name: "hidden", routes: map[netip.Addr]driver.Route{hostAddr: {Device: "hid0", SameHost: true}}}
 	for _, c := range []struct {
 		name    string
 		opts    Options
 		dst     netip.Addr
-		drivers []verbs.Driver
+		drivers []driver.Driver
 		want    string
 	}{
-		{"same host", Options{}, hostAddr, []verbs.Driver{soft, nic}, "soft0"},
-		{"same host, software device asked last", Options{}, hostAddr, []verbs.Driver{broken, nic, soft}, "soft0"},
-		{"loopback", Options{}, loopback, []verbs.Driver{nic, soft}, "soft0"},
-		{"another host", Options{}, farAddr, []verbs.Driver{soft, broken, nic}, "nic0"},
-		{"same host, on a device that is not listed", Options{}, hostAddr, []verbs.Driver{nic, hidden}, "nic0"},
-		{"same host, a NIC only", Options{}, hostAddr, []verbs.Driver{nic}, "nic0"},
-		{"forced", Options{Device: "nic0"}, hostAddr, []verbs.Driver{soft, nic}, "nic0"},
-		{"forced", Options{Device: "soft0"}, hostAddr, []verbs.Driver{nic, soft}, "soft0"},
+		{"same host", Options{}, hostAddr, []driver.Driver{soft, nic}, "soft0"},
+		{"same host, software device asked last", Options{}, hostAddr, []driver.Driver{broken, nic, soft}, "soft0"},
+		{"loopback", Options{}, loopback, []driver.Driver{nic, soft}, "soft0"},
+		{"another host", Options{}, farAddr, []driver.Driver{soft, broken, nic}, "nic0"},
+		{"same host, on a device that is not listed", Options{}, hostAddr, []driver.Driver{nic, hidden}, "nic0"},
+		{"same host, a NIC only", Options{}, hostAddr, []driver.Driver{nic}, "nic0"},
+		{"forced", Options{Device: "nic0"}, hostAddr, []driver.Driver{soft, nic}, "nic0"},
+		{"forced", Options{Device: "soft0"}, hostAddr, []driver.Driver{nic, soft}, "soft0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id, err := resolveTo(t, c.opts, c.dst, c.drivers...)
@@ -51,16 +52,16 @@ func TestNoRoute(t *testing.T) {
 	broken := &fakeDriver{name: "broken", createErr: errors.New("librdmacm.so.1 not found")}
 
 	_, err := resolveTo(t, Options{}, netip.MustParseAddr("192.0.2.1"), soft, nic, broken)
-	require.ErrorIs(t, err, ErrNoRoute)
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
 	require.ErrorIs(t, err, broken.createErr)
 	require.EqualError(t, err, "cm: cannot resolve 192.0.2.1:4000: soft: no RDMA route to address; nic: no RDMA route to address; broken: librdmacm.so.1 not found")
 
 	_, err = resolveTo(t, Options{Device: "soft0"}, farAddr, soft, nic)
-	require.ErrorIs(t, err, ErrNoRoute)
-	require.ErrorIs(t, err, ErrNoDevice, "the other driver does not know the device")
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
+	require.ErrorIs(t, err, verbs.ErrNoDevice, "the other driver does not know the device")
 
 	id, err := resolveTo(t, Options{}, hostAddr)
-	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
 	require.Equal(t, StateIdle, id.State())
 	require.Zero(t, soft.open()+nic.open())
 }
@@ -93,7 +94,7 @@ func TestResolveOfABoundID(t *testing.T) {
 	id := newID(t, ec, Options{})
 	require.NoError(t, id.BindAddr(src))
 	_, err := id.CreateQP(nil, nil)
-	require.ErrorIs(t, err, ErrState, "on which device?")
+	require.ErrorIs(t, err, verbs.ErrState, "on which device?")
 	require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(farAddr, 1), 0))
 	require.Equal(t, "nic0", id.Device())
 	require.Equal(t, src, id.LocalAddr())
@@ -109,7 +110,7 @@ func TestResolveOfABoundID(t *testing.T) {
 	require.NoError(t, id.BindAddr(src))
 	nic.createErr = nil
 	err = id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(farAddr, 1), 0)
-	require.ErrorIs(t, err, ErrNoRoute)
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
 	require.ErrorContains(t, err, "nic: the id is not bound on this driver")
 	require.Equal(t, StateBound, id.State())
 }
@@ -158,13 +159,13 @@ func TestCloseDuringResolve(t *testing.T) {
 	id := newID(t, queueOn(t, d), Options{})
 	d.prepare = func(*fakeID) { require.NoError(t, id.Close()) }
 	err := id.ResolveAddr(netip.AddrPort{}, netip.AddrPortFrom(loopback, 1), 0)
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, verbs.ErrClosed)
 	require.Zero(t, d.open())
 }
 
 func TestDevices(t *testing.T) {
 	broken := &fakeDriver{name: "broken", createErr: errors.New("librdmacm.so.1 not found")}
-	devices, err := devicesOf([]verbs.Driver{newSoft(), broken, newNIC()})
+	devices, err := devicesOf([]driver.Driver{newSoft(), broken, newNIC()})
 	require.ErrorIs(t, err, broken.createErr)
 	require.ErrorContains(t, err, "broken: ")
 	require.Len(t, devices, 2)

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/netip"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A talker is one end of a connection that is brought up by hand, and then holds the
@@ -16,18 +18,18 @@ import (
 // doorbell, the other gives each buffer back when it is done with it, and a last
 // message ends it. It does without testing, for it runs in processes of its own, too.
 type talker struct {
-	ctx     Context
-	pd      PD
-	channel CompChannel
-	cq      CQ
-	mem     Memory
-	mr      MR
-	qp      QP
+	ctx     verbs.Context
+	pd      verbs.PD
+	channel verbs.CompChannel
+	cq      verbs.CQ
+	mem     verbs.Memory
+	mr      verbs.MR
+	qp      verbs.QP
 	at      Port
 	local   QPAddr
 
-	done []WC   // completions that nobody has asked for
-	free []span // buffers of the peer
+	done []verbs.WC // completions that nobody has asked for
+	free []span     // buffers of the peer
 }
 
 const (
@@ -89,12 +91,12 @@ func (x *talker) make(param *BringUpParam) (err error) {
 	if x.mem, err = x.ctx.AllocMemory(talkMemory, talkMemory); err != nil {
 		return err
 	}
-	if x.mr, err = x.pd.RegMR(x.mem.Bytes()[:talkMemory], AccessLocalWrite|AccessRemoteWrite); err != nil {
+	if x.mr, err = x.pd.RegMR(x.mem.Bytes()[:talkMemory], verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return err
 	}
-	if x.qp, err = x.pd.CreateQP(&QPInitAttr{
-		Type: QPTypeRC, SendCQ: x.cq, RecvCQ: x.cq,
-		Cap: QPCap{MaxSendWR: 16, MaxRecvWR: talkReceives, MaxSendSGE: 1, MaxRecvSGE: 1},
+	if x.qp, err = x.pd.CreateQP(&verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: x.cq, RecvCQ: x.cq,
+		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: talkReceives, MaxSendSGE: 1, MaxRecvSGE: 1},
 	}); err != nil {
 		return err
 	}
@@ -132,25 +134,25 @@ func (x *talker) bringUp(rw io.ReadWriter, param *BringUpParam) error {
 
 // receive posts a receive, whose WRID is its slot.
 func (x *talker) receive(slot uint64) error {
-	sge := SGE{Addr: x.mr.Addr() + recvOffset + slot*messageLen, Length: messageLen, LKey: x.mr.LKey()}
-	_, err := x.qp.PostRecv([]RecvWR{{WRID: slot, SGList: []SGE{sge}}})
+	sge := verbs.SGE{Addr: x.mr.Addr() + recvOffset + slot*messageLen, Length: messageLen, LKey: x.mr.LKey()}
+	_, err := x.qp.PostRecv([]verbs.RecvWR{{WRID: slot, SGList: []verbs.SGE{sge}}})
 	return err
 }
 
 // wait returns the next completion that is a receive's, or is not.
-func (x *talker) wait(receive bool) (WC, error) {
-	var found WC
+func (x *talker) wait(receive bool) (verbs.WC, error) {
+	var found verbs.WC
 	var failure error
 	try := func() bool {
 		for {
 			for i, wc := range x.done {
-				if (wc.Opcode == WCRecv || wc.Opcode == WCRecvRDMAWithImm) == receive || wc.Status != WCSuccess {
+				if (wc.Opcode == verbs.WCRecv || wc.Opcode == verbs.WCRecvRDMAWithImm) == receive || wc.Status != verbs.WCSuccess {
 					x.done = append(x.done[:i:i], x.done[i+1:]...)
 					found = wc
 					return true
 				}
 			}
-			var wcs [16]WC
+			var wcs [16]verbs.WC
 			n, err := x.cq.Poll(wcs[:])
 			if err != nil {
 				failure = err
@@ -180,16 +182,16 @@ func (x *talker) wait(receive bool) (WC, error) {
 	if failure != nil {
 		return found, failure
 	}
-	if found.Status != WCSuccess {
+	if found.Status != verbs.WCSuccess {
 		return found, found.Status
 	}
 	return found, nil
 }
 
 // post posts a request and waits until it is done.
-func (x *talker) post(wr SendWR) error {
-	wr.Flags = SendSignaled
-	if _, err := x.qp.PostSend([]SendWR{wr}); err != nil {
+func (x *talker) post(wr verbs.SendWR) error {
+	wr.Flags = verbs.SendSignaled
+	if _, err := x.qp.PostSend([]verbs.SendWR{wr}); err != nil {
 		return err
 	}
 	_, err := x.wait(false)
@@ -203,7 +205,7 @@ func (x *talker) send(kind uint64, s span) error {
 	binary.LittleEndian.PutUint64(b[8:], s.addr)
 	binary.LittleEndian.PutUint32(b[16:], s.rkey)
 	binary.LittleEndian.PutUint32(b[20:], s.size)
-	return x.post(SendWR{Opcode: WRSend, SGList: []SGE{{Addr: x.mr.Addr() + sendOffset, Length: messageLen, LKey: x.mr.LKey()}}})
+	return x.post(verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{{Addr: x.mr.Addr() + sendOffset, Length: messageLen, LKey: x.mr.LKey()}}})
 }
 
 // next takes the next message, or the doorbell of a WRITE, which has no kind.
@@ -212,7 +214,7 @@ func (x *talker) next() (kind uint64, s span, imm uint32, err error) {
 	if err != nil {
 		return 0, s, 0, err
 	}
-	if wc.Opcode == WCRecv {
+	if wc.Opcode == verbs.WCRecv {
 		if wc.ByteLen != messageLen {
 			return 0, s, 0, fmt.Errorf("a message of %d bytes", wc.ByteLen)
 		}
@@ -260,9 +262,9 @@ func (x *talker) write() error {
 		x.free = x.free[1:]
 		data := x.mem.Bytes()[:talkLength(round)]
 		copy(data, talkData(round))
-		if err := x.post(SendWR{
-			Opcode: WRRDMAWriteWithImm, ImmData: uint32(round), RemoteAddr: to.addr, RKey: to.rkey,
-			SGList: []SGE{{Addr: x.mr.Addr(), Length: uint32(len(data)), LKey: x.mr.LKey()}},
+		if err := x.post(verbs.SendWR{
+			Opcode: verbs.WRRDMAWriteWithImm, ImmData: uint32(round), RemoteAddr: to.addr, RKey: to.rkey,
+			SGList: []verbs.SGE{{Addr: x.mr.Addr(), Length: uint32(len(data)), LKey: x.mr.LKey()}},
 		}); err != nil {
 			return fmt.Errorf("WRITE %d: %w", round, err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // tcpVar is where the process that is asked to converse finds the other by TCP; by
@@ -99,7 +99,7 @@ func testConversations(t *testing.T, device string, local netip.Addr) {
 		}
 		testUnheard(t, device, local, func(remote *QPAddr) { remote.GID = nobody })
 	})
-	if d, err := PortFor(device, local); err == nil && d.Device.Transport() == TransportSoftware {
+	if d, err := PortFor(device, local); err == nil && d.Device.Transport() == verbs.TransportSoftware {
 		return // it has no packets to number
 	}
 	t.Run("wrong PSN", func(t *testing.T) {
@@ -155,7 +155,7 @@ func testBroughtUp(t *testing.T, device string, local netip.Addr) {
 	require.NoError(t, BringUp(b.qp, &b.at, small, a.local, &param))
 	got, _, err := a.qp.Query()
 	require.NoError(t, err)
-	require.Equal(t, QPRTS, got.State)
+	require.Equal(t, verbs.QPRTS, got.State)
 	require.Equal(t, verbs.MTU512, got.PathMTU)
 	require.Equal(t, a.at.Index, got.AH.SGIDIndex)
 	require.Equal(t, a.at.Port, got.AH.PortNum)
@@ -164,7 +164,7 @@ func testBroughtUp(t *testing.T, device string, local netip.Addr) {
 	require.Equal(t, []uint32{a.local.PSN, b.local.PSN}, []uint32{got.SQPSN, got.RQPSN})
 	require.EqualValues(t, []uint8{14, 5, 10, 3, 2}, []uint8{got.Timeout, got.RetryCnt, got.MinRNRTimer, got.RNRRetry, got.MaxRdAtomic})
 	require.EqualValues(t, 0x20, got.AH.TrafficClass)
-	require.Equal(t, AccessRemoteWrite, got.AccessFlags&(AccessRemoteWrite|AccessRemoteRead|AccessRemoteAtomic))
+	require.Equal(t, verbs.AccessRemoteWrite, got.AccessFlags&(verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic))
 	require.NoError(t, b.send(msgMR, span{addr: 1, rkey: 2, size: 3}))
 	kind, s, _, err := a.next()
 	require.NoError(t, err)
@@ -181,8 +181,8 @@ func testWrongGID(t *testing.T, device string, local netip.Addr) {
 		wrong := a.at
 		wrong.Index = index
 		err := BringUp(a.qp, &wrong, a.local, b.local, nil)
-		require.ErrorIs(t, err, ErrInvalid)
-		require.Equal(t, QPInit, a.qp.State())
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+		require.Equal(t, verbs.QPInit, a.qp.State())
 	}
 	other := -1
 	_, gids, err := verbs.PortGIDs(a.ctx, a.at.Port)
@@ -197,9 +197,9 @@ func testWrongGID(t *testing.T, device string, local netip.Addr) {
 		wrong.Index = other
 		var be *BringUpError
 		require.ErrorAs(t, BringUp(a.qp, &wrong, a.local, b.local, nil), &be)
-		require.ErrorIs(t, be, ErrInvalid)
+		require.ErrorIs(t, be, verbs.ErrInvalid)
 		require.ErrorContains(t, be, "GID index")
-		require.Equal(t, QPInit, a.qp.State())
+		require.Equal(t, verbs.QPInit, a.qp.State())
 	}
 }
 
@@ -220,5 +220,5 @@ func testUnheard(t *testing.T, device string, local netip.Addr, lie func(remote 
 		return
 	}
 	require.ErrorIs(t, b.send(msgDone, span{}), verbs.WCRetryExcErr)
-	require.Eventually(t, func() bool { return b.qp.State() == QPErr }, talkPatience, time.Millisecond)
+	require.Eventually(t, func() bool { return b.qp.State() == verbs.QPErr }, talkPatience, time.Millisecond)
 }

@@ -3,37 +3,37 @@ package cm
 import (
 	"slices"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // sink takes the events of a leg. It runs on the driver's goroutine.
-func (id *ID) sink(l *leg, ev verbs.CMEvent) {
-	if ev.Type == ConnectRequest {
+func (id *ID) sink(l *leg, ev driver.CMEvent) {
+	if ev.Type == driver.CMConnectRequest {
 		id.request(l, &ev)
 		return
 	}
 	id.post(l, &Event{
-		Type:  ev.Type,
+		Type:  EventType(ev.Type),
 		ID:    id,
 		Err:   eventError(id, &ev),
-		Param: ev.Param,
+		Param: ConnParam(ev.Param),
 	})
 }
 
 // request makes an ID of a new CMID and announces it.
-func (id *ID) request(l *leg, ev *verbs.CMEvent) {
+func (id *ID) request(l *leg, ev *driver.CMEvent) {
 	child := &ID{opts: id.opts, drivers: id.drivers, state: StateRequest}
 	id.mu.Lock()
 	child.hold(id.ec, nil)
 	id.mu.Unlock()
 	cl := &leg{driver: l.driver, device: l.device, id: ev.ID}
 	child.legs = []*leg{cl}
-	ev.ID.SetSink(func(ev verbs.CMEvent) { child.sink(cl, ev) })
+	ev.ID.SetSink(func(ev driver.CMEvent) { child.sink(cl, ev) })
 	id.post(l, &Event{
 		Type:     ConnectRequest,
 		ID:       child,
 		ListenID: id,
-		Param:    ev.Param,
+		Param:    ConnParam(ev.Param),
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testedDevice is the device to test and an address of it, which the test bed with the
@@ -36,7 +36,7 @@ func isIWARP(t *testing.T, device string) bool {
 	require.NoError(t, err)
 	for _, d := range devices {
 		if d.Name() == device {
-			return d.Transport() == TransportIWARP
+			return d.Transport() == verbs.TransportIWARP
 		}
 	}
 	t.Fatalf("no device %s", device)
@@ -81,7 +81,7 @@ func TestDevicePort(t *testing.T) {
 	device, local := testedDevice(t)
 	if isIWARP(t, device) { // a port is for those who connect QPs by hand
 		_, err := PortFor(device, local)
-		require.ErrorIs(t, err, ErrNotSupported)
+		require.ErrorIs(t, err, verbs.ErrNotSupported)
 		require.ErrorContains(t, err, "only be connected by the connection manager")
 		return
 	}
@@ -95,7 +95,7 @@ func TestDevicePort(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	require.ErrorContains(t, err, local.String(), "it says what it has")
 	_, err = PortFor("no-such-device", local)
-	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
 
 	// Every entry of its table is found by its own address, of which RoCE has two.
 	p, err := PortFor(device, local)

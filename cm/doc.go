@@ -22,7 +22,7 @@
 // Two QPs can also be connected without the connection manager, by hand:
 //
 //	PortFor                  which device, port and GID index an address belongs to
-//	Device.Open, AllocPD, CreateQP
+//	Device.Open, AllocPD, CreateQP of package verbs
 //	InitQP, post receives    INIT
 //	LocalQPAddr, ExchangeQPAddr over whatever connection there is
 //	BringUp                  RTR and RTS
@@ -31,8 +31,8 @@
 // when it refuses, and Features, by which the two agree on checksums. docs/PROTOCOL.md
 // specifies Refusal, and QPAddr, which BringUp needs, to the byte.
 //
-// The verbs types, as QP, CQ and SendWR, are aliases of internal ones; they may change
-// with any release.
+// Package verbs has what an ID is made with and what it leads to: PD, CQ and QP, work requests
+// and completions, and the causes of most errors.
 //
 // *EventChannel and *ID may be used by several goroutines at once.
 package cm

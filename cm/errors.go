@@ -7,44 +7,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// Causes that callers branch on with errors.Is. Where a TCP socket would fail with
-// an errno of bind(2) or connect(2), that errno is in the chain as well.
+// Causes that callers branch on with errors.Is, beside those of package verbs. Where a TCP socket
+// would fail with an errno of bind(2) or connect(2), that errno is in the chain as well.
 var (
-	// ErrNoDevice means that no RDMA device of the given name or kind is present.
-	ErrNoDevice = verbs.ErrNoDevice
-	// ErrNoRoute means that no device reaches the address.
-	ErrNoRoute = verbs.ErrNoRoute
-	// ErrNotSupported means that the device or driver does not offer what was asked.
-	ErrNotSupported = verbs.ErrNotSupported
-	// ErrTCPPorts means that the device has its ports from the system's TCP, as those of iWARP
-	// do, and was left out for it: Options.ApartFromTCP. It is an ErrNotSupported.
-	ErrTCPPorts = verbs.ErrTCPPorts
-	// ErrInvalid means that an argument is outside what the call allows.
-	ErrInvalid = verbs.ErrInvalid
-	// ErrState means that the ID's state forbids the call. See StateError.
-	ErrState = verbs.ErrState
-	// ErrNoMemory means that memory, or the permission to lock it, ran out.
-	ErrNoMemory = verbs.ErrNoMemory
-	// ErrBusy means that the object is still used by others.
-	ErrBusy = verbs.ErrBusy
-	// ErrClosed means that the ID or the channel was closed before or during the call.
-	ErrClosed = verbs.ErrClosed
-	// ErrPeerGone means that the peer vanished without an orderly disconnect.
-	ErrPeerGone = verbs.ErrPeerGone
-	// ErrTryAgain means that the listener had no place for the connection, or took its answer
-	// back before the dialer had confirmed it, or that the dial had no turn behind others of
-	// this process. Nothing was delivered: dial again.
-	ErrTryAgain = verbs.ErrTryAgain
-	// ErrProtocol means that the peer broke a protocol. See MalformedError.
-	ErrProtocol = verbs.ErrProtocol
-	// ErrQueueFull means that a work queue has no room.
-	ErrQueueFull = verbs.ErrQueueFull
-	// ErrCQOverrun means that completions were lost because the CQ was full.
-	ErrCQOverrun = verbs.ErrCQOverrun
-
 	// ErrRejected means that the peer, or its host, refused the connection. See RejectedError.
 	ErrRejected = errors.New("connection rejected")
 	// ErrUnreachable means that the peer did not answer. See UnreachableError.
@@ -70,9 +38,9 @@ func (e *StateError) Error() string {
 
 // Unwrap returns ErrState, or ErrClosed for a closed ID, and the cause.
 func (e *StateError) Unwrap() []error {
-	kind := ErrState
+	kind := verbs.ErrState
 	if e.State == StateClosed {
-		kind = ErrClosed
+		kind = verbs.ErrClosed
 	}
 	if e.Err == nil {
 		return []error{kind}
@@ -93,10 +61,6 @@ func (e *DriverError) Detail() string { return detail(e.Err) }
 
 // Unwrap returns the driver's own error.
 func (e *DriverError) Unwrap() error { return e.Err }
-
-// A LibraryError, found by errors.As, means that a library of the system is missing
-// or too old, and what to install.
-type LibraryError = verbs.LibraryError
 
 // A NoDriverError means that no driver serves an address, and what each of them said.
 type NoDriverError struct {
@@ -134,7 +98,7 @@ func (e *NoDriverError) Detail() string {
 // Unwrap returns what the drivers said; ErrNoDevice if there is no driver.
 func (e *NoDriverError) Unwrap() []error {
 	if len(e.Drivers) == 0 {
-		return []error{ErrNoDevice}
+		return []error{verbs.ErrNoDevice}
 	}
 	errs := make([]error, len(e.Drivers))
 	for i, d := range e.Drivers {
@@ -324,9 +288,9 @@ func isTimeout(err error) bool {
 
 // Errors without detail.
 var (
-	errChannelClosed = fmt.Errorf("cm: event channel closed: %w", ErrClosed)
-	errHasHandler    = fmt.Errorf("cm: GetEvent on an event channel with a handler: %w", ErrInvalid)
-	errManyDevices   = fmt.Errorf("cm: the id is bound on several devices; resolve it first, or name one in Options.Device: %w", ErrState)
+	errChannelClosed = fmt.Errorf("cm: event channel closed: %w", verbs.ErrClosed)
+	errHasHandler    = fmt.Errorf("cm: GetEvent on an event channel with a handler: %w", verbs.ErrInvalid)
+	errManyDevices   = fmt.Errorf("cm: the id is bound on several devices; resolve it first, or name one in Options.Device: %w", verbs.ErrState)
 )
 
 // A MalformedError says what is wrong with a refusal or the address of a QP. It is an ErrProtocol.
@@ -338,4 +302,4 @@ type MalformedError struct {
 func (e *MalformedError) Error() string { return "cm: malformed " + e.What + ": " + e.Detail }
 
 // Is matches ErrProtocol.
-func (e *MalformedError) Is(target error) bool { return target == ErrProtocol }
+func (e *MalformedError) Is(target error) bool { return target == verbs.ErrProtocol }

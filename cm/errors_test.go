@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestDetail: what is left of an error of this package where the address and the package are
@@ -45,7 +47,7 @@ func TestDetail(t *testing.T) {
 
 func TestNoDriverNamesTheEnvironment(t *testing.T) {
 	t.Setenv(deviceVar, "mlx5_9")
-	err := &NoDriverError{Op: "resolve", Device: "mlx5_9", Drivers: []*DriverError{{Driver: "nic", Err: ErrNoDevice}}}
+	err := &NoDriverError{Op: "resolve", Device: "mlx5_9", Drivers: []*DriverError{{Driver: "nic", Err: verbs.ErrNoDevice}}}
 	require.True(t, strings.HasSuffix(err.Error(), "(RDMANET_DEVICE=mlx5_9)"), "%v", err)
 	err.Device = "mlx5_8" // by an option
 	require.NotContains(t, err.Error(), deviceVar)

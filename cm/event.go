@@ -3,31 +3,34 @@ package cm
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // EventType is the kind of an Event (rdma_cm_event_type).
-type EventType = verbs.CMEventType
+type EventType uint8
 
-// The sixteen events, as rdma_get_cm_event(3) describes them.
+// The sixteen events, numbered as in rdma_cm_event_type and described as in rdma_get_cm_event(3).
 const (
-	AddrResolved    = verbs.CMAddrResolved    // the device and local address for the destination are known
-	AddrError       = verbs.CMAddrError       // the address could not be resolved
-	RouteResolved   = verbs.CMRouteResolved   // the path to the destination is known
-	RouteError      = verbs.CMRouteError      // the route could not be resolved
-	ConnectRequest  = verbs.CMConnectRequest  // somebody asks to connect; Event.ID is new
-	ConnectResponse = verbs.CMConnectResponse // the peer accepts; seen by an ID without a QP, or with AskToConfirm, which must Accept
-	ConnectError    = verbs.CMConnectError    // connecting failed half-way
-	Unreachable     = verbs.CMUnreachable     // the peer does not answer
-	Rejected        = verbs.CMRejected        // the peer refuses
-	Established     = verbs.CMEstablished     // the connection is up
-	Disconnected    = verbs.CMDisconnected    // the connection has ended
-	DeviceRemoval   = verbs.CMDeviceRemoval   // the device has gone; unless it listens on others, the ID must be closed
-	MulticastJoin   = verbs.CMMulticastJoin   // a multicast group was joined
-	MulticastError  = verbs.CMMulticastError  // joining a group failed, or the group has gone
-	AddrChange      = verbs.CMAddrChange      // the local address moved to another device
-	TimewaitExit    = verbs.CMTimewaitExit    // the QP number may be used again; need not come
+	AddrResolved    EventType = iota // the device and local address for the destination are known
+	AddrError                        // the address could not be resolved
+	RouteResolved                    // the path to the destination is known
+	RouteError                       // the route could not be resolved
+	ConnectRequest                   // somebody asks to connect; Event.ID is new
+	ConnectResponse                  // the peer accepts; seen by an ID without a QP, or with AskToConfirm, which must Accept
+	ConnectError                     // connecting failed half-way
+	Unreachable                      // the peer does not answer
+	Rejected                         // the peer refuses
+	Established                      // the connection is up
+	Disconnected                     // the connection has ended
+	DeviceRemoval                    // the device has gone; unless it listens on others, the ID must be closed
+	MulticastJoin                    // a multicast group was joined
+	MulticastError                   // joining a group failed, or the group has gone
+	AddrChange                       // the local address moved to another device
+	TimewaitExit                     // the QP number may be used again; need not come
 )
+
+func (t EventType) String() string { return driver.CMEventType(t).String() }
 
 // An Event is what became of an ID. Its memory belongs to the receiver; nothing
 // needs to be acknowledged.
@@ -56,14 +59,14 @@ func (e *Event) String() string {
 }
 
 // eventError gives a driver's event the error that Event.Err documents.
-func eventError(id *ID, ev *verbs.CMEvent) error {
-	switch ev.Type {
+func eventError(id *ID, ev *driver.CMEvent) error {
+	switch EventType(ev.Type) {
 	case AddrError:
 		return &ResolveError{What: "address", Addr: id.RemoteAddr(), Err: orUnknown(ev.Err)}
 	case RouteError:
 		return &ResolveError{What: "route", Addr: id.RemoteAddr(), Err: orUnknown(ev.Err)}
 	case Rejected:
-		return &RejectedError{Addr: id.RemoteAddr(), Reason: ev.Reason, PrivateData: ev.Param.PrivateData, Err: ev.Err}
+		return &RejectedError{Addr: id.RemoteAddr(), Reason: RejectReason(ev.Reason), PrivateData: ev.Param.PrivateData, Err: ev.Err}
 	case Unreachable:
 		return &UnreachableError{Addr: id.RemoteAddr(), Err: ev.Err}
 	case ConnectError, MulticastError:
@@ -80,7 +83,7 @@ func eventError(id *ID, ev *verbs.CMEvent) error {
 
 func orUnknown(err error) error {
 	if err == nil {
-		return ErrNoRoute
+		return verbs.ErrNoRoute
 	}
 	return err
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 var allEvents = func() (all []EventType) {
@@ -67,7 +68,7 @@ func TestEvents(t *testing.T) {
 			d := newSoft()
 			ec := queueOn(t, d)
 			id, f := toState(t, ec, d, c.from)
-			f.emit(c.ev, withErr(boom), func(ev *verbs.CMEvent) { ev.Param.PrivateData = []byte("pd") })
+			f.emit(c.ev, withErr(boom), func(ev *driver.CMEvent) { ev.Param.PrivateData = []byte("pd") })
 			ev := mustGet(t, ec, c.ev)
 			require.Same(t, id, ev.ID)
 			require.Equal(t, "pd", string(ev.Param.PrivateData))
@@ -131,14 +132,14 @@ func TestOrderlyDisconnectHasNoError(t *testing.T) {
 // Drivers that give no reason still make an error.
 func TestFailuresWithoutAReason(t *testing.T) {
 	for ev, want := range map[EventType]error{
-		AddrError: ErrNoRoute, RouteError: ErrNoRoute, Unreachable: ErrUnreachable,
+		AddrError: verbs.ErrNoRoute, RouteError: verbs.ErrNoRoute, Unreachable: ErrUnreachable,
 		Rejected: ErrRejected, DeviceRemoval: ErrDeviceRemoved,
 	} {
-		err := eventError(&ID{}, &verbs.CMEvent{Type: ev})
+		err := eventError(&ID{}, &driver.CMEvent{Type: driver.CMEventType(ev)})
 		require.ErrorIs(t, err, want, ev)
 		require.NotEmpty(t, err.Error())
 	}
-	require.EqualError(t, eventError(&ID{}, &verbs.CMEvent{Type: ConnectError}), "cm: connection with invalid AddrPort failed")
+	require.EqualError(t, eventError(&ID{}, &driver.CMEvent{Type: driver.CMConnectError}), "cm: connection with invalid AddrPort failed")
 }
 
 func TestRejectedError(t *testing.T) {
@@ -147,7 +148,7 @@ func TestRejectedError(t *testing.T) {
 	require.NoError(t, err)
 	wire = append(wire, make([]byte, MaxRejectPrivateData-len(wire))...)
 	reject := func(reason RejectReason, data []byte, err error) error {
-		return eventError(&ID{}, &verbs.CMEvent{Type: Rejected, Reason: reason, Err: err, Param: verbs.ConnParam{PrivateData: data}})
+		return eventError(&ID{}, &driver.CMEvent{Type: driver.CMRejected, Reason: driver.RejectReason(reason), Err: err, Param: driver.ConnParam{PrivateData: data}})
 	}
 
 	t.Run("nobody listens", func(t *testing.T) {
@@ -187,7 +188,38 @@ func TestRejectedError(t *testing.T) {
 
 func TestTimeoutsAreTimeouts(t *testing.T) {
 	for _, ev := range []EventType{Unreachable, ConnectError} {
-		require.True(t, isTimeout(eventError(&ID{}, &verbs.CMEvent{Type: ev, Err: os.ErrDeadlineExceeded})))
-		require.False(t, isTimeout(eventError(&ID{}, &verbs.CMEvent{Type: ev, Err: verbs.ErrPeerGone})))
+		require.True(t, isTimeout(eventError(&ID{}, &driver.CMEvent{Type: driver.CMEventType(ev), Err: os.ErrDeadlineExceeded})))
+		require.False(t, isTimeout(eventError(&ID{}, &driver.CMEvent{Type: driver.CMEventType(ev), Err: verbs.ErrPeerGone})))
 	}
+}
+
+// TestEventTypes: an event has one number and one name here and in the drivers.
+func TestEventTypes(t *testing.T) {
+	types := []EventType{
+		AddrResolved, AddrError, RouteResolved, RouteError, ConnectRequest, ConnectResponse, ConnectError, Unreachable,
+		Rejected, Established, Disconnected, DeviceRemoval, MulticastJoin, MulticastError, AddrChange, TimewaitExit,
+	}
+	for i, of := range []driver.CMEventType{
+		driver.CMAddrResolved, driver.CMAddrError, driver.CMRouteResolved, driver.CMRouteError, driver.CMConnectRequest,
+		driver.CMConnectResponse, driver.CMConnectError, driver.CMUnreachable, driver.CMRejected, driver.CMEstablished,
+		driver.CMDisconnected, driver.CMDeviceRemoval, driver.CMMulticastJoin, driver.CMMulticastError, driver.CMAddrChange,
+		driver.CMTimewaitExit,
+	} {
+		require.EqualValues(t, of, types[i])
+		require.Equal(t, of.String(), types[i].String())
+	}
+}
+
+// TestRejectReasons: so has a reason, and private data has one bound.
+func TestRejectReasons(t *testing.T) {
+	for reason, of := range map[RejectReason]driver.RejectReason{
+		RejectNone: driver.RejectNone, RejectNoQP: driver.RejectNoQP, RejectTimeout: driver.RejectTimeout,
+		RejectNoService: driver.RejectNoService, RejectConsumer: driver.RejectConsumer, RejectDenied: driver.RejectDenied,
+	} {
+		require.EqualValues(t, of, reason)
+		require.Equal(t, of.String(), reason.String())
+	}
+	require.Equal(t, driver.MaxConnectPrivateData, MaxConnectPrivateData)
+	require.Equal(t, driver.MaxAcceptPrivateData, MaxAcceptPrivateData)
+	require.Equal(t, driver.MaxRejectPrivateData, MaxRejectPrivateData)
 }

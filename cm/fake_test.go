@@ -10,16 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// fakeDriver is a verbs.Driver whose ids do what the test says. Of its verbs only the
+// fakeDriver is a driver.Driver whose ids do what the test says. Of its verbs only the
 // queries of ports are there.
 type fakeDriver struct {
 	name      string
 	device    string
 	transport verbs.Transport
-	routes    map[netip.Addr]verbs.Route // by destination; a missing one is ErrNoRoute
+	routes    map[netip.Addr]driver.Route // by destination; a missing one is ErrNoRoute
 	createErr error
 	ports     []fakePort
 	openErr   error
@@ -41,21 +42,21 @@ func (d *fakeDriver) Devices() ([]verbs.Device, error) {
 	return []verbs.Device{fakeDevice{d}}, nil
 }
 
-func (d *fakeDriver) Route(device string, dst netip.Addr) (verbs.Route, error) {
+func (d *fakeDriver) Route(device string, dst netip.Addr) (driver.Route, error) {
 	if d.createErr != nil {
-		return verbs.Route{}, d.createErr
+		return driver.Route{}, d.createErr
 	}
 	if device != "" && device != d.device {
-		return verbs.Route{}, verbs.ErrNoDevice
+		return driver.Route{}, verbs.ErrNoDevice
 	}
 	r, ok := d.routes[dst]
 	if !ok {
-		return verbs.Route{}, verbs.ErrNoRoute
+		return driver.Route{}, verbs.ErrNoRoute
 	}
 	return r, nil
 }
 
-func (d *fakeDriver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {
+func (d *fakeDriver) CreateID(device string, sink driver.CMSink) (driver.CMID, error) {
 	if d.createErr != nil {
 		return nil, d.createErr
 	}
@@ -98,9 +99,9 @@ func (d *fakeDriver) request(l *fakeID, privateData string) *fakeID {
 	d.mu.Lock()
 	d.ids = append(d.ids, id)
 	d.mu.Unlock()
-	l.currentSink()(verbs.CMEvent{
-		Type: verbs.CMConnectRequest, ID: id, ListenID: l,
-		Param: verbs.ConnParam{PrivateData: []byte(privateData)},
+	l.currentSink()(driver.CMEvent{
+		Type: driver.CMConnectRequest, ID: id, ListenID: l,
+		Param: driver.ConnParam{PrivateData: []byte(privateData)},
 	})
 	return id
 }
@@ -164,16 +165,16 @@ type fakeID struct {
 	device string
 
 	mu            sync.Mutex
-	sink          verbs.CMSink
-	options       verbs.CMOptions
+	sink          driver.CMSink
+	options       driver.CMOptions
 	local, remote netip.AddrPort
 	opened        bool // Verbs is there
 	calls         []string
 	privateData   []byte
-	param         *verbs.ConnParam
+	param         *driver.ConnParam
 	timeout       time.Duration
 	isClosed      bool
-	stats         verbs.CMListenStats
+	stats         driver.CMListenStats
 
 	// errs are what calls fail with, by their names.
 	errs map[string]error
@@ -203,7 +204,7 @@ func (id *fakeID) begin(call string, timeout time.Duration) error {
 	return err
 }
 
-func (id *fakeID) currentSink() verbs.CMSink {
+func (id *fakeID) currentSink() driver.CMSink {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.sink
@@ -216,23 +217,23 @@ func (id *fakeID) closed() bool {
 }
 
 // emit delivers an event, on the test's goroutine.
-func (id *fakeID) emit(t verbs.CMEventType, change ...func(*verbs.CMEvent)) {
-	ev := verbs.CMEvent{Type: t, ID: id}
+func (id *fakeID) emit(t EventType, change ...func(*driver.CMEvent)) {
+	ev := driver.CMEvent{Type: driver.CMEventType(t), ID: id}
 	for _, f := range change {
 		f(&ev)
 	}
 	id.currentSink()(ev)
 }
 
-func withErr(err error) func(*verbs.CMEvent) { return func(ev *verbs.CMEvent) { ev.Err = err } }
+func withErr(err error) func(*driver.CMEvent) { return func(ev *driver.CMEvent) { ev.Err = err } }
 
-func (id *fakeID) SetSink(s verbs.CMSink) {
+func (id *fakeID) SetSink(s driver.CMSink) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.sink = s
 }
 
-func (id *fakeID) SetOptions(o verbs.CMOptions) error {
+func (id *fakeID) SetOptions(o driver.CMOptions) error {
 	id.mu.Lock()
 	id.options = o
 	id.mu.Unlock()
@@ -262,7 +263,7 @@ func (id *fakeID) Listen(int) error {
 	return id.called("Listen")
 }
 
-func (id *fakeID) ListenStats() verbs.CMListenStats {
+func (id *fakeID) ListenStats() driver.CMListenStats {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.stats
@@ -296,14 +297,14 @@ func (id *fakeID) CreateQP(verbs.PD, *verbs.QPInitAttr) (verbs.QP, error) {
 	return nil, id.called("CreateQP")
 }
 
-func (id *fakeID) Connect(p *verbs.ConnParam, timeout time.Duration) error {
+func (id *fakeID) Connect(p *driver.ConnParam, timeout time.Duration) error {
 	id.mu.Lock()
 	id.param = p
 	id.mu.Unlock()
 	return id.begin("Connect", timeout)
 }
 
-func (id *fakeID) Accept(p *verbs.ConnParam) error {
+func (id *fakeID) Accept(p *driver.ConnParam) error {
 	id.mu.Lock()
 	id.param = p
 	id.mu.Unlock()
@@ -350,7 +351,7 @@ var (
 func newSoft() *fakeDriver {
 	return &fakeDriver{
 		name: "soft", device: "soft0", transport: verbs.TransportSoftware,
-		routes: map[netip.Addr]verbs.Route{
+		routes: map[netip.Addr]driver.Route{
 			loopback: {Device: "soft0", Src: loopback, SameHost: true},
 			hostAddr: {Device: "soft0", Src: hostAddr, SameHost: true},
 		},
@@ -360,7 +361,7 @@ func newSoft() *fakeDriver {
 func newNIC() *fakeDriver {
 	return &fakeDriver{
 		name: "nic", device: "nic0", transport: verbs.TransportRoCE,
-		routes: map[netip.Addr]verbs.Route{
+		routes: map[netip.Addr]driver.Route{
 			hostAddr: {Device: "nic0", Src: hostAddr, SameHost: true},
 			farAddr:  {Device: "nic0", Src: hostAddr},
 		},
@@ -368,12 +369,12 @@ func newNIC() *fakeDriver {
 }
 
 // queueOn is a queue channel whose ids use the drivers.
-func queueOn(t testing.TB, drivers ...verbs.Driver) *EventChannel {
+func queueOn(t testing.TB, drivers ...driver.Driver) *EventChannel {
 	return onDrivers(t, NewEventChannel(), drivers...)
 }
 
-func onDrivers(t testing.TB, ec *EventChannel, drivers ...verbs.Driver) *EventChannel {
-	ec.drivers = func() []verbs.Driver { return drivers }
+func onDrivers(t testing.TB, ec *EventChannel, drivers ...driver.Driver) *EventChannel {
+	ec.drivers = func() []driver.Driver { return drivers }
 	t.Cleanup(func() { _ = ec.Close() })
 	return ec
 }

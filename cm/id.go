@@ -6,7 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // An ID is a communication identifier: to RDMA what a socket is to TCP
@@ -14,7 +15,7 @@ import (
 // Methods may be called concurrently.
 type ID struct {
 	opts    Options
-	drivers func() []verbs.Driver
+	drivers func() []driver.Driver
 
 	// mu is never held while a driver or a handler is called, for both may wait
 	// for each other: a state such as StateBinding keeps others out meanwhile.
@@ -42,7 +43,7 @@ type ID struct {
 type leg struct {
 	driver string
 	device string // as the driver's route named it, "" if unknown
-	id     verbs.CMID
+	id     driver.CMID
 	lost   bool // its device was removed; guarded by the ID's mu
 }
 
@@ -56,7 +57,7 @@ func (id *ID) State() State {
 
 // Verbs is the opened device that the ID is bound to, nil before it is resolved
 // and for a listening ID on several devices. It is shared and must not be closed.
-func (id *ID) Verbs() Context {
+func (id *ID) Verbs() verbs.Context {
 	if l := id.only(); l != nil {
 		return l.id.Verbs()
 	}
@@ -122,7 +123,7 @@ func (id *ID) ListenStats() ListenStats {
 // CreateQP makes an RC QP on the ID, in INIT, ready for receives; Connect and
 // Accept take it to RTS (rdma_create_qp). The caller closes it before the ID. pd
 // must come from Verbs.
-func (id *ID) CreateQP(pd PD, attr *QPInitAttr) (QP, error) {
+func (id *ID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
 	id.mu.Lock()
 	switch id.state {
 	case StateBound, StateAddrResolved, StateRouteResolving, StateRouteResolved, StateRequest, StateResponded:

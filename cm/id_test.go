@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestActiveSide(t *testing.T) {
@@ -24,7 +25,7 @@ func TestActiveSide(t *testing.T) {
 	require.NoError(t, id.ResolveAddr(netip.AddrPort{}, dst, 3*time.Second))
 	f := d.last()
 	require.Equal(t, 3*time.Second, f.timeout)
-	require.Equal(t, verbs.CMOptions{TOS: 7, AnyUser: true, AckTimeout: 16}, f.options)
+	require.Equal(t, driver.CMOptions{TOS: 7, AnyUser: true, AckTimeout: 16}, f.options)
 	require.Equal(t, dst, id.RemoteAddr())
 	require.Equal(t, netip.AddrPortFrom(loopback, 40000), id.LocalAddr())
 	require.Equal(t, StateAddrResolving, id.State())
@@ -37,15 +38,15 @@ func TestActiveSide(t *testing.T) {
 	require.Equal(t, DefaultResolveTimeout, f.timeout)
 	f.emit(RouteResolved)
 	mustGet(t, ec, RouteResolved)
-	_, err := id.CreateQP(nil, &QPInitAttr{})
+	_, err := id.CreateQP(nil, &verbs.QPInitAttr{})
 	require.NoError(t, err)
 
 	param := &ConnParam{PrivateData: []byte("hello"), RetryCount: 7, RNRRetryCount: 7, InitiatorDepth: 3}
 	require.NoError(t, id.Connect(param, time.Minute))
-	require.Equal(t, param, f.param)
+	require.Equal(t, param, (*ConnParam)(f.param))
 	require.Equal(t, time.Minute, f.timeout)
 	require.Equal(t, StateConnecting, id.State())
-	f.emit(Established, func(ev *verbs.CMEvent) { ev.Param.PrivateData = []byte("welcome") })
+	f.emit(Established, func(ev *driver.CMEvent) { ev.Param.PrivateData = []byte("welcome") })
 	ev := mustGet(t, ec, Established)
 	require.Equal(t, "welcome", string(ev.Param.PrivateData))
 	require.Nil(t, ev.ListenID)
@@ -152,9 +153,9 @@ func TestCallsByState(t *testing.T) {
 				require.Equal(t, c.op, se.Op)
 				require.Equal(t, s, se.State)
 				if s == StateClosed {
-					require.ErrorIs(t, err, ErrClosed)
+					require.ErrorIs(t, err, verbs.ErrClosed)
 				} else {
-					require.ErrorIs(t, err, ErrState)
+					require.ErrorIs(t, err, verbs.ErrState)
 				}
 				require.Equal(t, s, id.State())
 			})
@@ -257,7 +258,7 @@ func TestArguments(t *testing.T) {
 		"accept data":     req.Accept(&ConnParam{PrivateData: make([]byte, MaxAcceptPrivateData+1)}),
 		"reject data":     req.Reject(make([]byte, MaxRejectPrivateData+1)),
 	} {
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, err, verbs.ErrInvalid, name)
 	}
 	require.NoError(t, ready.Connect(&ConnParam{PrivateData: make([]byte, MaxConnectPrivateData)}, 0))
 	require.NoError(t, req.Accept(&ConnParam{PrivateData: make([]byte, MaxAcceptPrivateData)}))
@@ -270,8 +271,8 @@ func TestStateErrorTellsTheCause(t *testing.T) {
 	id, f := toState(t, ec, d, StateRequest)
 	f.emit(ConnectError, withErr(verbs.ErrPeerGone))
 	err := id.Accept(nil)
-	require.ErrorIs(t, err, ErrState)
-	require.ErrorIs(t, err, ErrPeerGone)
+	require.ErrorIs(t, err, verbs.ErrState)
+	require.ErrorIs(t, err, verbs.ErrPeerGone)
 	require.ErrorContains(t, err, "cannot accept while the id is disconnected: ")
 }
 
@@ -281,8 +282,8 @@ func TestListenStatsAreSummed(t *testing.T) {
 	id := newID(t, ec, Options{})
 	require.NoError(t, id.BindAddr(netip.AddrPortFrom(wildcard, 4000)))
 	require.NoError(t, id.Listen(1))
-	a.last().stats = verbs.CMListenStats{Requests: 1, HalfOpen: 2, Evicted: 3, TimedOut: 4, Malformed: 5, Denied: 6, Hangup: 7}
-	b.last().stats = verbs.CMListenStats{Requests: 10, HalfOpen: 20, Evicted: 30, TimedOut: 40, Malformed: 50, Denied: 60, Hangup: 70}
+	a.last().stats = driver.CMListenStats{Requests: 1, HalfOpen: 2, Evicted: 3, TimedOut: 4, Malformed: 5, Denied: 6, Hangup: 7}
+	b.last().stats = driver.CMListenStats{Requests: 10, HalfOpen: 20, Evicted: 30, TimedOut: 40, Malformed: 50, Denied: 60, Hangup: 70}
 	require.Equal(t, ListenStats{Requests: 11, HalfOpen: 22, Evicted: 33, TimedOut: 44, Malformed: 55, Denied: 66, Hangup: 77}, id.ListenStats())
 	require.Nil(t, id.Verbs())
 	require.Empty(t, id.Device())
@@ -293,7 +294,7 @@ func TestCloseReportsTheDriversError(t *testing.T) {
 	ec := queueOn(t, d)
 	id, f := toState(t, ec, d, StateConnected)
 	f.errs = map[string]error{"Close": verbs.ErrBusy}
-	require.ErrorIs(t, id.Close(), ErrBusy)
+	require.ErrorIs(t, id.Close(), verbs.ErrBusy)
 	require.Equal(t, StateClosed, id.State())
 }
 

@@ -7,7 +7,8 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // bindTries bounds how often BindAddr lets the first driver choose a port that
@@ -21,7 +22,7 @@ const bindTries = 16
 // are those of bind(2): EADDRINUSE, EADDRNOTAVAIL, EACCES.
 func (id *ID) BindAddr(addr netip.AddrPort) error {
 	if !addr.Addr().IsValid() {
-		return fmt.Errorf("cm: bind: no address given; for all addresses use 0.0.0.0 or ::: %w", ErrInvalid)
+		return fmt.Errorf("cm: bind: no address given; for all addresses use 0.0.0.0 or ::: %w", verbs.ErrInvalid)
 	}
 	if _, err := id.enter("bind", StateBinding, StateIdle); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (id *ID) bindLegs(addr netip.AddrPort) ([]*leg, error) {
 			return nil, err
 		}
 	}
-	return nil, verbs.Explain(fmt.Sprintf("found no port that is free on every device in %d tries (name a port, or one device)", bindTries), err)
+	return nil, driver.Explain(fmt.Sprintf("found no port that is free on every device in %d tries (name a port, or one device)", bindTries), err)
 }
 
 // tryBind binds once on every driver that serves addr.
@@ -105,7 +106,7 @@ func (id *ID) tryBind(addr netip.AddrPort) (legs []*leg, err error) {
 func (id *ID) noteLeftOut(failed []*DriverError) {
 	var left []error
 	for _, err := range failed {
-		if errors.Is(err, ErrTCPPorts) {
+		if errors.Is(err, verbs.ErrTCPPorts) {
 			left = append(left, err)
 		}
 	}
@@ -127,7 +128,7 @@ func (id *ID) LeftOut() error {
 // ones wait at the dialer. If it fails the ID is as if it had not been bound.
 func (id *ID) Listen(backlog int) error {
 	if backlog <= 0 {
-		return fmt.Errorf("cm: listen: backlog %d is not positive: %w", backlog, ErrInvalid)
+		return fmt.Errorf("cm: listen: backlog %d is not positive: %w", backlog, verbs.ErrInvalid)
 	}
 	if _, err := id.enter("listen", StateListening, StateBound); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (id *ID) unbind() error {
 // takenByAnother reports whether a bind failed on a device whose addresses cannot be shared
 // because somebody has the address who may share it on the others.
 func (id *ID) takenByAnother(l *leg, err error) bool {
-	_, shares := l.id.(verbs.ListenSharer)
+	_, shares := l.id.(driver.ListenSharer)
 	return id.opts.ReusePort && !shares && errors.Is(err, syscall.EADDRINUSE)
 }
 
@@ -204,7 +205,7 @@ func (id *ID) SetCompanion(f *os.File) error {
 	if s := id.sharer(); s != nil {
 		return s.SetCompanion(f)
 	}
-	return errors.Join(fmt.Errorf("cm: no device of the id can share its address: %w", ErrNotSupported), f.Close())
+	return errors.Join(fmt.Errorf("cm: no device of the id can share its address: %w", verbs.ErrNotSupported), f.Close())
 }
 
 // Companion returns the file that came with the address of a bound ID, which the caller
@@ -216,11 +217,11 @@ func (id *ID) Companion() *os.File {
 	return nil
 }
 
-func (id *ID) sharer() verbs.ListenSharer {
+func (id *ID) sharer() driver.ListenSharer {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for _, l := range id.legs {
-		if s, ok := l.id.(verbs.ListenSharer); ok {
+		if s, ok := l.id.(driver.ListenSharer); ok {
 			return s
 		}
 	}
@@ -237,7 +238,7 @@ func (id *ID) Hold(hold bool) {
 	legs := id.legs
 	id.mu.Unlock()
 	for _, l := range legs {
-		if h, ok := l.id.(verbs.ListenHolder); ok {
+		if h, ok := l.id.(driver.ListenHolder); ok {
 			h.Hold(hold)
 		}
 	}
@@ -247,7 +248,7 @@ func (id *ID) Hold(hold bool) {
 // as far as the device knows without asking it.
 func (id *ID) Waits() bool {
 	if l := id.only(); l != nil {
-		if h, ok := l.id.(verbs.ListenHolder); ok {
+		if h, ok := l.id.(driver.ListenHolder); ok {
 			return h.Waits()
 		}
 	}
@@ -261,7 +262,7 @@ func (id *ID) HoldsDescriptor() bool {
 	if l == nil {
 		return false
 	}
-	_, holds := l.id.(verbs.ListenHolder)
+	_, holds := l.id.(driver.ListenHolder)
 	return holds
 }
 
@@ -270,7 +271,7 @@ func (id *ID) HoldsDescriptor() bool {
 // and must be called before the ID is used otherwise, but for Close.
 func (id *ID) OnLeave(left func()) (stop func()) {
 	if l := id.only(); l != nil {
-		if h, ok := l.id.(verbs.ListenHolder); ok {
+		if h, ok := l.id.(driver.ListenHolder); ok {
 			return h.OnLeave(left)
 		}
 	}
@@ -278,9 +279,9 @@ func (id *ID) OnLeave(left func()) (stop func()) {
 }
 
 // newLeg makes a CMID with the ID's options.
-func (id *ID) newLeg(d verbs.Driver, device string) (*leg, error) {
+func (id *ID) newLeg(d driver.Driver, device string) (*leg, error) {
 	l := &leg{driver: d.Name(), device: device}
-	cmid, err := d.CreateID(device, func(ev verbs.CMEvent) { id.sink(l, ev) })
+	cmid, err := d.CreateID(device, func(ev driver.CMEvent) { id.sink(l, ev) })
 	if err != nil {
 		return nil, err
 	}

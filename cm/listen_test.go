@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestBindOnEveryDriver(t *testing.T) {
@@ -38,7 +38,7 @@ func TestBindOnTheNamedDevice(t *testing.T) {
 	require.Equal(t, "nic0", b.last().device)
 
 	err := newID(t, ec, Options{Device: "mlx5_7"}).BindAddr(netip.AddrPortFrom(wildcard, 4001))
-	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
 	require.EqualError(t, err, `cm: cannot bind 0.0.0.0:4001 on device "mlx5_7": soft: no such RDMA device; nic: no such RDMA device`)
 }
 
@@ -109,7 +109,7 @@ func TestBindWhereOneDriverCannot(t *testing.T) {
 				require.NoError(t, id.LeftOut())
 				continue
 			}
-			require.ErrorIs(t, id.LeftOut(), ErrTCPPorts)
+			require.ErrorIs(t, id.LeftOut(), verbs.ErrTCPPorts)
 			require.ErrorContains(t, id.LeftOut(), "siw0")
 			require.NoError(t, id.Listen(1))
 		}
@@ -121,7 +121,7 @@ func TestBindWhereOneDriverCannot(t *testing.T) {
 		id := newID(t, queueOn(t, a, b), Options{})
 		err := id.BindAddr(addr)
 		require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-		require.ErrorIs(t, err, ErrNotSupported)
+		require.ErrorIs(t, err, verbs.ErrNotSupported)
 		var de *NoDriverError
 		require.ErrorAs(t, err, &de)
 		require.Len(t, de.Drivers, 2)
@@ -141,13 +141,13 @@ func TestBindWhereOneDriverCannot(t *testing.T) {
 	}
 	t.Run("no driver at all", func(t *testing.T) {
 		err := newID(t, queueOn(t), Options{}).BindAddr(addr)
-		require.ErrorIs(t, err, ErrNoDevice)
+		require.ErrorIs(t, err, verbs.ErrNoDevice)
 		require.EqualError(t, err, "cm: cannot bind 10.0.0.1:4000: this program has no RDMA driver")
 	})
 	t.Run("options are refused", func(t *testing.T) {
 		a := newSoft()
 		a.prepare = func(f *fakeID) { f.errs = map[string]error{"SetOptions": missing} }
-		require.ErrorIs(t, newID(t, queueOn(t, a), Options{ReuseAddr: true}).BindAddr(addr), ErrNotSupported)
+		require.ErrorIs(t, newID(t, queueOn(t, a), Options{ReuseAddr: true}).BindAddr(addr), verbs.ErrNotSupported)
 		require.Zero(t, a.open())
 	})
 }
@@ -192,7 +192,7 @@ func TestCloseDuringBind(t *testing.T) {
 	d := newSoft()
 	id := newID(t, queueOn(t, d), Options{})
 	d.prepare = func(*fakeID) { require.NoError(t, id.Close()) }
-	require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(loopback, 1)), ErrClosed)
+	require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(loopback, 1)), verbs.ErrClosed)
 	require.Zero(t, d.open())
 }
 

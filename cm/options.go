@@ -4,7 +4,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // Options are set on an ID when it is made. The zero value is right for most.
@@ -64,8 +64,8 @@ func DefaultDevice() string { return os.Getenv(deviceVar) }
 
 const deviceVar = "RDMANET_DEVICE"
 
-func (o *Options) driver() verbs.CMOptions {
-	return verbs.CMOptions{
+func (o *Options) driver() driver.CMOptions {
+	return driver.CMOptions{
 		ReuseAddr:        o.ReuseAddr,
 		ReusePort:        o.ReusePort,
 		AFOnly:           o.AFOnly,

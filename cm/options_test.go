@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestSoftOptions(t *testing.T) {
@@ -41,7 +41,7 @@ func testOptions(t *testing.T, device string, local netip.Addr) {
 		require.NotZero(t, client.Timeout)
 		require.NotZero(t, server.Timeout)
 		id := newID(t, NewEventChannel(), Options{Device: device, AckTimeout: 32})
-		require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(local, 0)), ErrInvalid)
+		require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(local, 0)), verbs.ErrInvalid)
 	})
 	t.Run("type of service", func(t *testing.T) {
 		ofPackets(t, device)
@@ -57,7 +57,7 @@ func testOptions(t *testing.T, device string, local netip.Addr) {
 }
 
 // connectedAttrs connects two IDs and returns what their QPs have.
-func connectedAttrs(t *testing.T, local netip.Addr, dial, listen Options) (client, server QPAttr) {
+func connectedAttrs(t *testing.T, local netip.Addr, dial, listen Options) (client, server verbs.QPAttr) {
 	t.Helper()
 	_, lec, at := listenSoft(t, local.String(), listen)
 	c, cec := dialSoft(t, at, dial)

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A Port is where an address of this host belongs: a device, one of its ports, and an
@@ -15,8 +16,8 @@ import (
 // all three together: it is the port that INIT names, and the port and the GID index
 // that the address vector of RTR names.
 type Port struct {
-	Device Device
-	PortGID
+	Device verbs.Device
+	verbs.PortGID
 }
 
 // PortFor finds the port that a local address belongs to, on the named device, or if
@@ -31,11 +32,11 @@ type Port struct {
 // If no active port has the address the error is a *NoPortError, which lists what was
 // looked at. GID tables change when addresses do: what was found is for use at once.
 func PortFor(device string, local netip.Addr) (Port, error) {
-	return portFor(verbs.Drivers(), device, local, ownersOf)
+	return portFor(driver.Drivers(), device, local, ownersOf)
 }
 
 // PortOf is PortFor on a device that is open.
-func PortOf(ctx Context, local netip.Addr) (Port, error) {
+func PortOf(ctx verbs.Context, local netip.Addr) (Port, error) {
 	s, err := newPortSearch(ctx.Device().Name(), local, ownersOf)
 	if err != nil {
 		return Port{}, err
@@ -43,14 +44,14 @@ func PortOf(ctx Context, local netip.Addr) (Port, error) {
 	return s.result(s.open(ctx))
 }
 
-func portFor(drivers []verbs.Driver, device string, local netip.Addr, owners ownersFunc) (Port, error) {
+func portFor(drivers []driver.Driver, device string, local netip.Addr, owners ownersFunc) (Port, error) {
 	s, err := newPortSearch(device, local, owners)
 	if err != nil {
 		return Port{}, err
 	}
 	devices, err := devicesOf(drivers)
 	s.failed.Err = err
-	slices.SortStableFunc(devices, func(a, b Device) int { return lastResort(a) - lastResort(b) })
+	slices.SortStableFunc(devices, func(a, b verbs.Device) int { return lastResort(a) - lastResort(b) })
 	for _, d := range devices {
 		if device != "" && d.Name() != device {
 			continue
@@ -63,8 +64,8 @@ func portFor(drivers []verbs.Driver, device string, local netip.Addr, owners own
 }
 
 // lastResort orders devices: those last that reach this host only.
-func lastResort(d Device) int {
-	if d.Transport() == TransportSoftware {
+func lastResort(d verbs.Device) int {
+	if d.Transport() == verbs.TransportSoftware {
 		return 1
 	}
 	return 0
@@ -93,7 +94,7 @@ func (s *portSearch) result(p Port, err error) (Port, error) {
 }
 
 // device looks at a device that is not open.
-func (s *portSearch) device(d Device) (Port, error) {
+func (s *portSearch) device(d verbs.Device) (Port, error) {
 	ctx, err := d.Open()
 	if err != nil {
 		s.looked(PortLook{Device: d.Name(), Err: err})
@@ -104,7 +105,7 @@ func (s *portSearch) device(d Device) (Port, error) {
 }
 
 // open looks at all ports of a device. A Port without Device is none.
-func (s *portSearch) open(ctx Context) (Port, error) {
+func (s *portSearch) open(ctx verbs.Context) (Port, error) {
 	d := ctx.Device()
 	attr, err := ctx.QueryDevice()
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *portSearch) open(ctx Context) (Port, error) {
 		for _, g := range gids {
 			look.GIDs = append(look.GIDs, g.GIDEntry)
 		}
-		if d.Transport() == TransportIWARP {
+		if d.Transport() == verbs.TransportIWARP {
 			if look.Err == nil && s.mayBelong(gids) {
 				look.Err = errIWARP
 			}
@@ -139,7 +140,7 @@ func (s *portSearch) open(ctx Context) (Port, error) {
 
 func (s *portSearch) looked(l PortLook) { s.failed.Looked = append(s.failed.Looked, l) }
 
-var errIWARP = fmt.Errorf("QPs of iWARP can only be connected by the connection manager: %w", ErrNotSupported)
+var errIWARP = fmt.Errorf("QPs of iWARP can only be connected by the connection manager: %w", verbs.ErrNotSupported)
 
 // A NoPortError means that no port is there for an address, and where it was looked for.
 type NoPortError struct {
@@ -153,8 +154,8 @@ type NoPortError struct {
 type PortLook struct {
 	Device string
 	Port   uint8 // 0 if the device could not be asked for its ports
-	State  PortState
-	GIDs   []GIDEntry
+	State  verbs.PortState
+	GIDs   []verbs.GIDEntry
 	Has    bool  // the address is there, but the port is not active
 	Err    error // why it could not be looked at, or is of no use; or nil
 }
@@ -171,7 +172,7 @@ func (e *NoPortError) Error() string {
 		sep = "; "
 	}
 	if len(e.Looked) == 0 {
-		b.WriteString(sep + ErrNoDevice.Error())
+		b.WriteString(sep + verbs.ErrNoDevice.Error())
 		sep = "; "
 	}
 	if e.Err != nil {
@@ -218,7 +219,7 @@ func (e *NoPortError) Unwrap() []error {
 		errs[0] = syscall.ENETDOWN
 	}
 	if len(e.Looked) == 0 {
-		errs = append(errs, ErrNoDevice)
+		errs = append(errs, verbs.ErrNoDevice)
 	}
 	for _, l := range e.Looked {
 		if l.Err != nil {

@@ -10,26 +10,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-func entry(addr, nic string, index int, typ GIDType) GIDEntry {
-	return GIDEntry{GID: verbs.GIDFromAddr(netip.MustParseAddr(addr)), Type: typ, NetDev: nic, IfIndex: index}
+func entry(addr, nic string, index int, typ verbs.GIDType) verbs.GIDEntry {
+	return verbs.GIDEntry{GID: verbs.GIDFromAddr(netip.MustParseAddr(addr)), Type: typ, NetDev: nic, IfIndex: index}
 }
 
 // both is how RoCE has an address in its table.
-func both(addr, nic string, index int) []GIDEntry {
-	return []GIDEntry{entry(addr, nic, index, verbs.GIDTypeRoCEv1), entry(addr, nic, index, verbs.GIDTypeRoCEv2)}
+func both(addr, nic string, index int) []verbs.GIDEntry {
+	return []verbs.GIDEntry{entry(addr, nic, index, verbs.GIDTypeRoCEv1), entry(addr, nic, index, verbs.GIDTypeRoCEv2)}
 }
 
-func ethernet(state PortState, gids ...[]GIDEntry) fakePort {
+func ethernet(state verbs.PortState, gids ...[]verbs.GIDEntry) fakePort {
 	return fakePort{
-		attr: PortAttr{State: state, ActiveMTU: verbs.MTU1024, LinkLayer: verbs.LinkLayerEthernet},
+		attr: verbs.PortAttr{State: state, ActiveMTU: verbs.MTU1024, LinkLayer: verbs.LinkLayerEthernet},
 		gids: slices.Concat(gids...),
 	}
 }
 
-func device(name string, transport Transport, ports ...fakePort) *fakeDriver {
+func device(name string, transport verbs.Transport, ports ...fakePort) *fakeDriver {
 	return &fakeDriver{name: name, device: name, transport: transport, ports: ports}
 }
 
@@ -40,22 +41,22 @@ const (
 
 // testDevices is what the tests find: a RoCE NIC of two ports with a VLAN, an InfiniBand HCA, an
 // iWARP NIC, and the software device, which has everything.
-func testDevices() []verbs.Driver {
-	return []verbs.Driver{
+func testDevices() []driver.Driver {
+	return []driver.Driver{
 		device("soft0", verbs.TransportSoftware, ethernet(verbs.PortActive, both("10.0.0.1", "eth0", 2)[1:], both("127.0.0.1", "lo", 1)[1:], both("10.9.9.9", "eth9", 9)[1:])),
 		device("siw0", verbs.TransportIWARP, fakePort{
-			attr: PortAttr{State: verbs.PortActive},
-			gids: []GIDEntry{{GID: GID{0x52, 0x54, 0, 1}, NetDev: "eth4", IfIndex: 4}},
+			attr: verbs.PortAttr{State: verbs.PortActive},
+			gids: []verbs.GIDEntry{{GID: verbs.GID{0x52, 0x54, 0, 1}, NetDev: "eth4", IfIndex: 4}},
 		}),
 		device("mlx5_0", verbs.TransportRoCE,
 			ethernet(verbs.PortActive,
-				both("fe80::1", "eth0", 2), both("10.0.0.1", "eth0", 2), []GIDEntry{{}},
+				both("fe80::1", "eth0", 2), both("10.0.0.1", "eth0", 2), []verbs.GIDEntry{{}},
 				both("fe80::1", "eth0.5", 6), both("10.0.5.1", "eth0.5", 6), both("2001:db8::1", "eth0", 2)),
 			ethernet(verbs.PortActive, both("10.1.0.1", "eth1", 3), both("10.0.0.7", "other", 12), both("10.0.0.7", "eth1", 3))),
 		device("mlx5_1", verbs.TransportRoCE, ethernet(verbs.PortDown, both("10.2.0.1", "eth2", 7)), ethernet(verbs.PortActive, both("10.3.0.1", "", 0)[:1])),
 		device("mlx4_0", verbs.TransportIB, fakePort{
-			attr: PortAttr{State: verbs.PortActive, LID: 17, ActiveMTU: verbs.MTU2048, LinkLayer: verbs.LinkLayerInfiniBand},
-			gids: []GIDEntry{entry(portGID, "", 0, verbs.GIDTypeIB), entry(subport, "", 0, verbs.GIDTypeIB)},
+			attr: verbs.PortAttr{State: verbs.PortActive, LID: 17, ActiveMTU: verbs.MTU2048, LinkLayer: verbs.LinkLayerInfiniBand},
+			gids: []verbs.GIDEntry{entry(portGID, "", 0, verbs.GIDTypeIB), entry(subport, "", 0, verbs.GIDTypeIB)},
 		}),
 	}
 }
@@ -117,7 +118,7 @@ func TestPortFor(t *testing.T) {
 	}
 }
 
-func requireAllClosed(t *testing.T, drivers []verbs.Driver) {
+func requireAllClosed(t *testing.T, drivers []driver.Driver) {
 	t.Helper()
 	for _, d := range drivers {
 		require.Zero(t, d.(*fakeDriver).contexts.Load(), d.Name())
@@ -130,17 +131,17 @@ func TestPortForNot(t *testing.T) {
 		want     error
 		text     string
 	}{
-		{"0.0.0.0", "", ErrInvalid, "is no address of a port"},
-		{"::", "", ErrInvalid, "is no address of a port"},
-		{"224.0.0.1", "", ErrInvalid, "is no address of a port"},
-		{"fe80::1", "", ErrInvalid, "cm: fe80::1 is an address of eth0 and eth0.5: name one, as in fe80::1%eth0: "},
+		{"0.0.0.0", "", verbs.ErrInvalid, "is no address of a port"},
+		{"::", "", verbs.ErrInvalid, "is no address of a port"},
+		{"224.0.0.1", "", verbs.ErrInvalid, "is no address of a port"},
+		{"fe80::1", "", verbs.ErrInvalid, "cm: fe80::1 is an address of eth0 and eth0.5: name one, as in fe80::1%eth0: "},
 		{"fe80::1%eth7", "mlx5_0", syscall.EADDRNOTAVAIL, `cm: fe80::1%eth7 belongs to no RDMA port that is active on device "mlx5_0": ` +
 			"mlx5_0 port 1 (ACTIVE) has fe80::1, 10.0.0.1, 10.0.5.1, 2001:db8::1; mlx5_0 port 2 (ACTIVE) has 10.1.0.1, 10.0.0.7"},
 		{"10.0.0.1", "mlx4_0", syscall.EADDRNOTAVAIL, "mlx4_0 port 1 (ACTIVE) has " + portGID + ", " + subport},
-		{"10.0.0.1", "rxe0", ErrNoDevice, `cm: 10.0.0.1 belongs to no RDMA port that is active on device "rxe0": no such RDMA device`},
+		{"10.0.0.1", "rxe0", verbs.ErrNoDevice, `cm: 10.0.0.1 belongs to no RDMA port that is active on device "rxe0": no such RDMA device`},
 		{"10.2.0.1", "mlx5_1", syscall.ENETDOWN, "mlx5_1 port 1 (DOWN) has it; mlx5_1 port 2 (ACTIVE) has 10.3.0.1"},
-		{"10.4.0.1", "siw0", ErrNotSupported, "siw0 port 1 (ACTIVE): QPs of iWARP can only be connected by the connection manager"},
-		{"10.4.0.1", "", ErrNotSupported, "siw0 port 1 (ACTIVE): QPs of iWARP"},
+		{"10.4.0.1", "siw0", verbs.ErrNotSupported, "siw0 port 1 (ACTIVE): QPs of iWARP can only be connected by the connection manager"},
+		{"10.4.0.1", "", verbs.ErrNotSupported, "siw0 port 1 (ACTIVE): QPs of iWARP"},
 		{"10.9.9.8", "", syscall.EADDRNOTAVAIL, "soft0 port 1 (ACTIVE) has 10.0.0.1, 127.0.0.1, 10.9.9.9"},
 	} {
 		t.Run(c.addr+"on"+c.on, func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestPortForNot(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			require.ErrorContains(t, err, c.text)
 			requireAllClosed(t, drivers)
-			for _, other := range []error{ErrNotSupported, ErrNoDevice, ErrInvalid, syscall.ENETDOWN} {
+			for _, other := range []error{verbs.ErrNotSupported, verbs.ErrNoDevice, verbs.ErrInvalid, syscall.ENETDOWN} {
 				if other != c.want {
 					require.NotErrorIs(t, err, other)
 				}
@@ -157,7 +158,7 @@ func TestPortForNot(t *testing.T) {
 		})
 	}
 	_, err := portFor(testDevices(), "", netip.Addr{}, testOwners)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, verbs.ErrInvalid)
 }
 
 // The error says where was looked, also where that failed.
@@ -167,12 +168,12 @@ func TestNoPortError(t *testing.T) {
 	broken.ports = []fakePort{{err: syscall.EIO}, {}}
 	missing := &fakeDriver{name: "ibv", createErr: errors.New("no libibverbs.so.1")}
 	many := device("mlx5_2", verbs.TransportRoCE)
-	gids := make([]GIDEntry, 0, 20)
+	gids := make([]verbs.GIDEntry, 0, 20)
 	for a := netip.MustParseAddr("10.1.1.1"); len(gids) < cap(gids); a = a.Next() {
 		gids = append(gids, both(a.String(), "eth0", 2)...)
 	}
 	many.ports = []fakePort{ethernet(verbs.PortActive, gids)}
-	_, err := portFor([]verbs.Driver{closed, broken, missing, many}, "", farAddr, testOwners)
+	_, err := portFor([]driver.Driver{closed, broken, missing, many}, "", farAddr, testOwners)
 	require.EqualError(t, err, "cm: 10.0.0.2 belongs to no RDMA port that is active: mlx5_0: "+syscall.EACCES.Error()+
 		"; mlx5_1 port 1 (NOP): "+syscall.EIO.Error()+"; mlx5_1 port 2 (NOP) has no address; "+
 		"mlx5_2 port 1 (ACTIVE) has 10.1.1.1, 10.1.1.2, 10.1.1.3, 10.1.1.4, 10.1.1.5, 10.1.1.6, 10.1.1.7, 10.1.1.8, 2 more; "+
@@ -187,7 +188,7 @@ func TestNoPortError(t *testing.T) {
 	require.Len(t, np.Looked[3].GIDs, 20)
 
 	_, err = portFor(nil, "", farAddr, testOwners)
-	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
 	_, err = portFor(nil, "", farAddr, func(netip.Addr) ([]owner, error) { return nil, syscall.EMFILE })
 	require.ErrorIs(t, err, syscall.EMFILE)
 }
@@ -218,10 +219,10 @@ func TestSoftPort(t *testing.T) {
 	requirePort(t, p, loopback)
 
 	// The software device that behaves as iWARP has the address and must not be used.
-	id := newID(t, queueOn(t, verbs.Drivers()...), Options{Device: "soft0-iwarp"})
+	id := newID(t, queueOn(t, driver.Drivers()...), Options{Device: "soft0-iwarp"})
 	require.NoError(t, id.BindAddr(netip.AddrPortFrom(loopback, 0)))
 	_, err = PortOf(id.Verbs(), loopback)
-	require.ErrorIs(t, err, ErrNotSupported)
+	require.ErrorIs(t, err, verbs.ErrNotSupported)
 	require.ErrorContains(t, err, "soft0-iwarp port 1 (ACTIVE): QPs of iWARP can only be connected by the connection manager")
 }
 

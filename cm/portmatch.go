@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // An owner is a network interface of this host that has an address.
 type owner struct {
 	name    string
 	index   int
-	portGID GID // of the InfiniBand port under an IPoIB interface, else zero
+	portGID verbs.GID // of the InfiniBand port under an IPoIB interface, else zero
 }
 
 type ownersFunc func(local netip.Addr) ([]owner, error)
@@ -47,7 +47,7 @@ func ownersOf(local netip.Addr) ([]owner, error) {
 			continue
 		}
 		if len(nic.HardwareAddr) == ipoibHardwareLen {
-			o.portGID = GID(nic.HardwareAddr[4:])
+			o.portGID = verbs.GID(nic.HardwareAddr[4:])
 		}
 		owners = append(owners, o)
 	}
@@ -66,7 +66,7 @@ type portMatch struct {
 
 func newPortMatch(local netip.Addr, owners ownersFunc) (*portMatch, error) {
 	if !local.IsValid() || local.IsUnspecified() || local.IsMulticast() {
-		return nil, fmt.Errorf("cm: %v is no address of a port; name one of this host: %w", local, ErrInvalid)
+		return nil, fmt.Errorf("cm: %v is no address of a port; name one of this host: %w", local, verbs.ErrInvalid)
 	}
 	m := &portMatch{addr: local.Unmap()}
 	if !m.addr.IsLinkLocalUnicast() {
@@ -78,13 +78,13 @@ func newPortMatch(local netip.Addr, owners ownersFunc) (*portMatch, error) {
 }
 
 // best returns the entry to use, nil if none stands for the address.
-func (m *portMatch) best(gids []PortGID) (*PortGID, error) {
-	var best []*PortGID
+func (m *portMatch) best(gids []verbs.PortGID) (*verbs.PortGID, error) {
+	var best []*verbs.PortGID
 	rank := 1
 	for i := range gids {
 		switch r := m.rank(&gids[i]); {
 		case r > rank:
-			rank, best = r, []*PortGID{&gids[i]}
+			rank, best = r, []*verbs.PortGID{&gids[i]}
 		case r == rank:
 			best = append(best, &gids[i])
 		}
@@ -102,7 +102,7 @@ func (m *portMatch) best(gids []PortGID) (*PortGID, error) {
 		}
 		if len(nics) > 1 {
 			return nil, fmt.Errorf("cm: %v is an address of %s: name one, as in %v%%%s: %w",
-				m.addr, strings.Join(nics, " and "), m.addr, nics[0], ErrInvalid)
+				m.addr, strings.Join(nics, " and "), m.addr, nics[0], verbs.ErrInvalid)
 		}
 	}
 	return best[0], nil
@@ -111,7 +111,7 @@ func (m *portMatch) best(gids []PortGID) (*PortGID, error) {
 // rank is how well an entry stands for the address, 0 if it does not. RoCE v2 comes
 // before v1, which cannot be routed; but first of all the entry is of an interface that
 // has the address, for another network namespace may have it too.
-func (m *portMatch) rank(g *PortGID) int {
+func (m *portMatch) rank(g *verbs.PortGID) int {
 	if g.LinkLayer == verbs.LinkLayerInfiniBand {
 		if g.GID == verbs.GIDFromAddr(m.addr) || slices.ContainsFunc(m.owners, func(o owner) bool { return o.portGID == g.GID }) {
 			return 1
@@ -133,12 +133,12 @@ func (m *portMatch) rank(g *PortGID) int {
 	return rank
 }
 
-func (m *portMatch) isOwner(g *PortGID) bool {
+func (m *portMatch) isOwner(g *verbs.PortGID) bool {
 	return slices.ContainsFunc(m.owners, func(o owner) bool { return o.name == g.NetDev || o.index == g.IfIndex })
 }
 
 // mayBelong reports whether the address may be one of an iWARP port, whose only GID is
 // made of its hardware address: by the network interface, if the device tells it.
-func (m *portMatch) mayBelong(gids []PortGID) bool {
-	return len(gids) == 0 || slices.ContainsFunc(gids, func(g PortGID) bool { return g.NetDev == "" || m.isOwner(&g) })
+func (m *portMatch) mayBelong(gids []verbs.PortGID) bool {
+	return len(gids) == 0 || slices.ContainsFunc(gids, func(g verbs.PortGID) bool { return g.NetDev == "" || m.isOwner(&g) })
 }

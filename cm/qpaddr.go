@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // QPAddrSize is the size of a QPAddr of version 1 on the wire.
@@ -27,20 +27,20 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // by BringUp. The ends exchange theirs out of band: over TCP, a pipe, or whatever they
 // have. docs/PROTOCOL.md, section 14.
 type QPAddr struct {
-	GID      GID
-	GIDType  GIDType
-	LID      uint16 // of the port on InfiniBand, else 0
-	QPN      uint32 // 24 bits
-	PSN      uint32 // of the first packet that this end sends, 24 bits
-	MTU      MTU    // the most that this end's port takes
-	RdAtomic uint8  // READs and atomics of the peer that this end takes at once
+	GID      verbs.GID
+	GIDType  verbs.GIDType
+	LID      uint16    // of the port on InfiniBand, else 0
+	QPN      uint32    // 24 bits
+	PSN      uint32    // of the first packet that this end sends, 24 bits
+	MTU      verbs.MTU // the most that this end's port takes
+	RdAtomic uint8     // READs and atomics of the peer that this end takes at once
 }
 
 // maxRdAtomic is how many READs and atomics LocalQPAddr offers to take at once.
 const maxRdAtomic = 16
 
 // LocalQPAddr is the address of a QP at a port, with a random PSN.
-func LocalQPAddr(qp QP, at *Port) (QPAddr, error) {
+func LocalQPAddr(qp verbs.QP, at *Port) (QPAddr, error) {
 	dev, err := qp.PD().Context().QueryDevice()
 	if err != nil {
 		return QPAddr{}, err
@@ -61,7 +61,7 @@ func (a QPAddr) String() string {
 }
 
 // place is a GID for people: on RoCE it is an IP address.
-func place(g GID, t GIDType) string {
+func place(g verbs.GID, t verbs.GIDType) string {
 	switch {
 	case g.IsZero():
 		return "an empty GID"
@@ -110,12 +110,12 @@ func ParseQPAddr(b []byte) (QPAddr, error) {
 		return QPAddr{}, malformedQPAddr("reserved bytes are not zero")
 	}
 	a := QPAddr{
-		GIDType:  GIDType(b[7]),
+		GIDType:  verbs.GIDType(b[7]),
 		QPN:      binary.LittleEndian.Uint32(b[8:]),
 		PSN:      binary.LittleEndian.Uint32(b[12:]),
-		GID:      GID(b[16:32]),
+		GID:      verbs.GID(b[16:32]),
 		LID:      binary.LittleEndian.Uint16(b[32:]),
-		MTU:      MTU(b[34]),
+		MTU:      verbs.MTU(b[34]),
 		RdAtomic: b[35],
 	}
 	return a, a.check()
@@ -188,7 +188,7 @@ func (a *QPAddr) check() error {
 }
 
 // isUnicast reports whether a GID can be a port's.
-func isUnicast(g GID) bool {
+func isUnicast(g verbs.GID) bool {
 	a := g.Addr()
 	return !a.IsUnspecified() && !a.IsMulticast() && a != broadcast
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func sampleQPAddr() QPAddr {
@@ -62,7 +62,7 @@ func TestQPAddrIsChecked(t *testing.T) {
 		"MTU 0":                 {func(a *QPAddr) { a.MTU = 0 }, "path MTU 0"},
 		"MTU in bytes":          {func(a *QPAddr) { a.MTU = 6 }, "path MTU 6"},
 		"GID type":              {func(a *QPAddr) { a.GIDType = 3 }, "GID type 3"},
-		"no GID":                {func(a *QPAddr) { a.GID = GID{} }, "GID 0000"},
+		"no GID":                {func(a *QPAddr) { a.GID = verbs.GID{} }, "GID 0000"},
 		"GID 0.0.0.0":           {func(a *QPAddr) { a.GID = verbs.GIDFromAddr(netip.IPv4Unspecified()) }, "ffff:0000:0000"},
 		"GID 255.255.255.255":   {func(a *QPAddr) { a.GID = verbs.GIDFromAddr(broadcast) }, "ffff:ffff:ffff"},
 		"GID of multicast":      {func(a *QPAddr) { a.GID[0] = 0xff }, "GID ff00"},
@@ -117,7 +117,7 @@ func requireMalformedQPAddr(t *testing.T, err error, want string) {
 	t.Helper()
 	var me *MalformedError
 	require.ErrorAs(t, err, &me)
-	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorIs(t, err, verbs.ErrProtocol)
 	require.ErrorContains(t, err, want)
 	require.ErrorContains(t, err, "cm: malformed QP address: ")
 }
@@ -184,7 +184,7 @@ func TestExchangeQPAddr(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	local.MTU = 0
 	_, err = ExchangeQPAddr(here, &local)
-	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorIs(t, err, verbs.ErrProtocol)
 }
 
 func FuzzParseQPAddr(f *testing.F) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"syscall"
 	"unicode/utf8"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // MaxRefusalText is how many bytes of text a Refusal carries.
@@ -166,9 +168,9 @@ func (e *RefusedError) Is(target error) bool {
 		return true
 	case ErrVersion:
 		return e.Code == RefusedVersion
-	case ErrProtocol:
+	case verbs.ErrProtocol:
 		return e.Code == RefusedMalformed
-	case ErrNoMemory:
+	case verbs.ErrNoMemory:
 		return e.Code == RefusedResources
 	case syscall.EACCES:
 		return e.Code == RefusedNotPermitted

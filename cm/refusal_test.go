@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestRefusalRoundTrip(t *testing.T) {
@@ -72,14 +74,14 @@ func TestRefusalIsChecked(t *testing.T) {
 			_, err := ParseRefusal(c.b)
 			var me *MalformedError
 			require.ErrorAs(t, err, &me)
-			require.ErrorIs(t, err, ErrProtocol)
+			require.ErrorIs(t, err, verbs.ErrProtocol)
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, "malformed refusal")
 		})
 	}
 	for _, r := range []Refusal{{Version: 1, MinVersion: 1}, {Version: 1, Code: 1}, {Version: 1, MinVersion: 2, Code: 1}} {
 		b, err := r.AppendBinary([]byte("x"))
-		require.ErrorIs(t, err, ErrProtocol)
+		require.ErrorIs(t, err, verbs.ErrProtocol)
 		require.Equal(t, "x", string(b))
 	}
 }
@@ -87,8 +89,8 @@ func TestRefusalIsChecked(t *testing.T) {
 func TestRefusedError(t *testing.T) {
 	for code, target := range map[RefusalCode]error{
 		RefusedVersion:      ErrVersion,
-		RefusedMalformed:    ErrProtocol,
-		RefusedResources:    ErrNoMemory,
+		RefusedMalformed:    verbs.ErrProtocol,
+		RefusedResources:    verbs.ErrNoMemory,
 		RefusedNotPermitted: syscall.EACCES,
 		RefusedChecksum:     ErrNoChecksum,
 	} {
@@ -96,7 +98,7 @@ func TestRefusedError(t *testing.T) {
 		require.ErrorContains(t, err, "the peer refuses: "+code.String())
 		require.ErrorIs(t, err, ErrRefused)
 		require.ErrorIs(t, err, target)
-		for _, other := range []error{ErrVersion, ErrProtocol, ErrNoMemory, syscall.EACCES, ErrNoChecksum} {
+		for _, other := range []error{ErrVersion, verbs.ErrProtocol, verbs.ErrNoMemory, syscall.EACCES, ErrNoChecksum} {
 			if other != target {
 				require.NotErrorIs(t, err, other)
 			}

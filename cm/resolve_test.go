@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // answerAfter makes ids answer after a delay, or fail when their timeout is over.
@@ -92,7 +92,7 @@ func TestResolveTimeouts(t *testing.T) {
 func TestResolveFails(t *testing.T) {
 	d := newSoft()
 	ec := queueOn(t, d)
-	require.ErrorIs(t, newID(t, ec, Options{}).Resolve(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(farAddr, 1)), ErrNoRoute)
+	require.ErrorIs(t, newID(t, ec, Options{}).Resolve(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(farAddr, 1)), verbs.ErrNoRoute)
 
 	d.prepare = func(f *fakeID) {
 		f.answer = func(f *fakeID, call string, _ time.Duration) {
@@ -104,13 +104,13 @@ func TestResolveFails(t *testing.T) {
 		}
 	}
 	err := newID(t, ec, Options{}).Resolve(t.Context(), netip.AddrPort{}, resolveDst)
-	require.ErrorIs(t, err, ErrNoRoute)
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
 	require.ErrorContains(t, err, "resolving the route of 127.0.0.1:4000")
 
 	connected, _ := toState(t, ec, newSoft(), StateIdle)
 	require.NoError(t, connected.BindAddr(resolveDst))
 	require.NoError(t, connected.Listen(1))
-	require.ErrorIs(t, connected.Resolve(t.Context(), netip.AddrPort{}, resolveDst), ErrState)
+	require.ErrorIs(t, connected.Resolve(t.Context(), netip.AddrPort{}, resolveDst), verbs.ErrState)
 	requireEmpty(t, ec)
 }
 
@@ -148,9 +148,9 @@ func TestCloseEndsResolve(t *testing.T) {
 		result := make(chan error)
 		go func() { result <- id.Resolve(context.Background(), netip.AddrPort{}, resolveDst) }()
 		synctest.Wait()
-		require.ErrorIs(t, id.Migrate(queueOn(t, d)), ErrState)
+		require.ErrorIs(t, id.Migrate(queueOn(t, d)), verbs.ErrState)
 		require.NoError(t, id.Close())
-		require.ErrorIs(t, <-result, ErrClosed)
+		require.ErrorIs(t, <-result, verbs.ErrClosed)
 		require.Zero(t, d.open())
 	})
 }

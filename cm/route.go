@@ -5,20 +5,21 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // candidate is a driver with the route it has to an address.
 type candidate struct {
-	driver verbs.Driver
-	route  verbs.Route
+	driver driver.Driver
+	route  driver.Route
 }
 
 // findRoutes asks every driver how it would reach dst, on the named device if
 // there is a name, and returns those that can, best first: to an address of this
 // host the software device, then the drivers in the order they registered. The
 // others' reasons come back as errors.
-func findRoutes(drivers []verbs.Driver, device string, dst netip.Addr) (found []candidate, errs []*DriverError) {
+func findRoutes(drivers []driver.Driver, device string, dst netip.Addr) (found []candidate, errs []*DriverError) {
 	for _, d := range drivers {
 		r, err := d.Route(device, dst)
 		if err != nil {
@@ -63,8 +64,8 @@ func cannotServe(err error) bool {
 	return false
 }
 
-func devicesOf(drivers []verbs.Driver) ([]Device, error) {
-	var all []Device
+func devicesOf(drivers []driver.Driver) ([]verbs.Device, error) {
+	var all []verbs.Device
 	var errs []error
 	for _, d := range drivers {
 		devices, err := d.Devices()

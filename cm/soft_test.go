@@ -10,7 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // These tests go through the software device, as a program does.
@@ -20,7 +21,7 @@ func needSoft(t *testing.T) {
 	t.Helper()
 	devices, err := Devices() // what other drivers say does not matter here
 	for _, d := range devices {
-		if d.Transport() == TransportSoftware {
+		if d.Transport() == verbs.TransportSoftware {
 			return
 		}
 	}
@@ -31,10 +32,10 @@ func needSoft(t *testing.T) {
 type side struct {
 	t       *testing.T
 	id      *ID
-	pd      PD
-	cq      CQ
-	channel CompChannel
-	qp      QP
+	pd      verbs.PD
+	cq      verbs.CQ
+	channel verbs.CompChannel
+	qp      verbs.QP
 }
 
 func newSide(t *testing.T, id *ID) *side {
@@ -49,12 +50,12 @@ func newSide(t *testing.T, id *ID) *side {
 	require.NoError(t, err)
 	s.cq, err = ctx.CreateCQ(128, s.channel)
 	require.NoError(t, err)
-	s.qp, err = id.CreateQP(s.pd, &QPInitAttr{
-		Type: QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
-		Cap: QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
+	s.qp, err = id.CreateQP(s.pd, &verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
+		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	require.NoError(t, err)
-	require.Equal(t, QPInit, s.qp.State())
+	require.Equal(t, verbs.QPInit, s.qp.State())
 	t.Cleanup(s.close)
 	return s
 }
@@ -145,7 +146,7 @@ func testConnection(t *testing.T, listen, dial, device string) {
 	require.Equal(t, dst, client.id.RemoteAddr())
 	for _, s := range []*side{client, server} {
 		require.Equal(t, StateConnected, s.id.State())
-		require.Equal(t, QPRTS, s.qp.State())
+		require.Equal(t, verbs.QPRTS, s.qp.State())
 	}
 
 	require.NoError(t, client.id.Disconnect())
@@ -153,7 +154,7 @@ func testConnection(t *testing.T, listen, dial, device string) {
 	require.NoError(t, get(t, lec, Disconnected).Err)
 	for _, s := range []*side{client, server} {
 		require.Equal(t, StateDisconnected, s.id.State())
-		require.Equal(t, QPErr, s.qp.State())
+		require.Equal(t, verbs.QPErr, s.qp.State())
 		s.close()
 	}
 }
@@ -215,7 +216,7 @@ func TestSoftConnectTimeout(t *testing.T) {
 
 func TestSoftAddressInUse(t *testing.T) {
 	_, _, local := listenSoft(t, "127.0.0.1", Options{})
-	ec := queueOn(t, verbs.Drivers()...)
+	ec := queueOn(t, driver.Drivers()...)
 	for _, addr := range []string{"127.0.0.1", "0.0.0.0"} {
 		err := newID(t, ec, Options{}).BindAddr(netip.AddrPortFrom(netip.MustParseAddr(addr), local.Port()))
 		require.ErrorIs(t, err, syscall.EADDRINUSE, addr)
@@ -223,9 +224,9 @@ func TestSoftAddressInUse(t *testing.T) {
 	err := newID(t, ec, Options{}).BindAddr(netip.MustParseAddrPort("192.0.2.1:0"))
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	err = newID(t, ec, Options{Device: "mlx5_0"}).BindAddr(netip.MustParseAddrPort("127.0.0.1:0"))
-	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorIs(t, err, verbs.ErrNoDevice)
 	err = newID(t, ec, Options{}).Resolve(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort("192.0.2.1:1"))
-	require.ErrorIs(t, err, ErrNoRoute)
+	require.ErrorIs(t, err, verbs.ErrNoRoute)
 }
 
 // The listener's end dying leaves the dialer with an end, not with a wait.

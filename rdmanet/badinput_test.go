@@ -15,7 +15,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // requireOpError checks that err is a *net.OpError of op that says all of says and
@@ -132,7 +132,7 @@ func TestBadAddresses(t *testing.T) {
 
 // hasLoopback reports whether the device under test has the loopback addresses.
 func hasLoopback() bool {
-	return slices.ContainsFunc(verbs.Drivers(), func(d verbs.Driver) bool {
+	return slices.ContainsFunc(driver.Drivers(), func(d driver.Driver) bool {
 		_, err := d.Route(cm.DefaultDevice(), netip.MustParseAddrPort(loopbackAddr).Addr())
 		return err == nil
 	})

@@ -7,17 +7,18 @@ import (
 	"net/netip"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A Device is an RDMA device of this host as it was found by Devices.
 type Device struct {
 	Name      string // what Dialer.Device and ListenConfig.Device take: "mlx5_0", "rxe0", "soft0"
 	Driver    string // the driver that found it: "soft" or "ibv"
-	Transport cm.Transport
+	Transport verbs.Transport
 	NodeGUID  GUID
 	Firmware  string
-	Caps      cm.DeviceCaps
+	Caps      verbs.DeviceCaps
 	MaxQP     int // a lane, which carries many connections, takes one QP at each end,
 	MaxCQ     int // two CQs,
 	MaxMR     int // and three memory regions, seven while its connections are busy
@@ -35,8 +36,8 @@ type Device struct {
 // A Port is a port of a Device.
 type Port struct {
 	Number    uint8 // they count from 1
-	State     cm.PortState
-	LinkLayer cm.LinkLayer
+	State     verbs.PortState
+	LinkLayer verbs.LinkLayer
 	ActiveMTU int    // in bytes
 	MaxMTU    int    // in bytes
 	LID       uint16 // InfiniBand only
@@ -46,8 +47,8 @@ type Port struct {
 // A GID is an entry of a port's GID table.
 type GID struct {
 	Index  int
-	GID    cm.GID
-	Type   cm.GIDType
+	GID    verbs.GID
+	Type   verbs.GIDType
 	NetDev string     // the network device it belongs to, "" if none
 	Addr   netip.Addr // the IP address it stands for, invalid if it stands for none
 }
@@ -64,16 +65,16 @@ type Driver struct {
 	Name string // "soft", "ibv"
 
 	// Libraries are the libraries of the system that it loads, or would load.
-	Libraries []cm.Library
+	Libraries []verbs.Library
 
-	// Err says why it cannot have devices, as a *cm.LibraryError for a missing
-	// library, cm.ErrNotSupported for a system that it does not serve, or ErrNoDevice
+	// Err says why it cannot have devices, as a *verbs.LibraryError for a missing
+	// library, verbs.ErrNotSupported for a system that it does not serve, or ErrNoDevice
 	// where RDMA is switched off; nil if it could look for some, though there may be none.
 	Err error
 }
 
 // Drivers lists the drivers of this program, whether they have devices or not.
-func Drivers() []Driver { return driversOf(verbs.Drivers()) }
+func Drivers() []Driver { return driversOf(driver.Drivers()) }
 
 // Devices lists the RDMA devices of this host, the software device included, in the
 // order in which an address looks for one; none, and an ErrNoDevice that says so, while
@@ -89,24 +90,24 @@ func Devices() ([]Device, error) {
 	if err := switchedOff(""); err != nil {
 		return nil, err
 	}
-	return devicesOf(verbs.Drivers())
+	return devicesOf(driver.Drivers())
 }
 
-func driversOf(drivers []verbs.Driver) []Driver {
+func driversOf(drivers []driver.Driver) []Driver {
 	all := make([]Driver, len(drivers))
 	for i, d := range drivers {
 		all[i].Name = d.Name()
 		if all[i].Err = switchedOff(""); all[i].Err == nil {
 			_, all[i].Err = d.Devices()
 		}
-		if l, ok := d.(verbs.Loader); ok {
+		if l, ok := d.(driver.Loader); ok {
 			all[i].Libraries = l.Libraries()
 		}
 	}
 	return all
 }
 
-func devicesOf(drivers []verbs.Driver) ([]Device, error) {
+func devicesOf(drivers []driver.Driver) ([]Device, error) {
 	local, err := localAddrs()
 	errs := []error{err}
 	var found []Device
@@ -157,7 +158,7 @@ func localAddrs() (all []netip.Addr, err error) {
 }
 
 // examine asks a device for all there is to know.
-func examine(driver verbs.Driver, device verbs.Device, local []netip.Addr) Device {
+func examine(driver driver.Driver, device verbs.Device, local []netip.Addr) Device {
 	d := Device{Name: device.Name(), Driver: driver.Name(), Transport: device.Transport(), NodeGUID: GUID(device.GUID())}
 	addrs, addrsErr := addrsOf(driver, device.Name(), local)
 	d.Addrs = addrs
@@ -167,7 +168,7 @@ func examine(driver verbs.Driver, device verbs.Device, local []netip.Addr) Devic
 
 // addrsOf picks the addresses that lead to a device: to each of them the driver
 // has a route on it.
-func addrsOf(driver verbs.Driver, device string, local []netip.Addr) (addrs []netip.Addr, err error) {
+func addrsOf(driver driver.Driver, device string, local []netip.Addr) (addrs []netip.Addr, err error) {
 	for _, a := range local {
 		route, err := driver.Route(device, a)
 		switch {

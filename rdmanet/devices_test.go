@@ -11,24 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A listedDriver is a driver whose devices can be asked, and no more.
 type listedDriver struct {
-	verbs.Driver
+	driver.Driver
 	name    string
 	devices []verbs.Device
 	err     error
-	route   func(device string, dst netip.Addr) (verbs.Route, error)
+	route   func(device string, dst netip.Addr) (driver.Route, error)
 }
 
 func (d *listedDriver) Name() string                     { return d.name }
 func (d *listedDriver) Devices() ([]verbs.Device, error) { return d.devices, d.err }
 
-func (d *listedDriver) Route(device string, dst netip.Addr) (verbs.Route, error) {
+func (d *listedDriver) Route(device string, dst netip.Addr) (driver.Route, error) {
 	if d.route == nil {
-		return verbs.Route{}, verbs.ErrNoRoute
+		return driver.Route{}, verbs.ErrNoRoute
 	}
 	return d.route(device, dst)
 }
@@ -102,23 +103,23 @@ func twoPorts() *listedDevice {
 func TestDeviceIsDescribed(t *testing.T) {
 	device := twoPorts()
 	mine := netip.MustParseAddr("192.0.2.1")
-	driver := &listedDriver{name: "ibv", route: func(name string, dst netip.Addr) (verbs.Route, error) {
+	driver := &listedDriver{name: "ibv", route: func(name string, dst netip.Addr) (driver.Route, error) {
 		if name == "mlx5_0" && dst == mine {
-			return verbs.Route{Device: name, Src: dst, SameHost: true}, nil
+			return driver.Route{Device: name, Src: dst, SameHost: true}, nil
 		}
-		return verbs.Route{}, verbs.ErrNoRoute
+		return driver.Route{}, verbs.ErrNoRoute
 	}}
 	got := examine(driver, device, []netip.Addr{netip.MustParseAddr("127.0.0.1"), mine})
 	assert.Equal(t, Device{
-		Name: "mlx5_0", Driver: "ibv", Transport: cm.TransportRoCE, NodeGUID: 0x1122_3344_5566_7788, Firmware: "16.35",
-		Caps: cm.CapWriteImm, MaxQP: 1000, Addrs: []netip.Addr{mine},
+		Name: "mlx5_0", Driver: "ibv", Transport: verbs.TransportRoCE, NodeGUID: 0x1122_3344_5566_7788, Firmware: "16.35",
+		Caps: verbs.CapWriteImm, MaxQP: 1000, Addrs: []netip.Addr{mine},
 		Ports: []Port{
-			{Number: 1, State: cm.PortActive, LinkLayer: cm.LinkLayerEthernet, ActiveMTU: 1024, MaxMTU: 4096, GIDs: []GID{
-				{Index: 0, GID: device.gids[0].GID, Type: cm.GIDTypeRoCEv1, NetDev: "eth1", Addr: netip.MustParseAddr("fe80::1%eth1")},
-				{Index: 2, GID: device.gids[2].GID, Type: cm.GIDTypeRoCEv2, NetDev: "eth1", Addr: mine},
-				{Index: 3, GID: device.gids[3].GID, Type: cm.GIDTypeIB},
+			{Number: 1, State: verbs.PortActive, LinkLayer: verbs.LinkLayerEthernet, ActiveMTU: 1024, MaxMTU: 4096, GIDs: []GID{
+				{Index: 0, GID: device.gids[0].GID, Type: verbs.GIDTypeRoCEv1, NetDev: "eth1", Addr: netip.MustParseAddr("fe80::1%eth1")},
+				{Index: 2, GID: device.gids[2].GID, Type: verbs.GIDTypeRoCEv2, NetDev: "eth1", Addr: mine},
+				{Index: 3, GID: device.gids[3].GID, Type: verbs.GIDTypeIB},
 			}},
-			{Number: 2, State: cm.PortInit, LinkLayer: cm.LinkLayerInfiniBand, ActiveMTU: 2048, MaxMTU: 4096, LID: 7},
+			{Number: 2, State: verbs.PortInit, LinkLayer: verbs.LinkLayerInfiniBand, ActiveMTU: 2048, MaxMTU: 4096, LID: 7},
 		},
 	}, got)
 	assert.Equal(t, "1122:3344:5566:7788", got.NodeGUID.String())
@@ -152,17 +153,17 @@ func TestDeviceThatCannotBeAsked(t *testing.T) {
 		assert.ErrorIs(t, got.Err, ErrNoDevice)
 		assert.ErrorContains(t, got.Err, "port 1: GID 0")
 		require.Len(t, got.Ports, 2)
-		assert.Equal(t, cm.PortActive, got.Ports[0].State)
+		assert.Equal(t, verbs.PortActive, got.Ports[0].State)
 	})
 	t.Run("addresses", func(t *testing.T) {
 		missing := &verbs.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: os.ErrNotExist}
 		asked := 0
-		driver := &listedDriver{name: "ibv", route: func(string, netip.Addr) (verbs.Route, error) {
+		driver := &listedDriver{name: "ibv", route: func(string, netip.Addr) (driver.Route, error) {
 			asked++
-			return verbs.Route{}, missing
+			return driver.Route{}, missing
 		}}
 		got := examine(driver, twoPorts(), []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()})
-		var library *cm.LibraryError
+		var library *verbs.LibraryError
 		require.ErrorAs(t, got.Err, &library)
 		assert.Equal(t, "librdmacm.so.1", library.Library)
 		assert.Equal(t, 1, asked, "once is enough")
@@ -175,16 +176,16 @@ func TestDriverWithoutDevices(t *testing.T) {
 	missing := &verbs.LibraryError{Library: "libibverbs.so.1", Package: "libibverbs1", Err: os.ErrNotExist}
 	ibv := &loadingDriver{listedDriver{name: "ibv", err: missing}, []verbs.Library{{Name: "libibverbs.so.1", Err: missing}}}
 
-	devices, err := devicesOf([]verbs.Driver{soft, ibv})
+	devices, err := devicesOf([]driver.Driver{soft, ibv})
 	assert.NoError(t, err, "there are others")
 	assert.Len(t, devices, 1)
 
-	drivers := driversOf([]verbs.Driver{soft, ibv})
+	drivers := driversOf([]driver.Driver{soft, ibv})
 	assert.Equal(t, []Driver{{Name: "soft"}, {Name: "ibv", Libraries: ibv.libraries, Err: missing}}, drivers)
 
-	devices, err = devicesOf([]verbs.Driver{ibv})
+	devices, err = devicesOf([]driver.Driver{ibv})
 	assert.Empty(t, devices)
-	var library *cm.LibraryError
+	var library *verbs.LibraryError
 	require.ErrorAs(t, err, &library, "there is nothing but the reason")
 	assert.Equal(t, "libibverbs.so.1", library.Library)
 	assert.ErrorIs(t, err, ErrNoDevice)
@@ -193,7 +194,7 @@ func TestDriverWithoutDevices(t *testing.T) {
 func TestDriverThatFails(t *testing.T) {
 	soft := &listedDriver{name: "soft", devices: []verbs.Device{twoPorts()}}
 	ibv := &listedDriver{name: "ibv", err: os.NewSyscallError("open", syscall.EMFILE)}
-	devices, err := devicesOf([]verbs.Driver{ibv, soft})
+	devices, err := devicesOf([]driver.Driver{ibv, soft})
 	assert.Len(t, devices, 1, "one driver's failure does not hide the others' devices")
 	var driver *cm.DriverError
 	require.ErrorAs(t, err, &driver)
@@ -215,7 +216,7 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	if wanted == nil {
-		require.ErrorIs(t, err, cm.ErrNotSupported, "without this device there can only be a system without any")
+		require.ErrorIs(t, err, verbs.ErrNotSupported, "without this device there can only be a system without any")
 		return
 	}
 	require.NoError(t, err)
@@ -223,19 +224,19 @@ func TestDevices(t *testing.T) {
 	assert.NotZero(t, wanted.NodeGUID)
 	assert.NotEmpty(t, wanted.Firmware)
 	assert.NotZero(t, wanted.MaxQP)
-	iwarp := wanted.Transport == cm.TransportIWARP // which has no such WRITE, and no GIDs but its hardware address
-	assert.Equal(t, !iwarp, wanted.Caps&cm.CapWriteImm != 0)
+	iwarp := wanted.Transport == verbs.TransportIWARP // which has no such WRITE, and no GIDs but its hardware address
+	assert.Equal(t, !iwarp, wanted.Caps&verbs.CapWriteImm != 0)
 	require.NotEmpty(t, wanted.Ports)
 	port := wanted.Ports[0]
-	assert.Equal(t, cm.PortActive, port.State)
-	assert.Equal(t, cm.LinkLayerEthernet, port.LinkLayer)
+	assert.Equal(t, verbs.PortActive, port.State)
+	assert.Equal(t, verbs.LinkLayerEthernet, port.LinkLayer)
 	assert.NotZero(t, port.ActiveMTU)
 	addrs := map[netip.Addr]bool{}
 	for _, g := range port.GIDs {
 		if iwarp {
 			continue
 		}
-		assert.Equal(t, cm.GIDTypeRoCEv2, g.Type)
+		assert.Equal(t, verbs.GIDTypeRoCEv2, g.Type)
 		assert.NotEmpty(t, g.NetDev)
 		addrs[g.Addr] = true
 	}
@@ -243,7 +244,7 @@ func TestDevices(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, iwarp || addrs[at.Addr()], "%v has a GID: %v", at.Addr(), addrs)
 	assert.Contains(t, wanted.Addrs, at.Addr())
-	if wanted.Transport == cm.TransportSoftware {
+	if wanted.Transport == verbs.TransportSoftware {
 		for _, g := range port.GIDs {
 			assert.Contains(t, wanted.Addrs, g.Addr, "it has them all")
 		}

@@ -40,7 +40,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	doc := readDoc(t, "TROUBLESHOOTING.md")
 	declared := regexp.MustCompile(`(?m)^(?:var |\t)(Err[A-Z]\w*) += `)
 	n := 0
-	for _, pkg := range []string{"rdmanet", "cm", "ring"} {
+	for _, pkg := range []string{"rdmanet", "cm", "ring", "verbs"} {
 		for _, m := range declared.FindAllStringSubmatch(codeOf(t, "../"+pkg), -1) {
 			n++
 			require.Contains(t, doc, "`"+pkg+"."+m[1]+"`")

@@ -10,8 +10,9 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Causes that this package adds to those of package net. Test for them with
@@ -56,7 +57,7 @@ var (
 
 // invalid is the error of an argument or an option that cannot be.
 func invalid(format string, args ...any) error {
-	return verbs.Explain(fmt.Sprintf(format, args...), syscall.EINVAL)
+	return driver.Explain(fmt.Sprintf(format, args...), syscall.EINVAL)
 }
 
 // Operation names as package net has them in its OpErrors.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // silentDialer connects to a listener as docs/PROTOCOL.md has a lane begin, and says nothing more.
@@ -28,8 +29,8 @@ func silentDialer(t *testing.T, at netip.AddrPort) {
 	cq, err := id.Verbs().CreateCQ(128, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cq.Close()) })
-	qp, err := id.CreateQP(pd, &cm.QPInitAttr{
-		Type: cm.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: cm.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1},
+	qp, err := id.CreateQP(pd, &verbs.QPInitAttr{
+		Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, qp.Close()) })

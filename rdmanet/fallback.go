@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A FallbackReason is why a dial or a listener on a network "tcp", "tcp4" or "tcp6"
@@ -128,13 +128,13 @@ func reasonOf(err error) FallbackReason {
 	}
 	var refused *cm.RefusedError
 	switch {
-	case is(ErrSlow, cm.ErrTryAgain): // the listener is behind
+	case is(ErrSlow, verbs.ErrTryAgain): // the listener is behind
 		return FallbackSlow
 	case is(cm.ErrVersion):
 		return FallbackVersion
 	case errors.As(err, &refused) && refused.Code == cm.RefusedResources, is(ErrNoMemory, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE):
 		return FallbackResources
-	case is(cm.ErrTCPPorts):
+	case is(verbs.ErrTCPPorts):
 		return FallbackNoDevice
 	case is(syscall.EACCES, syscall.EPERM):
 		return FallbackDenied

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestReasonOf(t *testing.T) {
@@ -28,8 +29,8 @@ func TestReasonOf(t *testing.T) {
 		lasts bool
 	}{
 		{ErrNoDevice, FallbackNoDevice, true},
-		{cm.ErrNotSupported, FallbackNoDevice, true},
-		{errors.Join(ErrNoRoute, cm.ErrTCPPorts), FallbackNoDevice, true},
+		{verbs.ErrNotSupported, FallbackNoDevice, true},
+		{errors.Join(ErrNoRoute, verbs.ErrTCPPorts), FallbackNoDevice, true},
 		{newConnError(syscall.ENODEV, cm.ErrDeviceRemoved), FallbackNoDevice, true},
 		{errors.Join(ErrNoDevice, ErrNoRoute), FallbackNoRoute, true},
 		{syscall.EADDRNOTAVAIL, FallbackNoRoute, true},
@@ -47,7 +48,7 @@ func TestReasonOf(t *testing.T) {
 		{os.ErrDeadlineExceeded, FallbackUnreachable, true},
 		{context.DeadlineExceeded, FallbackUnreachable, true},
 		{ErrSlow, FallbackSlow, true},
-		{endedDial(context.DeadlineExceeded, fmt.Errorf("%w: %w", cm.ErrTryAgain, syscall.ECONNREFUSED)), FallbackSlow, true},
+		{endedDial(context.DeadlineExceeded, fmt.Errorf("%w: %w", verbs.ErrTryAgain, syscall.ECONNREFUSED)), FallbackSlow, true},
 		{ErrNoMemory, FallbackResources, false},
 		{syscall.EMFILE, FallbackResources, false},
 		{ErrProtocol, FallbackFailed, false},

@@ -13,8 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Devices that fail when a test asks them to. What one of them does another test does not
@@ -164,28 +165,28 @@ func TestFaultyRemovalOfListener(t *testing.T) {
 func TestFaultyEvents(t *testing.T) {
 	onSoftware(t)
 	for _, c := range []struct {
-		at, instead verbs.CMEventType
+		at, instead driver.CMEventType
 		err         error
 		want        error
 	}{
-		{verbs.CMAddrResolved, verbs.CMAddrError, syscall.ENETUNREACH, syscall.ENETUNREACH},
-		{verbs.CMAddrResolved, verbs.CMDeviceRemoval, verbs.ErrNoDevice, ErrNoDevice},
-		{verbs.CMRouteResolved, verbs.CMRouteError, syscall.EHOSTUNREACH, syscall.EHOSTUNREACH},
-		{verbs.CMEstablished, verbs.CMUnreachable, syscall.ETIMEDOUT, syscall.ETIMEDOUT},
-		{verbs.CMEstablished, verbs.CMConnectError, verbs.ErrNoMemory, ErrNoMemory},
-		{verbs.CMEstablished, verbs.CMRejected, nil, syscall.ECONNREFUSED},
-		{verbs.CMEstablished, verbs.CMDisconnected, nil, ErrPeerGone},
-		{verbs.CMEstablished, verbs.CMDeviceRemoval, verbs.ErrNoDevice, ErrNoDevice},
+		{driver.CMAddrResolved, driver.CMAddrError, syscall.ENETUNREACH, syscall.ENETUNREACH},
+		{driver.CMAddrResolved, driver.CMDeviceRemoval, verbs.ErrNoDevice, ErrNoDevice},
+		{driver.CMRouteResolved, driver.CMRouteError, syscall.EHOSTUNREACH, syscall.EHOSTUNREACH},
+		{driver.CMEstablished, driver.CMUnreachable, syscall.ETIMEDOUT, syscall.ETIMEDOUT},
+		{driver.CMEstablished, driver.CMConnectError, verbs.ErrNoMemory, ErrNoMemory},
+		{driver.CMEstablished, driver.CMRejected, nil, syscall.ECONNREFUSED},
+		{driver.CMEstablished, driver.CMDisconnected, nil, ErrPeerGone},
+		{driver.CMEstablished, driver.CMDeviceRemoval, verbs.ErrNoDevice, ErrNoDevice},
 	} {
 		t.Run(fmt.Sprintf("%v/%v", c.at, c.instead), func(t *testing.T) {
 			for _, side := range []string{"dialer", "listener"} {
-				if side == "listener" && (c.at != verbs.CMEstablished || c.instead == verbs.CMRejected) {
+				if side == "listener" && (c.at != driver.CMEstablished || c.instead == driver.CMRejected) {
 					continue
 				}
 				t.Run(side, func(t *testing.T) {
-					testFaultyEvent(t, side == "dialer", func(ev *verbs.CMEvent) bool {
+					testFaultyEvent(t, side == "dialer", func(ev *driver.CMEvent) bool {
 						if ev.Type == c.at {
-							ev.Type, ev.Err, ev.Reason = c.instead, c.err, verbs.RejectNoService
+							ev.Type, ev.Err, ev.Reason = c.instead, c.err, driver.RejectNoService
 						}
 						return true
 					}, c.want)
@@ -193,20 +194,20 @@ func TestFaultyEvents(t *testing.T) {
 			}
 		})
 	}
-	for _, at := range []verbs.CMEventType{verbs.CMAddrResolved, verbs.CMRouteResolved, verbs.CMEstablished} {
+	for _, at := range []driver.CMEventType{driver.CMAddrResolved, driver.CMRouteResolved, driver.CMEstablished} {
 		t.Run(fmt.Sprintf("%v/lost", at), func(t *testing.T) {
-			testFaultyEvent(t, true, func(ev *verbs.CMEvent) bool { return ev.Type != at }, os.ErrDeadlineExceeded)
+			testFaultyEvent(t, true, func(ev *driver.CMEvent) bool { return ev.Type != at }, os.ErrDeadlineExceeded)
 		})
 	}
 	t.Run("CONNECT_REQUEST/lost", func(t *testing.T) {
-		testFaultyEvent(t, false, func(ev *verbs.CMEvent) bool { return ev.Type != verbs.CMConnectRequest }, nil)
+		testFaultyEvent(t, false, func(ev *driver.CMEvent) bool { return ev.Type != driver.CMConnectRequest }, nil)
 	})
 	t.Run("ESTABLISHED/lost at the listener", func(t *testing.T) {
 		// It asks when the time is up, and finds that the client has confirmed.
 		lc := ListenConfig{HandshakeTimeout: soon / 5, Device: failing0.Name()}
 		l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
 		require.NoError(t, err)
-		failing0.OnEvent(func(ev *verbs.CMEvent) bool { return ev.Type != verbs.CMEstablished })
+		failing0.OnEvent(func(ev *driver.CMEvent) bool { return ev.Type != driver.CMEstablished })
 		defer failing0.OnEvent(nil)
 		within(t, lasting, "serving a client whose confirmation was lost", func() {
 			serveOne(t, l, &Dialer{Device: "soft0"})
@@ -219,7 +220,7 @@ func TestFaultyEvents(t *testing.T) {
 
 // testFaultyEvent dials where one side has faulty events. A dialer fails with want; at a
 // listener the client is not accepted, and the next one is.
-func testFaultyEvent(t *testing.T, dialer bool, fault func(*verbs.CMEvent) bool, want error) {
+func testFaultyEvent(t *testing.T, dialer bool, fault func(*driver.CMEvent) bool, want error) {
 	lc, d := ListenConfig{HandshakeTimeout: patience}, Dialer{Timeout: patience}
 	switch want {
 	case os.ErrDeadlineExceeded: // an event is lost, so only the time ends the dial

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A server hands its address over to the next one, which may be another process, by
@@ -119,7 +120,7 @@ func throughHandOver[C any](ctx context.Context, dial func() (C, error)) (C, err
 	switch {
 	case err == nil:
 		return conn, nil
-	case errors.Is(err, cm.ErrTryAgain), peerShort(err), ctx.Err() != nil:
+	case errors.Is(err, verbs.ErrTryAgain), peerShort(err), ctx.Err() != nil:
 		return none, err // of the next listener, which keeps it waiting
 	}
 	return none, first

@@ -19,10 +19,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/cm"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func init() { roles["successor"] = runSuccessor }
@@ -345,7 +346,7 @@ func TestThroughHandOver(t *testing.T) {
 		require.NoError(t, dial(gone, gone, nil))
 		require.Equal(t, gone, dial(gone))
 		require.Equal(t, gone, dial(gone, io.ErrNoProgress), "nobody is there any more")
-		require.ErrorIs(t, dial(gone, fmt.Errorf("full: %w", cm.ErrTryAgain)), cm.ErrTryAgain)
+		require.ErrorIs(t, dial(gone, fmt.Errorf("full: %w", verbs.ErrTryAgain)), verbs.ErrTryAgain)
 		require.Equal(t, io.ErrNoProgress, dial(io.ErrNoProgress, nil))
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // roleVar names what a process does that a test started from this test binary.
@@ -47,7 +48,7 @@ func onSoftware(t *testing.T) {
 }
 
 // onTCPPorts has a test of the networks of TCP run on the software device where one of iWARP is
-// tested, which is left out of them (cm.ErrTCPPorts).
+// tested, which is left out of them (verbs.ErrTCPPorts).
 func onTCPPorts(t *testing.T) {
 	t.Helper()
 	if onIWARP(t) {
@@ -64,7 +65,7 @@ func onIWARP(t *testing.T) bool {
 	devices, err := Devices()
 	require.NoError(t, err)
 	return slices.ContainsFunc(devices, func(d Device) bool {
-		return d.Name == cm.DefaultDevice() && d.Transport == cm.TransportIWARP
+		return d.Name == cm.DefaultDevice() && d.Transport == verbs.TransportIWARP
 	})
 }
 

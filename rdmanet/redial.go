@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Who dials a listener that has no place waits in the dial, as with TCP. Where the listener
@@ -43,7 +43,7 @@ func redial[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 		case peerShort(err):
 			last = err
 			pause = min(2*pause, shortage.LastPause)
-		case errors.Is(err, cm.ErrTryAgain):
+		case errors.Is(err, verbs.ErrTryAgain):
 			last = err
 			pause = min(2*pause, lastRedial)
 		default:
@@ -71,7 +71,7 @@ func endedDial(cause, last error) error {
 	case peerShort(last):
 		text += "the listener had no resources: "
 	case errors.Is(last, syscall.ECONNREFUSED):
-		is = cm.ErrTryAgain // to programs the errno means that nobody listens
+		is = verbs.ErrTryAgain // to programs the errno means that nobody listens
 	}
 	return &dialError{
 		text: text + plain(last).Error(), timeout: true,

@@ -14,11 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestRedial has a listener that has no place for a while, or for ever.
 func TestRedial(t *testing.T) {
-	noPlace := fmt.Errorf("somewhere: %w", cm.ErrTryAgain)
+	noPlace := fmt.Errorf("somewhere: %w", verbs.ErrTryAgain)
 	dialUntil := func(n int, last error) (func() (int, error), *int) {
 		tries := new(int)
 		return func() (int, error) {
@@ -50,7 +51,7 @@ func TestRedial(t *testing.T) {
 		_, err = redial(ctx, dial)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		require.ErrorIs(t, err, cm.ErrTryAgain, "and why")
+		require.ErrorIs(t, err, verbs.ErrTryAgain, "and why")
 		require.EqualError(t, err, "i/o timeout: "+noPlace.Error())
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
@@ -59,7 +60,7 @@ func TestRedial(t *testing.T) {
 		began = time.Now()
 		_, err = redial(context.Background(), dial)
 		require.ErrorIs(t, err, syscall.ETIMEDOUT)
-		require.ErrorIs(t, err, cm.ErrTryAgain)
+		require.ErrorIs(t, err, verbs.ErrTryAgain)
 		require.InDelta(t, dialPatience, time.Since(began), float64(2*lastRedial))
 		canceled, stop := context.WithCancel(context.Background())
 		time.AfterFunc(time.Second, stop)
@@ -71,8 +72,8 @@ func TestRedial(t *testing.T) {
 // TestRedialSaysWhy has a dial end while it is tried once more: by its time, or by another
 // failure, which is told as it is.
 func TestRedialSaysWhy(t *testing.T) {
-	noPlace := fmt.Errorf("somewhere: %w", cm.ErrTryAgain)
-	stale := fmt.Errorf("stale: %w: %w", cm.ErrTryAgain, syscall.ECONNREFUSED)
+	noPlace := fmt.Errorf("somewhere: %w", verbs.ErrTryAgain)
+	stale := fmt.Errorf("stale: %w: %w", verbs.ErrTryAgain, syscall.ECONNREFUSED)
 	starved := &cm.RefusedError{Refusal: cm.Refusal{Code: cm.RefusedResources, Text: "no descriptors"}}
 	for _, c := range []struct {
 		name  string
@@ -99,7 +100,7 @@ func TestRedialSaysWhy(t *testing.T) {
 				if c.text[:3] == "i/o" {
 					if last := c.tries[len(c.tries)-2]; last == stale {
 						require.NotErrorIs(t, err, syscall.ECONNREFUSED, "which would say that nobody listens")
-						require.ErrorIs(t, err, cm.ErrTryAgain)
+						require.ErrorIs(t, err, verbs.ErrTryAgain)
 					} else {
 						require.ErrorIs(t, err, last)
 					}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/link"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A stream carries a Conn: a stream of a link, which moves the bytes of many connections on

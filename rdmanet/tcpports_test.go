@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // iWARP has its ports from the system's TCP. On networks of TCP it is left out, with a reason:
@@ -43,13 +43,13 @@ func TestTCPPorts(t *testing.T) {
 		l := serve(t, &ListenConfig{Device: failingIWARP.Name(), Logger: quiet}, "tcp")
 		require.NotNil(t, l.Fallback())
 		require.Equal(t, FallbackNoDevice, l.Fallback().Reason)
-		require.ErrorIs(t, l.Fallback(), cm.ErrTCPPorts)
+		require.ErrorIs(t, l.Fallback(), verbs.ErrTCPPorts)
 		require.ErrorContains(t, l.Fallback(), "use network rdma")
 		meet(t, &Dialer{Device: "soft0-iwarp", Logger: quiet}, l, "tcp", false)
 	})
 	t.Run("RDMA is required", func(t *testing.T) {
 		_, err := (&ListenConfig{Device: failingIWARP.Name(), RequireRDMA: true}).Listen(context.Background(), "tcp", loopbackAddr)
-		require.ErrorIs(t, err, cm.ErrTCPPorts)
+		require.ErrorIs(t, err, verbs.ErrTCPPorts)
 	})
 	t.Run("the dialer's only device", func(t *testing.T) {
 		l := serve(t, &ListenConfig{Device: "soft0-iwarp"}, "tcp")
@@ -58,7 +58,7 @@ func TestTCPPorts(t *testing.T) {
 		meet(t, d, l, "tcp", false)
 		require.NotNil(t, told)
 		require.Equal(t, FallbackNoDevice, told.Reason)
-		require.ErrorIs(t, told, cm.ErrTCPPorts)
+		require.ErrorIs(t, told, verbs.ErrTCPPorts)
 	})
 	t.Run("one of several devices", func(t *testing.T) {
 		var lines bytes.Buffer

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // of drops what a call returns beside its error.
@@ -54,7 +55,7 @@ func refusedBy(t *testing.T, code cm.RefusalCode) *cm.RejectedError {
 	require.NoError(t, err)
 	return &cm.RejectedError{
 		Addr: netip.MustParseAddrPort("10.0.0.1:80"), Reason: cm.RejectConsumer, PrivateData: private,
-		Err: verbs.Explain("refused by the application", syscall.ECONNREFUSED),
+		Err: driver.Explain("refused by the application", syscall.ECONNREFUSED),
 	}
 }
 
@@ -103,7 +104,7 @@ var printedTexts = []printedText{
 	}},
 	{"... cannot be used (on Debian and Ubuntu: apt-get install ...): ...", "", func(*testing.T) error {
 		return failedDial(&cm.NoDriverError{Op: "resolve", Drivers: []*cm.DriverError{
-			{Driver: "ibv", Err: &cm.LibraryError{Library: "libibverbs.so.1", Package: "libibverbs1", Err: errors.New("it is not there")}},
+			{Driver: "ibv", Err: &verbs.LibraryError{Library: "libibverbs.so.1", Package: "libibverbs1", Err: errors.New("it is not there")}},
 		}})
 	}},
 	{"the software driver has no device ..., only soft0 and soft0-iwarp", `dial rdma 127.0.0.1:9: the software driver has no device "nosuch9", only soft0 and soft0-iwarp`, func(t *testing.T) error {
@@ -135,7 +136,7 @@ var printedTexts = []printedText{
 		return err
 	}},
 	{"the listener has no place for the connection now", "dial rdma: i/o timeout: the listener has no place for the connection now", func(t *testing.T) error {
-		return opError(opDial, "rdma", nil, nil, endedDial(context.DeadlineExceeded, cm.ErrTryAgain))
+		return opError(opDial, "rdma", nil, nil, endedDial(context.DeadlineExceeded, verbs.ErrTryAgain))
 	}},
 	{"the listener gave the dial no place", "", func(t *testing.T) error {
 		l := listening(t, &ListenConfig{Backlog: 1, Logger: quiet})
@@ -329,7 +330,7 @@ var printedBelow = map[string][]string{
 		"the peer says that this end broke the protocol",
 	},
 	"../internal/link/hello": {"malformed first word: ...", "one end rings doorbells with WRITE_WITH_IMM and the other with SEND"},
-	"../internal/verbs":      {"work request failed: ..."},
+	"../verbs":               {"work request failed: ..."},
 	"../internal/verbs/ibv": {
 		"no RDMA device leads there: ...", "reached from ..., which belongs to no RDMA device", "reached from ... on device ..., not on ...",
 		"there is no RDMA card, or the kernel module ib_uverbs is not loaded", "(is the kernel module rdma_ucm loaded, and is there an RDMA device?)",

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestDefaultTimeouts(t *testing.T) {
@@ -75,8 +75,8 @@ func TestPathOptionsReachTheQPs(t *testing.T) {
 		client, server := set.pair(t)
 		device := client.deviceName()
 		devices, _ := cm.Devices() // fails for a driver that has none, beside the others'
-		at := slices.IndexFunc(devices, func(d cm.Device) bool { return d.Name() == device })
-		if at >= 0 && devices[at].Transport() == cm.TransportIWARP {
+		at := slices.IndexFunc(devices, func(d verbs.Device) bool { return d.Name() == device })
+		if at >= 0 && devices[at].Transport() == verbs.TransportIWARP {
 			return // its QPs have none of these; TCP is below them
 		}
 		requirePath(t, client, 104, 15, 3)

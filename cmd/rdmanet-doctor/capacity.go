@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // lanes is how many lanes carry the connections to one process at most: as many as both ends have
@@ -25,7 +25,7 @@ func (h *host) to(n int) string {
 // for whoever dials first, so that there have to be enough for all.
 func (h *host) checkCapacity(d rdmanet.Device, n int) []check {
 	t := topic{"capacity", d.Name}
-	if d.Transport == cm.TransportSoftware || d.Err != nil || d.MaxQP == 0 {
+	if d.Transport == verbs.TransportSoftware || d.Err != nil || d.MaxQP == 0 {
 		return nil // the one makes what is asked for, the others do not tell
 	}
 	lanes := h.lanes() * n

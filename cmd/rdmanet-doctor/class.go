@@ -5,14 +5,14 @@ import (
 	"path"
 	"strconv"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // checkClass tells which class of traffic a RoCE card's packets are in, as far as the
 // system shows it. A lossless fabric drops RoCE that comes in the class of all else.
 func (h *host) checkClass(d rdmanet.Device) (checks []check) {
-	if d.Transport != cm.TransportRoCE || h.exists(path.Join(sysDevices, d.Name, "parent")) { // soft-RoCE
+	if d.Transport != verbs.TransportRoCE || h.exists(path.Join(sysDevices, d.Name, "parent")) { // soft-RoCE
 		return nil
 	}
 	for _, p := range d.Ports {

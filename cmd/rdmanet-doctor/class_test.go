@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // withCard is a machine with a RoCE card, of two ports.
@@ -43,6 +43,6 @@ func TestClass(t *testing.T) {
 	h = fakeHost(withCard, roce())
 	assert.Empty(t, h.checkClass(software))
 	down := roce()
-	down.Ports[0].State = cm.PortDown
+	down.Ports[0].State = verbs.PortDown
 	assert.Empty(t, h.checkClass(down))
 }

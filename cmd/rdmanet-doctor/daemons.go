@@ -4,17 +4,17 @@ import (
 	"path"
 	"slices"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // checkDaemons looks for the daemons that connections go by: ibacm on InfiniBand and
 // iwpmd with iWARP.
 func (h *host) checkDaemons() (checks []check) {
-	has := func(t cm.Transport) bool {
+	has := func(t verbs.Transport) bool {
 		return slices.ContainsFunc(h.devices, func(d rdmanet.Device) bool { return d.Transport == t })
 	}
-	if has(cm.TransportIB) {
+	if has(verbs.TransportIB) {
 		t := topic{"daemons", "ibacm"}
 		if h.running("ibacm") {
 			checks = append(checks, t.ok("runs: dials ask it for paths before the subnet manager"))
@@ -22,7 +22,7 @@ func (h *host) checkDaemons() (checks []check) {
 			checks = append(checks, t.note("systemctl enable --now ibacm", "does not run: each dial asks the subnet manager for a path, which takes long where many dial at once"))
 		}
 	}
-	if has(cm.TransportIWARP) {
+	if has(verbs.TransportIWARP) {
 		t := topic{"daemons", "iwpmd"}
 		if h.running("iwpmd") {
 			checks = append(checks, t.ok("runs: ports of the card are mapped to others than those of TCP"))

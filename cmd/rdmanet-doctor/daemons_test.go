@@ -5,18 +5,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestDaemons(t *testing.T) {
-	of := func(transport cm.Transport, f files) host {
+	of := func(transport verbs.Transport, f files) host {
 		return fakeHost(f, rdmanet.Device{Name: "x0", Transport: transport})
 	}
 	for _, tt := range []struct {
-		transport cm.Transport
+		transport verbs.Transport
 		name      string
-	}{{cm.TransportIB, "ibacm"}, {cm.TransportIWARP, "iwpmd"}} {
+	}{{verbs.TransportIB, "ibacm"}, {verbs.TransportIWARP, "iwpmd"}} {
 		h := of(tt.transport, withRoCE.with(files{"proc/1/comm": "init", "proc/sys/comm": tt.name}))
 		c := one(t, h.checkDaemons())
 		assert.Equal(t, tt.name, c.Subject)

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // switchedOff in RDMANET_DEVICE has all programs do without RDMA.
@@ -52,7 +52,7 @@ func (h *host) librariesErr() error {
 // has an address.
 func (h *host) checkDevice(d rdmanet.Device) (checks []check) {
 	t := topic{"device", d.Name}
-	if errors.Is(d.Err, cm.ErrNotSupported) {
+	if errors.Is(d.Err, verbs.ErrNotSupported) {
 		return []check{t.note("", "carries no connections, the networks of TCP do without it: %s", oneLine(d.Err))}
 	}
 	if d.Err != nil {
@@ -70,7 +70,7 @@ func (h *host) checkDevice(d rdmanet.Device) (checks []check) {
 	return checks
 }
 
-func active(p rdmanet.Port) bool { return p.State == cm.PortActive }
+func active(p rdmanet.Port) bool { return p.State == verbs.PortActive }
 
 // checkPort checks a port; one that is down is a failure unless another is up.
 func (h *host) checkPort(d rdmanet.Device, p rdmanet.Port, anotherUp bool) check {
@@ -78,7 +78,7 @@ func (h *host) checkPort(d rdmanet.Device, p rdmanet.Port, anotherUp bool) check
 	nic := h.netdev(d, p)
 	text := fmt.Sprintf("%s, %s, MTU %d of %d", p.State, p.LinkLayer, p.ActiveMTU, p.MaxMTU)
 	switch {
-	case active(p) && p.LinkLayer == cm.LinkLayerEthernet && p.ActiveMTU < p.MaxMTU && nic != "":
+	case active(p) && p.LinkLayer == verbs.LinkLayerEthernet && p.ActiveMTU < p.MaxMTU && nic != "":
 		if mtu := h.read(path.Join(sysNet, nic, "mtu")); mtu != "" {
 			text += fmt.Sprintf(", as %s has %s", nic, mtu)
 		}
@@ -97,7 +97,7 @@ const headers = 104
 // bringUp is the line that makes a port active.
 func (h *host) bringUp(p rdmanet.Port, nic string) string {
 	switch {
-	case p.State == cm.PortInit, p.State == cm.PortArmed:
+	case p.State == verbs.PortInit, p.State == verbs.PortArmed:
 		return "systemctl start opensm # on one host of the InfiniBand network, unless a switch manages it"
 	case nic != "" && !h.administrativelyUp(nic):
 		return "ip link set dev " + nic + " up"
@@ -115,7 +115,7 @@ func (h *host) administrativelyUp(nic string) bool {
 
 // netdev is the network device of a port, "" if it has none.
 func (h *host) netdev(d rdmanet.Device, p rdmanet.Port) string {
-	if d.Transport == cm.TransportSoftware {
+	if d.Transport == verbs.TransportSoftware {
 		return "" // it has them all
 	}
 	for _, g := range p.GIDs {
@@ -151,7 +151,7 @@ func (h *host) checkAddresses(d rdmanet.Device) []check {
 			addrs[i] = a.String()
 		}
 		checks := []check{t.ok("%s", strings.Join(addrs, ", "))}
-		if d.Transport == cm.TransportRoCE && !slices.ContainsFunc(p.GIDs, func(g rdmanet.GID) bool { return g.Type == cm.GIDTypeRoCEv2 }) {
+		if d.Transport == verbs.TransportRoCE && !slices.ContainsFunc(p.GIDs, func(g rdmanet.GID) bool { return g.Type == verbs.GIDTypeRoCEv2 }) {
 			checks = append(checks, t.note(fmt.Sprintf("cma_roce_mode -d %s -p %d -m 2", d.Name, p.Number), "its GIDs are RoCE v1 only, which routers do not carry"))
 		}
 		return checks
@@ -159,9 +159,9 @@ func (h *host) checkAddresses(d rdmanet.Device) []check {
 		return nil // and that is why
 	case nic != "" && !h.exists(path.Join(sysNet, nic)):
 		return []check{t.fail(h.toTheHost(), "%s is in another network namespace than this process", nic)}
-	case d.Transport == cm.TransportSoftware:
+	case d.Transport == verbs.TransportSoftware:
 		return []check{t.fail("ip link set dev lo up", "this network namespace has no address, not even that of the loopback")}
-	case nic == "" && p.LinkLayer == cm.LinkLayerInfiniBand:
+	case nic == "" && p.LinkLayer == verbs.LinkLayerInfiniBand:
 		return []check{t.fail("modprobe ib_ipoib", "it has no network device, and so no IP address to be named by")}
 	case nic == "":
 		nic = "NETDEV"

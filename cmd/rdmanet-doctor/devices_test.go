@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestDeviceOnWhichEverythingIsRight(t *testing.T) {
@@ -37,7 +38,7 @@ func TestDeviceThatIsNotListed(t *testing.T) {
 	h = fakeHost(withRoCE.without("sys/class/infiniband_verbs"))
 	assert.Empty(t, h.checkList(""), "the missing module is told already")
 	h = fakeHost(withRoCE)
-	h.drivers[1].Err = cm.ErrNoDevice
+	h.drivers[1].Err = verbs.ErrNoDevice
 	assert.Empty(t, h.checkList(""), "the missing library is told already")
 }
 
@@ -59,7 +60,7 @@ func TestDeviceThatCannotBeAsked(t *testing.T) {
 	assert.Equal(t, statusFail, c.Status)
 	assert.Equal(t, "chmod a+rw /dev/infiniband/uverbs0", c.Fix, "its file is the reason")
 
-	d.Err = &cm.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: syscall.ENOENT}
+	d.Err = &verbs.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: syscall.ENOENT}
 	h = fakeHost(withRoCE, d)
 	assert.Equal(t, "apt-get install ibverbs-providers librdmacm1", one(t, h.checkDevice(d)).Fix)
 }
@@ -69,16 +70,16 @@ func TestPortThatIsDown(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files files
-		state cm.PortState
-		layer cm.LinkLayer
+		state verbs.PortState
+		layer verbs.LinkLayer
 		fix   string
 	}{
-		{"switched off", withRoCE.with(files{flags: "0x1002"}), cm.PortDown, cm.LinkLayerEthernet, "ip link set dev eth0 up"},
-		{"without a cable", withRoCE, cm.PortDown, cm.LinkLayerEthernet, "plug in the cable of eth0, or enable its port at the switch"},
-		{"network device of a card", withRoCE.without("sys/class/infiniband/rxe0/parent").with(files{"sys/class/infiniband/rxe0/device/net/eth3/flags": ""}), cm.PortDown, cm.LinkLayerEthernet, "ip link set dev eth3 up"},
-		{"network device of a GID", withRoCE.with(files{"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0": "eth4"}), cm.PortDown, cm.LinkLayerEthernet, "ip link set dev eth4 up"},
-		{"InfiniBand", withRoCE.without("sys/class/infiniband/rxe0/parent"), cm.PortDown, cm.LinkLayerInfiniBand, "plug in the cable, or enable the port at the switch"},
-		{"without subnet manager", withRoCE, cm.PortInit, cm.LinkLayerInfiniBand, "systemctl start opensm # on one host of the InfiniBand network, unless a switch manages it"},
+		{"switched off", withRoCE.with(files{flags: "0x1002"}), verbs.PortDown, verbs.LinkLayerEthernet, "ip link set dev eth0 up"},
+		{"without a cable", withRoCE, verbs.PortDown, verbs.LinkLayerEthernet, "plug in the cable of eth0, or enable its port at the switch"},
+		{"network device of a card", withRoCE.without("sys/class/infiniband/rxe0/parent").with(files{"sys/class/infiniband/rxe0/device/net/eth3/flags": ""}), verbs.PortDown, verbs.LinkLayerEthernet, "ip link set dev eth3 up"},
+		{"network device of a GID", withRoCE.with(files{"sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0": "eth4"}), verbs.PortDown, verbs.LinkLayerEthernet, "ip link set dev eth4 up"},
+		{"InfiniBand", withRoCE.without("sys/class/infiniband/rxe0/parent"), verbs.PortDown, verbs.LinkLayerInfiniBand, "plug in the cable, or enable the port at the switch"},
+		{"without subnet manager", withRoCE, verbs.PortInit, verbs.LinkLayerInfiniBand, "systemctl start opensm # on one host of the InfiniBand network, unless a switch manages it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := roce()
@@ -93,7 +94,7 @@ func TestPortThatIsDown(t *testing.T) {
 
 func TestPortBesideOneThatIsUp(t *testing.T) {
 	d := roce()
-	d.Ports = append(d.Ports, rdmanet.Port{Number: 2, State: cm.PortDown, LinkLayer: cm.LinkLayerEthernet, ActiveMTU: 1024, MaxMTU: 4096})
+	d.Ports = append(d.Ports, rdmanet.Port{Number: 2, State: verbs.PortDown, LinkLayer: verbs.LinkLayerEthernet, ActiveMTU: 1024, MaxMTU: 4096})
 	h := fakeHost(withRoCE, d)
 	c := h.checkDevice(d)[2]
 	assert.Equal(t, "rxe0 port 2", c.Subject)
@@ -108,14 +109,14 @@ func TestSmallMTU(t *testing.T) {
 	c := h.checkDevice(d)[1]
 	assert.Equal(t, statusNote, c.Status)
 	assert.Equal(t, "ip link set dev eth0 mtu 4200", c.Fix)
-	d.Ports[0].LinkLayer = cm.LinkLayerInfiniBand
+	d.Ports[0].LinkLayer = verbs.LinkLayerInfiniBand
 	assert.Equal(t, statusOK, h.checkDevice(d)[1].Status, "there the subnet manager decides")
 }
 
 func TestDeviceWithoutAddress(t *testing.T) {
 	noGIDs := func(d rdmanet.Device) rdmanet.Device { d.Ports[0].GIDs = nil; return d }
 	infiniBand := func(d rdmanet.Device) rdmanet.Device {
-		d.Transport, d.Ports[0].LinkLayer = cm.TransportIB, cm.LinkLayerInfiniBand
+		d.Transport, d.Ports[0].LinkLayer = verbs.TransportIB, verbs.LinkLayerInfiniBand
 		return noGIDs(d)
 	}
 	cards := withRoCE.without("sys/class/infiniband/rxe0/parent")
@@ -153,7 +154,7 @@ func TestDeviceWithoutAddress(t *testing.T) {
 func TestRoCEv1Only(t *testing.T) {
 	d := roce()
 	for i := range d.Ports[0].GIDs {
-		d.Ports[0].GIDs[i].Type = cm.GIDTypeRoCEv1
+		d.Ports[0].GIDs[i].Type = verbs.GIDTypeRoCEv1
 	}
 	h := fakeHost(withRoCE, d)
 	c := h.checkDevice(d)[3]
@@ -180,7 +181,7 @@ func TestBestAddr(t *testing.T) {
 
 // EFA is such a device. Nothing is wrong with the machine.
 func TestDeviceWithoutRC(t *testing.T) {
-	d := rdmanet.Device{Name: "rxe0", Driver: "ibv", Err: fmt.Errorf("%w: the device has no RC QPs", cm.ErrNotSupported)}
+	d := rdmanet.Device{Name: "rxe0", Driver: "ibv", Err: fmt.Errorf("%w: the device has no RC QPs", verbs.ErrNotSupported)}
 	h := fakeHost(withRoCE, d)
 	c := one(t, h.checkDevice(d))
 	assert.Equal(t, statusNote, c.Status)
@@ -210,7 +211,7 @@ func TestVerdictOnAnOldKernel(t *testing.T) {
 // TestRDMAIsSwitchedOff: that is said once, and not as the lack of a device.
 func TestRDMAIsSwitchedOff(t *testing.T) {
 	h := roceHost()
-	h.chosen, h.devices, h.devicesErr = switchedOff, nil, cm.ErrNoDevice
+	h.chosen, h.devices, h.devicesErr = switchedOff, nil, verbs.ErrNoDevice
 	c := one(t, h.checkList(""))
 	assert.Equal(t, check{"device", "", statusFail, "RDMA is switched off: RDMANET_DEVICE is none", "unset RDMANET_DEVICE"}, c)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // here is a device that must work, and an address of it.
@@ -20,7 +20,7 @@ func here(t *testing.T) (device string, at netip.Addr) {
 	t.Helper()
 	devices, err := rdmanet.Devices()
 	if len(devices) == 0 {
-		require.ErrorIs(t, err, cm.ErrNotSupported)
+		require.ErrorIs(t, err, verbs.ErrNotSupported)
 		t.Skip("this system has no RDMA devices: the doctor needs linux on amd64 or arm64 to have something to test")
 	}
 	return devices[0].Name, bestAddr(devices[0].Addrs)
@@ -40,7 +40,7 @@ func TestEcho(t *testing.T) {
 func TestEchoOnADeviceThatIsNotThere(t *testing.T) {
 	_, at := here(t)
 	_, err := echo(t.Context(), "mlx5_9", at)
-	assert.ErrorIs(t, err, cm.ErrNoDevice)
+	assert.ErrorIs(t, err, verbs.ErrNoDevice)
 }
 
 func TestEchoEndsWithTheContext(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestHostOnWhichEverythingIsRight(t *testing.T) {
@@ -42,7 +42,7 @@ func TestNoHardwareIsNoFailure(t *testing.T) {
 func TestSystemWithoutRDMA(t *testing.T) {
 	h := host{goos: "plan9", goarch: "mips", devicesErr: errors.New("soft: not here\nibv: neither")}
 	for _, name := range []string{"soft", "ibv"} {
-		h.drivers = append(h.drivers, rdmanet.Driver{Name: name, Err: fmt.Errorf("%w: not here", cm.ErrNotSupported)})
+		h.drivers = append(h.drivers, rdmanet.Driver{Name: name, Err: fmt.Errorf("%w: not here", verbs.ErrNotSupported)})
 	}
 	r := all(t, h)
 	assert.True(t, r.OK)
@@ -59,7 +59,7 @@ func TestEveryFailureHasAFix(t *testing.T) {
 		"memory":        func(h *host) { h.memory = func() error { return broken } },
 		"list":          func(h *host) { h.devices, h.devicesErr = nil, broken },
 		"device":        func(h *host) { h.devices[1].Err = broken },
-		"ports":         func(h *host) { h.devices[1].Ports[0].State = cm.PortNop },
+		"ports":         func(h *host) { h.devices[1].Ports[0].State = verbs.PortNop },
 		"addresses":     func(h *host) { h.devices[1].Addrs = nil },
 		"echo": func(h *host) {
 			h.chosen = "mlx5_9"
@@ -100,7 +100,7 @@ func TestOneDeviceOnly(t *testing.T) {
 func TestBrokenDeviceIsNotUsed(t *testing.T) {
 	for _, breakIt := range []func(*rdmanet.Device){
 		func(d *rdmanet.Device) { d.Err = errors.New("removed") },
-		func(d *rdmanet.Device) { d.Ports[0].State = cm.PortDown },
+		func(d *rdmanet.Device) { d.Ports[0].State = verbs.PortDown },
 		func(d *rdmanet.Device) { d.Addrs = nil },
 	} {
 		d := roce()

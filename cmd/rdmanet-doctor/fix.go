@@ -5,20 +5,20 @@ import (
 	"io/fs"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // fix is the line that fixes what the library reported. What each check finds out by
 // itself has its line there.
 func (h *host) fix(err error) string {
-	var library *cm.LibraryError
+	var library *verbs.LibraryError
 	switch {
 	case errors.As(err, &library):
 		return h.install()
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return h.raise(nofile, "65536")
-	case errors.Is(err, cm.ErrNoMemory), errors.Is(err, syscall.ENOMEM):
+	case errors.Is(err, verbs.ErrNoMemory), errors.Is(err, syscall.ENOMEM):
 		if l := h.limit(memlock); !l.unlimited() && !h.mayLock() {
 			return h.raise(memlock, "unlimited")
 		}

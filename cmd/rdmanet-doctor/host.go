@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // host is what the checks look at. Tests make up hosts of their own.
@@ -69,7 +70,7 @@ func openFile(path string) error {
 func shareMemory() (err error) {
 	devices, err := cm.Devices()
 	for _, d := range devices {
-		if d.Transport() != cm.TransportSoftware {
+		if d.Transport() != verbs.TransportSoftware {
 			continue
 		}
 		ctx, err := d.Open()
@@ -88,7 +89,7 @@ func shareMemory() (err error) {
 // supported reports whether any driver serves this system.
 func (h *host) supported() bool {
 	for _, d := range h.drivers {
-		if !errors.Is(d.Err, cm.ErrNotSupported) {
+		if !errors.Is(d.Err, verbs.ErrNotSupported) {
 			return true
 		}
 	}

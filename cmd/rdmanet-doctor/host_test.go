@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A files is a file system: what each file says, by its name.
@@ -89,22 +89,22 @@ func limits(memlockSoft, memlockHard, nofileSoft, nofileHard string) string {
 const asRoot = "Name:\tdoctor\nCapEff:\t000001ffffffffff"
 
 var software = rdmanet.Device{
-	Name: "soft0", Driver: "soft", Transport: cm.TransportSoftware, NodeGUID: 1, Firmware: "1", Caps: cm.CapWriteImm | cm.CapSameHost, MaxQP: 1000,
+	Name: "soft0", Driver: "soft", Transport: verbs.TransportSoftware, NodeGUID: 1, Firmware: "1", Caps: verbs.CapWriteImm | verbs.CapSameHost, MaxQP: 1000,
 	Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")},
-	Ports: []rdmanet.Port{{Number: 1, State: cm.PortActive, LinkLayer: cm.LinkLayerEthernet, ActiveMTU: 4096, MaxMTU: 4096}},
+	Ports: []rdmanet.Port{{Number: 1, State: verbs.PortActive, LinkLayer: verbs.LinkLayerEthernet, ActiveMTU: 4096, MaxMTU: 4096}},
 }
 
 // roce returns a device on which everything is right.
 func roce() rdmanet.Device {
 	v2 := func(index int, addr string) rdmanet.GID {
 		a := netip.MustParseAddr(addr)
-		return rdmanet.GID{Index: index, GID: a.As16(), Type: cm.GIDTypeRoCEv2, NetDev: "eth0", Addr: a}
+		return rdmanet.GID{Index: index, GID: a.As16(), Type: verbs.GIDTypeRoCEv2, NetDev: "eth0", Addr: a}
 	}
 	return rdmanet.Device{
-		Name: "rxe0", Driver: "ibv", Transport: cm.TransportRoCE, NodeGUID: 0x0200_00ff_fe00_0001, Firmware: "0.0.0", Caps: cm.CapWriteImm | cm.CapSRQ, MaxQP: 1024, MaxCQ: 1 << 16, MaxMR: 1 << 16,
+		Name: "rxe0", Driver: "ibv", Transport: verbs.TransportRoCE, NodeGUID: 0x0200_00ff_fe00_0001, Firmware: "0.0.0", Caps: verbs.CapWriteImm | verbs.CapSRQ, MaxQP: 1024, MaxCQ: 1 << 16, MaxMR: 1 << 16,
 		Addrs: []netip.Addr{netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("192.0.2.1")},
 		Ports: []rdmanet.Port{{
-			Number: 1, State: cm.PortActive, LinkLayer: cm.LinkLayerEthernet, ActiveMTU: 4096, MaxMTU: 4096,
+			Number: 1, State: verbs.PortActive, LinkLayer: verbs.LinkLayerEthernet, ActiveMTU: 4096, MaxMTU: 4096,
 			GIDs: []rdmanet.GID{v2(0, "fe80::1%eth0"), v2(1, "192.0.2.1")},
 		}},
 	}
@@ -114,7 +114,7 @@ func roce() rdmanet.Device {
 func fakeHost(f files, devices ...rdmanet.Device) host {
 	return host{
 		goos: "linux", goarch: "amd64", files: f.fs(),
-		drivers: []rdmanet.Driver{{Name: "soft"}, {Name: "ibv", Libraries: []cm.Library{
+		drivers: []rdmanet.Driver{{Name: "soft"}, {Name: "ibv", Libraries: []verbs.Library{
 			{Name: "libibverbs.so.1", Path: "/usr/lib/libibverbs.so.1.14.44.0"},
 			{Name: "librdmacm.so.1", Path: "/usr/lib/librdmacm.so.1.3.44.0"},
 		}}},
@@ -180,7 +180,7 @@ func TestThisHost(t *testing.T) {
 	h := thisHost()
 	require.Len(t, h.drivers, 2)
 	if !h.supported() {
-		assert.ErrorIs(t, h.devicesErr, cm.ErrNotSupported)
+		assert.ErrorIs(t, h.devicesErr, verbs.ErrNotSupported)
 		return
 	}
 	assert.NoError(t, h.devicesErr)

@@ -6,14 +6,14 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // checkLibraries tells which libraries of rdma-core are there. Without an RDMA device
 // in the kernel nobody misses them.
 func (h *host) checkLibraries() (checks []check) {
 	for _, d := range h.drivers {
-		if errors.Is(d.Err, cm.ErrNotSupported) {
+		if errors.Is(d.Err, verbs.ErrNotSupported) {
 			checks = append(checks, topic{"libraries", d.Name}.note("", "%s", oneLine(d.Err)))
 		}
 		for _, l := range d.Libraries {

@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // withoutCM is a host whose librdmacm is missing.
 func withoutCM(h host) host {
-	h.drivers = []rdmanet.Driver{{Name: "soft"}, {Name: "ibv", Libraries: []cm.Library{
+	h.drivers = []rdmanet.Driver{{Name: "soft"}, {Name: "ibv", Libraries: []verbs.Library{
 		{Name: "libibverbs.so.1", Path: "/usr/lib/libibverbs.so.1.14.44.0"},
-		{Name: "librdmacm.so.1", Err: &cm.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: errors.New("no such file")}},
+		{Name: "librdmacm.so.1", Err: &verbs.LibraryError{Library: "librdmacm.so.1", Package: "librdmacm1", Err: errors.New("no such file")}},
 	}}}
 	return h
 }
@@ -43,7 +43,7 @@ func TestLibraryThatIsMissing(t *testing.T) {
 
 func TestProgramWithoutLibraries(t *testing.T) {
 	h := roceHost()
-	h.drivers[1] = rdmanet.Driver{Name: "ibv", Err: fmt.Errorf("%w: built with noverbs", cm.ErrNotSupported)}
+	h.drivers[1] = rdmanet.Driver{Name: "ibv", Err: fmt.Errorf("%w: built with noverbs", verbs.ErrNotSupported)}
 	c := one(t, h.checkLibraries())
 	assert.Equal(t, statusNote, c.Status)
 	assert.Contains(t, c.Detail, "built with noverbs")

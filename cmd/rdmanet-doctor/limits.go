@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/internal/link"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // costs are what one end of a lane takes, which the connections of two processes share; zero is
@@ -108,7 +108,7 @@ func (h *host) checkMemlock(need costs, n int) check {
 // locks reports whether there is a device that locks memory.
 func (h *host) locks() bool {
 	for _, d := range h.devices {
-		if d.Transport != cm.TransportSoftware {
+		if d.Transport != verbs.TransportSoftware {
 			return true
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // program runs the doctor on a host.
@@ -22,7 +22,7 @@ func program(h host, args ...string) (stdout, stderr string, status int) {
 
 func TestExitStatus(t *testing.T) {
 	sick := roceHost()
-	sick.devices[1].Ports[0].State = cm.PortDown
+	sick.devices[1].Ports[0].State = verbs.PortDown
 	for _, tt := range []struct {
 		name string
 		host host

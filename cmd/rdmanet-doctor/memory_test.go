@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestSharedMemory(t *testing.T) {
@@ -20,7 +20,7 @@ func TestSharedMemory(t *testing.T) {
 
 func TestSharedMemoryThatIsRefused(t *testing.T) {
 	noMemory := func(call string, errno syscall.Errno) error {
-		return fmt.Errorf("%w: %s: %w", cm.ErrNoMemory, call, errno)
+		return fmt.Errorf("%w: %s: %w", verbs.ErrNoMemory, call, errno)
 	}
 	tight := withRoCE.with(files{"sys/fs/cgroup/user.slice/memory.max": "1100000"})
 	for _, tt := range []struct {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // print writes the report for people.
@@ -69,7 +69,7 @@ func (r *report) verdict() string {
 	var working []string // RDMA devices
 	for _, d := range r.Devices {
 		switch {
-		case d.Transport == cm.TransportSoftware.String():
+		case d.Transport == verbs.TransportSoftware.String():
 			software = passed[d.Name]
 		case passed[d.Name]:
 			working = append(working, d.Name)

@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // checkRPFilter looks, on a host with several network devices for RDMA, for strict
@@ -14,7 +14,7 @@ func (h *host) checkRPFilter() []check {
 	var nics []string
 	strict := ""
 	for _, d := range h.devices {
-		if d.Transport == cm.TransportSoftware || d.Transport == cm.TransportIB {
+		if d.Transport == verbs.TransportSoftware || d.Transport == verbs.TransportIB {
 			continue
 		}
 		for _, p := range d.Ports {

@@ -5,14 +5,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestRPFilter(t *testing.T) {
 	second := roce()
 	second.Name = "rxe1"
-	second.Ports[0].GIDs = []rdmanet.GID{{Type: cm.GIDTypeRoCEv2, NetDev: "eth1"}}
+	second.Ports[0].GIDs = []rdmanet.GID{{Type: verbs.GIDTypeRoCEv2, NetDev: "eth1"}}
 	with := func(all, eth0, eth1 string) files {
 		const conf = "proc/sys/net/ipv4/conf/"
 		return withRoCE.with(files{conf + "all/rp_filter": all, conf + "eth0/rp_filter": eth0, conf + "eth1/rp_filter": eth1})

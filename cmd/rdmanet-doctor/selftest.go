@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // selfTestTime bounds the self-test of one device.
@@ -69,7 +69,7 @@ func (h *host) checkChosen(ctx context.Context, only string, all []rdmanet.Devic
 		cancel()
 		t := topic{"device", a.name}
 		switch {
-		case errors.Is(err, cm.ErrNoDevice):
+		case errors.Is(err, verbs.ErrNoDevice):
 			checks = append(checks, t.fail(a.undo, "%s asks for it, but there is none of this name", a.by))
 		case err != nil:
 			checks = append(checks, t.fail(a.undo, "%s asks for it: %s", a.by, oneLine(err)))

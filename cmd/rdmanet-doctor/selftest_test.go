@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestSelfTestPasses(t *testing.T) {
@@ -28,7 +28,7 @@ func TestSelfTestFails(t *testing.T) {
 		err         error
 		detail, fix string
 	}{
-		{fmt.Errorf("%w: ibv_reg_mr: %w", cm.ErrNoMemory, syscall.ENOMEM), "on 192.0.2.1: cannot allocate RDMA memory", "ulimit -l unlimited"},
+		{fmt.Errorf("%w: ibv_reg_mr: %w", verbs.ErrNoMemory, syscall.ENOMEM), "on 192.0.2.1: cannot allocate RDMA memory", "ulimit -l unlimited"},
 		{context.DeadlineExceeded, "not all came back within 20s", "dmesg | tail"},
 		{errWrongBytes, "what came back is not what was sent", "dmesg | tail"},
 		{errors.Join(errors.New("one"), errors.New("two")), "one; two", "dmesg | tail"},
@@ -64,7 +64,7 @@ func TestDeviceThatIsAskedFor(t *testing.T) {
 		}
 		return h.checkChosen(t.Context(), flag, listed)
 	}
-	gone := fmt.Errorf("%w: mlx5_9", cm.ErrNoDevice)
+	gone := fmt.Errorf("%w: mlx5_9", verbs.ErrNoDevice)
 	assert.Empty(t, asked("", "", nil))
 	assert.Empty(t, asked("rxe0", "soft0", gone), "those are in the list")
 	assert.Empty(t, asked("", switchedOff, gone), "which is no device")

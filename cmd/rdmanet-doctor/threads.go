@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/ibv"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // ownThreads is what Go has beside those of its processors, and what else waits in system calls.
@@ -21,9 +21,9 @@ func (h *host) neededThreads() int {
 	var cards, iwarp int
 	for _, d := range h.devices {
 		switch d.Transport {
-		case cm.TransportSoftware: // it has no calls that wait
+		case verbs.TransportSoftware: // it has no calls that wait
 			continue
-		case cm.TransportIWARP:
+		case verbs.TransportIWARP:
 			iwarp = ibv.ThreadsOfIWARP
 		}
 		cards += ibv.ThreadsOfDevice

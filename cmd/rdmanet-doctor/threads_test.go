@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // processes is a host that allows its user so many.
@@ -53,7 +53,7 @@ func TestThreads(t *testing.T) {
 // The driver bounds how many threads wait in the libraries, for each device and for all.
 func TestNeededThreads(t *testing.T) {
 	iwarp := roce()
-	iwarp.Transport = cm.TransportIWARP
+	iwarp.Transport = verbs.TransportIWARP
 	for name, tt := range map[string]struct {
 		devices []rdmanet.Device
 		want    int

@@ -36,7 +36,7 @@ func TestImports(t *testing.T) {
 	}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		t.Run(goos, func(t *testing.T) {
-			deps := goTool(t, goos, "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", module+"/rdmanet", module+"/ring", module+"/cm")
+			deps := goTool(t, goos, "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}", module+"/rdmanet", module+"/ring", module+"/cm", module+"/verbs")
 			require.Contains(t, deps, module+"/rdmanet ")
 			for line := range strings.Lines(deps) {
 				path, from, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -53,33 +53,35 @@ func TestImports(t *testing.T) {
 // stands further down in docs/ARCHITECTURE.md. A package that is not named here has no place yet.
 func TestArrows(t *testing.T) {
 	allowed := map[string]string{
-		"rdmanet":                    "cm internal/link internal/link/hello internal/link/memory internal/shortage internal/verbs rdmanet/internal/dialtrace ring ring/lane",
+		"rdmanet":                    "cm internal/link internal/link/hello internal/link/memory internal/shortage internal/verbs/driver rdmanet/internal/dialtrace ring ring/lane verbs",
 		"rdmanet/debughttp":          "rdmanet",
 		"rdmanet/internal/dialtrace": "",
 		"rdmanet/rdmahttp":           "rdmanet rdmanet/internal/dialtrace",
 
-		"internal/link":        "cm internal/asktwice internal/fdtimer internal/link/hello internal/link/memory internal/runtimer internal/shortage internal/verbs ring ring/lane",
-		"internal/link/hello":  "cm internal/verbs ring/lane",
-		"internal/link/memory": "internal/verbs ring/lane",
+		"internal/link":        "cm internal/asktwice internal/fdtimer internal/link/hello internal/link/memory internal/runtimer internal/shortage internal/verbs/driver ring ring/lane verbs",
+		"internal/link/hello":  "cm internal/verbs/driver ring/lane",
+		"internal/link/memory": "ring/lane verbs",
 
-		"cm":        "internal/verbs internal/verbs/drivers",
+		"cm":        "internal/verbs/driver internal/verbs/drivers verbs",
 		"ring":      "",
 		"ring/lane": "ring",
 
-		"internal/verbs":              "",
-		"internal/verbs/drivers":      "internal/verbs internal/verbs/ibv internal/verbs/soft",
-		"internal/verbs/event":        "internal/verbs",
-		"internal/verbs/faulty":       "internal/verbs internal/verbs/event internal/verbs/wakeup",
-		"internal/verbs/ibv":          "internal/fdtimer internal/verbs internal/verbs/event internal/verbs/object internal/verbs/wakeup",
-		"internal/verbs/object":       "internal/verbs",
-		"internal/verbs/soft":         "internal/fdtimer internal/verbs internal/verbs/event internal/verbs/object internal/verbs/soft/control internal/verbs/soft/shm internal/verbs/wakeup",
-		"internal/verbs/soft/control": "internal/verbs internal/verbs/soft/shm internal/verbs/wakeup",
-		"internal/verbs/soft/shm":     "internal/verbs",
-		"internal/verbs/verbstest":    "internal/verbs",
+		"verbs": "",
+
+		"internal/verbs/driver":       "verbs",
+		"internal/verbs/drivers":      "internal/verbs/driver internal/verbs/ibv internal/verbs/soft",
+		"internal/verbs/event":        "internal/verbs/driver verbs",
+		"internal/verbs/faulty":       "internal/verbs/driver internal/verbs/event internal/verbs/wakeup verbs",
+		"internal/verbs/ibv":          "internal/fdtimer internal/verbs/driver internal/verbs/event internal/verbs/object internal/verbs/wakeup verbs",
+		"internal/verbs/object":       "verbs",
+		"internal/verbs/soft":         "internal/fdtimer internal/verbs/driver internal/verbs/event internal/verbs/object internal/verbs/soft/control internal/verbs/soft/shm internal/verbs/wakeup verbs",
+		"internal/verbs/soft/control": "internal/verbs/driver internal/verbs/soft/shm internal/verbs/wakeup verbs",
+		"internal/verbs/soft/shm":     "internal/verbs/driver verbs",
+		"internal/verbs/verbstest":    "internal/verbs/driver verbs",
 		"internal/verbs/wakeup":       "",
 	}
 	var packages []string
-	for _, room := range []string{"rdmanet", "internal/link", "cm", "ring", "internal/verbs"} {
+	for _, room := range []string{"rdmanet", "internal/link", "cm", "ring", "verbs", "internal/verbs"} {
 		packages = append(packages, module+"/"+room+"/...")
 	}
 	listed := goTool(t, "linux", append([]string{"list", "-f", "{{.ImportPath}}{{range .Imports}} {{.}}{{end}}"}, packages...)...)

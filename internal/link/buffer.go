@@ -2,7 +2,7 @@ package link
 
 import (
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestConfig: a Config whose lanes cannot be made is refused at once, by both ends.

@@ -13,8 +13,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/asktwice"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A dial waits for a place.
@@ -59,7 +60,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		d.end(errRetired)
 	default:
 		if e.only != 0 && e.busy {
-			d.end(&AddressError{verbs.Explain("another connection of this process to that listener has the port", syscall.EADDRINUSE)})
+			d.end(&AddressError{driver.Explain("another connection of this process to that listener has the port", syscall.EADDRINUSE)})
 			break
 		}
 		if e.only != 0 {

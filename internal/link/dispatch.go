@@ -3,8 +3,8 @@ package link
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // poll takes in what has completed, for all, and reports whether there may be more. Only who

@@ -6,9 +6,9 @@ import (
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 var (

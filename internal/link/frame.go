@@ -7,9 +7,9 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // What a stream does otherwise on a lane with checksums (docs/PROTOCOL.md, section 4): it sends

@@ -3,7 +3,7 @@ package link
 import (
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A heldCQ keeps what has completed to itself while it is held.

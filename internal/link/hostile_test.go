@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Who tells a lie: a wirePeer that is the dialer, the listener, or either.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestHostileKey: a peer announces a ring under a key of nothing, or at an address that the key is

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // stuff writes until the peer, which takes nothing, has room no more.

@@ -13,9 +13,10 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // wcBatch is how many completions are taken in at once.
@@ -162,7 +163,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
 		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
-	e.sq.counter, _ = p.qp.(verbs.QPStatter)
+	e.sq.counter, _ = p.qp.(driver.QPStatter)
 	e.recheck, e.kept.timeout = e.pollAndArm, e.keptTimeout
 	if role == lane.RoleListener {
 		e.share = &share{e: e}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // fakeBeside are Links whose lanes take a while to come up and carry some streams, towards a peer

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // carrier is what Links needs of a lane.

@@ -3,7 +3,7 @@ package link
 import (
 	"errors"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // outOfReach reports whether a lane has failed because the network, or the peer, has gone, as far

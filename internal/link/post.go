@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // settle sends what is due and tells what has happened, until there is neither. It is to be
@@ -243,5 +244,5 @@ func (e *laneEnd) causeOf(err error) error {
 		return e.sendErr(failed)
 	}
 	why := e.sendErr(failed)
-	return verbs.Explain(why.Error(), why, err)
+	return driver.Explain(why.Error(), why, err)
 }

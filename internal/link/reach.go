@@ -3,8 +3,8 @@ package link
 import (
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // reach has the device learn of the peer's memory before it is written to. The software device

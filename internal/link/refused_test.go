@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestFaultyLaneCause: however a lane learns that it has ended, the completion of the request that

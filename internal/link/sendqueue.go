@@ -1,6 +1,9 @@
 package link
 
-import "github.com/rdmanet/go-rdmanet/internal/verbs"
+import (
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
+)
 
 // sendQueue posts to the send queue of a QP and keeps account of it. It signals often enough
 // that a full queue always holds a signalled request; what uses send memory is signalled
@@ -18,8 +21,8 @@ type sendQueue struct {
 
 	// counter is the QP, if its driver counts whom it wakes, and woken what that was when it was last
 	// asked.
-	counter verbs.QPStatter
-	woken   verbs.QPStats
+	counter driver.QPStatter
+	woken   driver.QPStats
 
 	// confirm makes a request that the peer's device answers, behind all before it: nil where
 	// every completion is such an answer. It is posted after each request that is to be

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestStaleRequest: a peer's kernel may still know a former connection by the number of the
@@ -19,17 +20,17 @@ func TestStaleRequest(t *testing.T) {
 	needFailing(t)
 	var mu sync.Mutex
 	var numbers []uint32 // of the QPs that asked, one after the other
-	failing.OnEvent(func(ev *verbs.CMEvent) bool {
+	failing.OnEvent(func(ev *driver.CMEvent) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		switch ev.Type {
-		case verbs.CMConnectRequest:
+		case driver.CMConnectRequest:
 			numbers = append(numbers, ev.Param.QPNum)
 			if ev.Param.QPNum == numbers[0] {
 				_ = ev.ID.Reject(nil)
 				return false
 			}
-		case verbs.CMRejected: // as the driver for real devices tells it
+		case driver.CMRejected: // as the driver for real devices tells it
 			ev.Reason = 10
 			ev.Err = fmt.Errorf("refused, reason %v: %w: %w", ev.Reason, verbs.ErrTryAgain, syscall.ECONNREFUSED)
 		}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when nothing has

@@ -5,9 +5,9 @@ import (
 	"net"
 	"os"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // writesPerLook is after how many Writes one of them polls, where nobody else does who waits.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // errnos are what the system answers where descriptors, memory or address space

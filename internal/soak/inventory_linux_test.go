@@ -13,7 +13,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
@@ -66,7 +66,7 @@ func countObjects() (map[string]int, error) {
 	if err := id.BindAddr(netip.MustParseAddrPort(testAddr())); err != nil {
 		return nil, err
 	}
-	if c, ok := id.Verbs().(verbs.ObjectCounter); ok {
+	if c, ok := id.Verbs().(driver.ObjectCounter); ok {
 		objects["of the software device"] = c.Objects()
 	}
 	return objects, nil

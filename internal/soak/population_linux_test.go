@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // How long things may take, on a host that is so many times slower than a common one.
@@ -89,7 +89,7 @@ func newPopulation(seed uint64, fail func(string, error)) (*population, error) {
 	}
 	p.listeners = []net.Listener{l}
 	p.at = addrs{l.Addr().String(), l.Addr().String()}
-	if f := l.(*rdmanet.Listener).Fallback(); f != nil && errors.Is(f, cm.ErrTCPPorts) {
+	if f := l.(*rdmanet.Listener).Fallback(); f != nil && errors.Is(f, verbs.ErrTCPPorts) {
 		if l, err = rdmanet.Listen("rdma", testAddr()); err != nil {
 			return nil, errors.Join(err, p.close())
 		}

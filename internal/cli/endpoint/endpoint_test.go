@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/rdmanet"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestCheck(t *testing.T) {
@@ -79,7 +79,7 @@ func TestEveryNetworkCarriesBytesAndHalfCloses(t *testing.T) {
 // leftOut reports whether RDMA was left out of a network of TCP, as iWARP is.
 func leftOut(l net.Listener) bool {
 	rl, ok := l.(*rdmanet.Listener)
-	return ok && rl.Fallback() != nil && errors.Is(rl.Fallback(), cm.ErrTCPPorts)
+	return ok && rl.Fallback() != nil && errors.Is(rl.Fallback(), verbs.ErrTCPPorts)
 }
 
 // dial dials again if TCP was there sooner, as it may be on a busy machine.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
@@ -55,7 +55,7 @@ var (
 	// ErrMalformed is a first word that no end of a lane says.
 	ErrMalformed = errors.New("malformed first word")
 	// errVersion is a first word of another version.
-	errVersion = verbs.Explain("first word of another version", cm.ErrVersion)
+	errVersion = driver.Explain("first word of another version", cm.ErrVersion)
 )
 
 // Encode encodes w.
@@ -86,7 +86,7 @@ func Parse(b []byte) (w Word, err error) {
 	case len(b) < 6 || string(b[:4]) != magic:
 		return w, fmt.Errorf("%w: the peer speaks another protocol", ErrMalformed)
 	case b[4] != version:
-		return w, verbs.Explain(fmt.Sprintf("no common protocol version: the peer has %d, this end %d (update the older one)", b[4], version), errVersion)
+		return w, driver.Explain(fmt.Sprintf("no common protocol version: the peer has %d, this end %d (update the older one)", b[4], version), errVersion)
 	case b[5] != wordLen || len(b) < wordLen:
 		return w, fmt.Errorf("%w: %d bytes of %d", ErrMalformed, len(b), b[5])
 	}

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // ChunkSize is the memory that is registered at once, and goes when no ring is in it any more. A

@@ -3,10 +3,9 @@
 package drivers
 
 import (
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/ibv"
-
 	_ "github.com/rdmanet/go-rdmanet/internal/verbs/soft" // registers itself, and so comes first
 )
 
-func init() { verbs.Register(ibv.Driver()) }
+func init() { driver.Register(ibv.Driver()) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxAsync bounds the events that nobody has asked for yet; past it the oldest is

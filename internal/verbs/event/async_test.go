@@ -5,8 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestAsync(t *testing.T) {

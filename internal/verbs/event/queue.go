@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // A Queue gives the events of one id to its sink, in order and one at a time. No
@@ -15,7 +15,7 @@ import (
 type Queue struct {
 	mu      sync.Mutex
 	idle    sync.Cond // on mu: running became false
-	sink    verbs.CMSink
+	sink    driver.CMSink
 	queue   []queued
 	running bool // some goroutine delivers, or the queue is held
 	held    bool
@@ -24,25 +24,25 @@ type Queue struct {
 
 // queued is an event and what follows its delivery.
 type queued struct {
-	ev    verbs.CMEvent
+	ev    driver.CMEvent
 	after func(delivered bool)
 }
 
 // Init makes the queue ready for use.
-func (q *Queue) Init(sink verbs.CMSink) {
+func (q *Queue) Init(sink driver.CMSink) {
 	q.idle.L = &q.mu
 	q.sink = sink
 }
 
 // SetSink changes where later events go.
-func (q *Queue) SetSink(sink verbs.CMSink) {
+func (q *Queue) SetSink(sink driver.CMSink) {
 	q.mu.Lock()
 	q.sink = sink
 	q.mu.Unlock()
 }
 
 // Sink is where events go now.
-func (q *Queue) Sink() verbs.CMSink {
+func (q *Queue) Sink() driver.CMSink {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.sink
@@ -50,11 +50,11 @@ func (q *Queue) Sink() verbs.CMSink {
 
 // Push adds an event, and reports whether it could: the queue may be closed. Deliver must follow. They are apart
 // so that an event can be pushed under a lock that the sink may need.
-func (q *Queue) Push(ev verbs.CMEvent) bool { return q.PushThen(ev, nil) }
+func (q *Queue) Push(ev driver.CMEvent) bool { return q.PushThen(ev, nil) }
 
 // PushThen is Push with what runs, if it is not nil, on the delivering goroutine when
 // the sink has returned, or on another when the event was dropped.
-func (q *Queue) PushThen(ev verbs.CMEvent, after func(delivered bool)) bool {
+func (q *Queue) PushThen(ev driver.CMEvent, after func(delivered bool)) bool {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
@@ -115,7 +115,7 @@ func (q *Queue) Release() {
 // Close drops what is queued, returns it, and waits for a running sink, unless the
 // caller is inside a sink itself: of this id it would wait for ever, of another the
 // two could wait for each other. A queue that is held has no running sink.
-func (q *Queue) Close() []verbs.CMEvent {
+func (q *Queue) Close() []driver.CMEvent {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.queue
@@ -126,7 +126,7 @@ func (q *Queue) Close() []verbs.CMEvent {
 		}
 	}
 	q.mu.Unlock()
-	events := make([]verbs.CMEvent, len(dropped))
+	events := make([]driver.CMEvent, len(dropped))
 	for i, e := range dropped {
 		events[i] = e.ev
 		if e.after != nil {
@@ -139,7 +139,7 @@ func (q *Queue) Close() []verbs.CMEvent {
 // callSink is the frame by which insideSink knows a goroutine that delivers.
 //
 //go:noinline
-func callSink(sink verbs.CMSink, ev verbs.CMEvent) {
+func callSink(sink driver.CMSink, ev driver.CMEvent) {
 	sink(ev)
 }
 

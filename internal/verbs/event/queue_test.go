@@ -5,8 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 func TestQueueKeepsOrder(t *testing.T) {
@@ -18,7 +19,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 		arrived sync.WaitGroup
 	)
 	arrived.Add(producers * each)
-	q.Init(func(ev verbs.CMEvent) {
+	q.Init(func(ev driver.CMEvent) {
 		inside++
 		require.Equal(t, 1, inside) // the race detector sees it too
 		p := ev.Param.QPNum
@@ -30,7 +31,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 	for p := range producers {
 		go func() {
 			for i := range each {
-				q.Push(verbs.CMEvent{Param: verbs.ConnParam{QPNum: uint32(p)}, Reason: verbs.RejectReason(i)})
+				q.Push(driver.CMEvent{Param: driver.ConnParam{QPNum: uint32(p)}, Reason: driver.RejectReason(i)})
 				q.Deliver()
 			}
 		}()
@@ -44,18 +45,18 @@ func TestQueueCloseWaitsForTheSink(t *testing.T) {
 		var q Queue
 		release := make(chan struct{})
 		delivered, closed := 0, false
-		q.Init(func(verbs.CMEvent) {
+		q.Init(func(driver.CMEvent) {
 			delivered++
 			<-release
 			require.False(t, closed)
 		})
-		q.Push(verbs.CMEvent{})
+		q.Push(driver.CMEvent{})
 		go q.Deliver()
 		dropped := false
-		q.PushThen(verbs.CMEvent{Type: verbs.CMDisconnected}, func(ok bool) { dropped = !ok })
+		q.PushThen(driver.CMEvent{Type: driver.CMDisconnected}, func(ok bool) { dropped = !ok })
 		synctest.Wait()
 		done := make(chan struct{})
-		var left []verbs.CMEvent
+		var left []driver.CMEvent
 		go func() {
 			left = q.Close()
 			closed = true
@@ -66,12 +67,12 @@ func TestQueueCloseWaitsForTheSink(t *testing.T) {
 		<-done
 		require.True(t, dropped)
 		require.Len(t, left, 1)
-		require.Equal(t, verbs.CMDisconnected, left[0].Type)
+		require.Equal(t, driver.CMDisconnected, left[0].Type)
 
 		// And nothing comes afterwards.
-		require.False(t, q.Push(verbs.CMEvent{}))
+		require.False(t, q.Push(driver.CMEvent{}))
 		dropped = false
-		require.False(t, q.PushThen(verbs.CMEvent{}, func(ok bool) { dropped = !ok }))
+		require.False(t, q.PushThen(driver.CMEvent{}, func(ok bool) { dropped = !ok }))
 		require.True(t, dropped)
 		q.Deliver()
 		require.Equal(t, 1, delivered)
@@ -81,16 +82,16 @@ func TestQueueCloseWaitsForTheSink(t *testing.T) {
 func TestQueueCloseInsideSink(t *testing.T) {
 	var a, b Queue
 	done := make(chan struct{})
-	a.Init(func(verbs.CMEvent) {
-		b.Push(verbs.CMEvent{})
+	a.Init(func(driver.CMEvent) {
+		b.Push(driver.CMEvent{})
 		b.Deliver()
 	})
-	b.Init(func(verbs.CMEvent) {
+	b.Init(func(driver.CMEvent) {
 		b.Close() // its own
 		a.Close() // one further up the stack
 		close(done)
 	})
-	a.Push(verbs.CMEvent{})
+	a.Push(driver.CMEvent{})
 	a.Deliver()
 	<-done
 	require.False(t, insideSink())
@@ -98,22 +99,22 @@ func TestQueueCloseInsideSink(t *testing.T) {
 
 func TestQueueHold(t *testing.T) {
 	var q Queue
-	var got []verbs.CMEventType
-	q.Init(func(ev verbs.CMEvent) { got = append(got, ev.Type) })
+	var got []driver.CMEventType
+	q.Init(func(ev driver.CMEvent) { got = append(got, ev.Type) })
 	q.Hold()
-	q.Push(verbs.CMEvent{Type: verbs.CMEstablished})
+	q.Push(driver.CMEvent{Type: driver.CMEstablished})
 	q.Deliver()
 	require.Empty(t, got)
 	q.Release()
-	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, got)
+	require.Equal(t, []driver.CMEventType{driver.CMEstablished}, got)
 }
 
 // Who closes a held queue need not release it, and may be the one who would.
 func TestQueueCloseHeld(t *testing.T) {
 	var q Queue
-	q.Init(func(verbs.CMEvent) { t.Error("delivered") })
+	q.Init(func(driver.CMEvent) { t.Error("delivered") })
 	q.Hold()
-	q.Push(verbs.CMEvent{Type: verbs.CMDeviceRemoval})
+	q.Push(driver.CMEvent{Type: driver.CMDeviceRemoval})
 	require.Len(t, q.Close(), 1)
 	q.Release()
 	require.Empty(t, q.Close())
@@ -122,18 +123,18 @@ func TestQueueCloseHeld(t *testing.T) {
 // What a sink causes follows what it is told, and comes after what is queued already.
 func TestQueueOrderInsideSink(t *testing.T) {
 	var q Queue
-	var got []verbs.CMEventType
+	var got []driver.CMEventType
 	const returned = 99
-	q.Init(func(ev verbs.CMEvent) {
+	q.Init(func(ev driver.CMEvent) {
 		got = append(got, ev.Type)
-		if ev.Type == verbs.CMAddrResolved {
-			require.True(t, q.Push(verbs.CMEvent{Type: verbs.CMDisconnected}))
+		if ev.Type == driver.CMAddrResolved {
+			require.True(t, q.Push(driver.CMEvent{Type: driver.CMDisconnected}))
 			q.Deliver()
 			got = append(got, returned)
 		}
 	})
-	q.Push(verbs.CMEvent{Type: verbs.CMAddrResolved})
-	q.Push(verbs.CMEvent{Type: verbs.CMRouteResolved})
+	q.Push(driver.CMEvent{Type: driver.CMAddrResolved})
+	q.Push(driver.CMEvent{Type: driver.CMRouteResolved})
 	q.Deliver()
-	require.Equal(t, []verbs.CMEventType{verbs.CMAddrResolved, returned, verbs.CMRouteResolved, verbs.CMDisconnected}, got)
+	require.Equal(t, []driver.CMEventType{driver.CMAddrResolved, returned, driver.CMRouteResolved, driver.CMDisconnected}, got)
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A channelWait is one direction of a channel. Its functions are made once, so that waiting

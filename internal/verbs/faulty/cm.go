@@ -7,15 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// CMID is a verbs.CMID over another, whose events come late, in their order.
+// CMID is a driver.CMID over another, whose events come late, in their order.
 type CMID struct {
-	verbs.CMID
+	driver.CMID
 	d      *Driver
-	self   verbs.CMID // the CMID as its user has it
+	self   driver.CMID // the CMID as its user has it
 	events event.Queue
 
 	mu    sync.Mutex
@@ -24,11 +25,11 @@ type CMID struct {
 	asked bool // it came with a request
 	heard bool // Notify has said that data has arrived
 
-	unconfirmed *verbs.CMEvent // what comes of that
+	unconfirmed *driver.CMEvent // what comes of that
 }
 
-// SetOptions implements verbs.CMID.
-func (id *CMID) SetOptions(opts verbs.CMOptions) error {
+// SetOptions implements driver.CMID.
+func (id *CMID) SetOptions(opts driver.CMOptions) error {
 	id.mu.Lock()
 	id.apart = opts.ApartFromTCP && id.d.tcpPorts.Load()
 	id.mu.Unlock()
@@ -45,17 +46,17 @@ func (id *CMID) checkPorts() error {
 	return nil
 }
 
-// A sharer is a CMID over one that is a verbs.ListenSharer.
+// A sharer is a CMID over one that is a driver.ListenSharer.
 type sharer struct {
 	*CMID
-	below verbs.ListenSharer
+	below driver.ListenSharer
 }
 
 func (s sharer) SetCompanion(f *os.File) error { return s.below.SetCompanion(f) }
 func (s sharer) Companion() *os.File           { return s.below.Companion() }
 
-// CreateID implements verbs.Driver.
-func (d *Driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {
+// CreateID implements driver.Driver.
+func (d *Driver) CreateID(device string, sink driver.CMSink) (driver.CMID, error) {
 	if err := d.serves(device); err != nil {
 		return nil, err
 	}
@@ -70,16 +71,16 @@ func (d *Driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) 
 	return id.over(below), nil
 }
 
-func (d *Driver) newID(sink verbs.CMSink) *CMID {
+func (d *Driver) newID(sink driver.CMSink) *CMID {
 	id := &CMID{d: d, dice: d.newDice()}
 	id.events.Init(sink)
 	return id
 }
 
 // over completes an id and returns it as its user is to have it.
-func (id *CMID) over(below verbs.CMID) verbs.CMID {
+func (id *CMID) over(below driver.CMID) driver.CMID {
 	id.CMID, id.self = below, id
-	if s, ok := below.(verbs.ListenSharer); ok {
+	if s, ok := below.(driver.ListenSharer); ok {
 		id.self = sharer{id, s}
 	}
 	id.d.made(kindID)
@@ -90,8 +91,8 @@ func (id *CMID) over(below verbs.CMID) verbs.CMID {
 }
 
 // deliver is the sink of the id below.
-func (id *CMID) deliver(ev verbs.CMEvent) {
-	if ev.Type == verbs.CMConnectRequest {
+func (id *CMID) deliver(ev driver.CMEvent) {
+	if ev.Type == driver.CMConnectRequest {
 		id.request(ev)
 		return
 	}
@@ -102,7 +103,7 @@ func (id *CMID) deliver(ev verbs.CMEvent) {
 }
 
 // request passes a request on, together with an id over the new one.
-func (id *CMID) request(ev verbs.CMEvent) {
+func (id *CMID) request(ev driver.CMEvent) {
 	child := id.d.newID(id.events.Sink())
 	child.asked = true
 	child.events.Hold() // until the request is delivered
@@ -116,29 +117,29 @@ func (id *CMID) request(ev verbs.CMEvent) {
 	id.hand()
 }
 
-// Hold implements verbs.ListenHolder where the device below does.
+// Hold implements driver.ListenHolder where the device below does.
 func (id *CMID) Hold(hold bool) {
-	if h, ok := id.CMID.(verbs.ListenHolder); ok {
+	if h, ok := id.CMID.(driver.ListenHolder); ok {
 		h.Hold(hold)
 	}
 }
 
-// Waits implements verbs.ListenHolder where the device below does.
+// Waits implements driver.ListenHolder where the device below does.
 func (id *CMID) Waits() bool {
-	h, ok := id.CMID.(verbs.ListenHolder)
+	h, ok := id.CMID.(driver.ListenHolder)
 	return !ok || h.Waits()
 }
 
-// OnLeave implements verbs.ListenHolder where the device below does.
+// OnLeave implements driver.ListenHolder where the device below does.
 func (id *CMID) OnLeave(f func()) (stop func()) {
-	if h, ok := id.CMID.(verbs.ListenHolder); ok {
+	if h, ok := id.CMID.(driver.ListenHolder); ok {
 		return h.OnLeave(f)
 	}
 	return func() {}
 }
 
 // judge has a test see the event; false drops it.
-func (id *CMID) judge(ev *verbs.CMEvent) bool {
+func (id *CMID) judge(ev *driver.CMEvent) bool {
 	if f := id.d.onEvent.Load(); f != nil {
 		return (*f)(ev)
 	}
@@ -159,22 +160,22 @@ func (id *CMID) hand() {
 
 // remove tells that the device was removed.
 func (id *CMID) remove() {
-	if id.events.Push(verbs.CMEvent{Type: verbs.CMDeviceRemoval, ID: id.self, Err: id.d.ask("")}) {
+	if id.events.Push(driver.CMEvent{Type: driver.CMDeviceRemoval, ID: id.self, Err: id.d.ask("")}) {
 		id.events.Deliver()
 	}
 }
 
-// Withdraw implements verbs.Withdrawer, as far as the id below does. What it says may be
+// Withdraw implements driver.Withdrawer, as far as the id below does. What it says may be
 // known before the event that tells it.
 func (id *CMID) Withdraw() bool {
-	w, ok := id.CMID.(verbs.Withdrawer)
+	w, ok := id.CMID.(driver.Withdrawer)
 	return !ok || w.Withdraw()
 }
 
-// SetSink implements verbs.CMID.
-func (id *CMID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
+// SetSink implements driver.CMID.
+func (id *CMID) SetSink(sink driver.CMSink) { id.events.SetSink(sink) }
 
-// BindAddr implements verbs.CMID.
+// BindAddr implements driver.CMID.
 func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	if err := id.d.ask(BindAddr); err != nil {
 		return err
@@ -185,7 +186,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	return id.CMID.BindAddr(addr)
 }
 
-// Listen implements verbs.CMID.
+// Listen implements driver.CMID.
 func (id *CMID) Listen(backlog int) error {
 	if err := id.d.ask(Listen); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (id *CMID) Listen(backlog int) error {
 	return id.CMID.Listen(backlog)
 }
 
-// ResolveAddr implements verbs.CMID.
+// ResolveAddr implements driver.CMID.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if err := id.d.ask(ResolveAddr); err != nil {
 		return err
@@ -204,7 +205,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return id.CMID.ResolveAddr(src, dst, timeout)
 }
 
-// ResolveRoute implements verbs.CMID.
+// ResolveRoute implements driver.CMID.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	if err := id.d.ask(ResolveRoute); err != nil {
 		return err
@@ -212,7 +213,7 @@ func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	return id.CMID.ResolveRoute(timeout)
 }
 
-// Verbs implements verbs.CMID.
+// Verbs implements driver.CMID.
 func (id *CMID) Verbs() verbs.Context {
 	if ctx := id.d.contextOf(id.CMID.Verbs()); ctx != nil {
 		return ctx
@@ -220,7 +221,7 @@ func (id *CMID) Verbs() verbs.Context {
 	return nil
 }
 
-// CreateQP implements verbs.CMID.
+// CreateQP implements driver.CMID.
 func (id *CMID) CreateQP(on verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
 	p, ok := on.(*pd)
 	if !ok {
@@ -229,30 +230,30 @@ func (id *CMID) CreateQP(on verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) 
 	return p.createQP(attr, func(attr *verbs.QPInitAttr) (verbs.QP, error) { return id.CMID.CreateQP(p.PD, attr) })
 }
 
-// Connect implements verbs.CMID.
-func (id *CMID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
+// Connect implements driver.CMID.
+func (id *CMID) Connect(param *driver.ConnParam, timeout time.Duration) error {
 	if err := id.d.ask(Connect); err != nil {
 		return err
 	}
 	return id.CMID.Connect(param, timeout)
 }
 
-// Accept implements verbs.CMID.
-func (id *CMID) Accept(param *verbs.ConnParam) error {
+// Accept implements driver.CMID.
+func (id *CMID) Accept(param *driver.ConnParam) error {
 	if err := id.d.ask(Accept); err != nil {
 		return err
 	}
 	return id.CMID.Accept(param)
 }
 
-// Close implements verbs.CMID.
+// Close implements driver.CMID.
 func (id *CMID) Close() error {
 	id.d.mu.Lock()
 	delete(id.d.ids, id)
 	id.d.mu.Unlock()
 	err := id.d.gone(kindID, id.CMID.Close())
 	for _, ev := range id.events.Close() {
-		if ev.Type == verbs.CMConnectRequest {
+		if ev.Type == driver.CMConnectRequest {
 			_ = ev.ID.Close() // nobody is there to take it
 		}
 	}

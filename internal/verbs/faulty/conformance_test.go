@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	_ "github.com/rdmanet/go-rdmanet/internal/verbs/drivers"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const faultyName = "soft0-faulty"

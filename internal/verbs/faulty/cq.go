@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // CQ is a verbs.CQ over another, from which it takes completions that its user may not

@@ -7,21 +7,22 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// Driver is a verbs.Driver with one device, which is another driver's with faults. It is
+// Driver is a driver.Driver with one device, which is another driver's with faults. It is
 // not listed and has to be asked for by its name.
 type Driver struct {
 	name   string
-	under  verbs.Driver
+	under  driver.Driver
 	device string // of the driver under this one
 	plan   Plan
 
 	objects atomic.Uint64 // made so far
 	acquire atomic.Pointer[func(string) error]
 	close   atomic.Pointer[func() error]
-	onEvent atomic.Pointer[func(*verbs.CMEvent) bool]
+	onEvent atomic.Pointer[func(*driver.CMEvent) bool]
 	removed atomic.Bool
 	// tcpPorts is whether the ports of the device are the system's TCP's, as iWARP's are.
 	tcpPorts atomic.Bool
@@ -36,11 +37,11 @@ type Driver struct {
 	ids      map[*CMID]struct{}
 }
 
-var _ verbs.Driver = (*Driver)(nil)
+var _ driver.Driver = (*Driver)(nil)
 
 // New makes a driver whose device is called name and is the named one of the driver
 // under it.
-func New(name string, under verbs.Driver, device string, plan Plan) *Driver {
+func New(name string, under driver.Driver, device string, plan Plan) *Driver {
 	return &Driver{
 		name: name, under: under, device: device, plan: plan,
 		contexts: map[verbs.Context]*Context{}, ids: map[*CMID]struct{}{},
@@ -53,7 +54,7 @@ func (d *Driver) HaveTCPPorts(has bool) { d.tcpPorts.Store(has) }
 
 func (d *Driver) newDice() *dice { return d.plan.dice(d.objects.Add(1)) }
 
-// Name implements verbs.Driver.
+// Name implements driver.Driver.
 func (d *Driver) Name() string { return d.name }
 
 // Devices lists nothing: who names no device must not come here.
@@ -69,10 +70,10 @@ func (d *Driver) serves(device string) error {
 	return nil
 }
 
-// Route implements verbs.Driver.
-func (d *Driver) Route(device string, dst netip.Addr) (verbs.Route, error) {
+// Route implements driver.Driver.
+func (d *Driver) Route(device string, dst netip.Addr) (driver.Route, error) {
 	if err := d.serves(device); err != nil {
-		return verbs.Route{}, err
+		return driver.Route{}, err
 	}
 	r, err := d.under.Route(d.device, dst)
 	r.Device = d.name
@@ -121,7 +122,7 @@ func (d *Driver) forget(c *Context) {
 
 // OnEvent has f see each event of the connection manager before its receiver does. f may
 // change it, and drops it by returning false. nil takes that back.
-func (d *Driver) OnEvent(f func(*verbs.CMEvent) bool) {
+func (d *Driver) OnEvent(f func(*driver.CMEvent) bool) {
 	if f == nil {
 		d.onEvent.Store(nil)
 		return

@@ -3,7 +3,7 @@ package faulty
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // pd is a verbs.PD over another. Its address handles and memory windows are those of the device below.

@@ -6,7 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // QP is a verbs.QP over another. Its send queue is as long as was asked for, and what it
@@ -55,12 +56,12 @@ func (q *QP) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	return attr, init, err
 }
 
-// QPStats implements verbs.QPStatter.
-func (q *QP) QPStats() verbs.QPStats {
-	if s, ok := q.QP.(verbs.QPStatter); ok {
+// QPStats implements driver.QPStatter.
+func (q *QP) QPStats() driver.QPStats {
+	if s, ok := q.QP.(driver.QPStatter); ok {
 		return s.QPStats()
 	}
-	return verbs.QPStats{}
+	return driver.QPStats{}
 }
 
 // Modify implements verbs.QP.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // SeedVar is the variable of the environment that repeats what faulty devices did in a run that
@@ -29,14 +29,14 @@ func TellSeed() {
 
 // NewOverSoft is New over a device of the software driver, which the program has linked in.
 func NewOverSoft(name, device string, plan Plan) *Driver {
-	all := verbs.Drivers()
-	soft := slices.IndexFunc(all, func(d verbs.Driver) bool { return d.Name() == "soft" })
+	all := driver.Drivers()
+	soft := slices.IndexFunc(all, func(d driver.Driver) bool { return d.Name() == "soft" })
 	return New(name, all[soft], device, plan)
 }
 
 // RegisterOverSoft registers one, and returns it.
 func RegisterOverSoft(name, device string, plan Plan) *Driver {
 	d := NewOverSoft(name, device, plan)
-	verbs.Register(d)
+	driver.Register(d)
 	return d
 }

@@ -11,8 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // asyncEvents reads a context's asynchronous events on one goroutine, parked in
@@ -52,7 +53,7 @@ func pollable(fd int, name string) (*os.File, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	file := os.NewFile(uintptr(own), name)
-	if err := verbs.PollerError(file.SetDeadline(time.Time{})); err != nil {
+	if err := driver.PollerError(file.SetDeadline(time.Time{})); err != nil {
 		file.Close()
 		return nil, err
 	}

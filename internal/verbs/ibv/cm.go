@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // The connection manager: cm.go is the event channel, cmid.go the id and its
@@ -165,11 +165,11 @@ func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
 
 // cmEvent is a copy of a struct rdma_cm_event.
 type cmEvent struct {
-	typ     verbs.CMEventType
+	typ     driver.CMEventType
 	status  int32
 	key     uintptr // of the id, or of the listening id of a request
 	request uintptr // struct rdma_cm_id of a request
-	param   verbs.ConnParam
+	param   driver.ConnParam
 	verbs   uintptr
 	local   netip.AddrPort
 	remote  netip.AddrPort
@@ -189,18 +189,18 @@ func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 	c := at[cCMEvent](out)
 	id := at[cCMID](c.id)
 	ev := cmEvent{
-		typ:    verbs.CMEventType(c.event),
+		typ:    driver.CMEventType(c.event),
 		status: c.status,
 		key:    id.context,
 		verbs:  id.verbs,
 	}
 	ev.local, ev.remote = id.addrs()
 	switch ev.typ {
-	case verbs.CMConnectRequest:
+	case driver.CMConnectRequest:
 		ev.key = at[cCMID](c.listenID).context
 		ev.request = c.id
 		ev.param = c.conn.param()
-	case verbs.CMConnectResponse, verbs.CMEstablished, verbs.CMRejected, verbs.CMDisconnected:
+	case driver.CMConnectResponse, driver.CMEstablished, driver.CMRejected, driver.CMDisconnected:
 		ev.param = c.conn.param()
 	}
 	call(ch.lib.ackCMEvent, out)
@@ -208,8 +208,8 @@ func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 }
 
 // param is the parameters with a copy of the private data.
-func (c *cConnParam) param() verbs.ConnParam {
-	p := verbs.ConnParam{
+func (c *cConnParam) param() driver.ConnParam {
+	p := driver.ConnParam{
 		ResponderResources: c.responderResources,
 		InitiatorDepth:     c.initiatorDepth,
 		FlowControl:        c.flowControl != 0,
@@ -238,7 +238,7 @@ func (ch *cmChannel) dispatch(ev *cmEvent) {
 		child.order.run(child.admit)
 	case id != nil:
 		id.order.run(func() {
-			if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == verbs.CMDeviceRemoval {
+			if ctx, ok := id.Verbs().(*devContext); ok && ev.typ == driver.CMDeviceRemoval {
 				ctx.retire()
 			}
 			id.onEvent(ev)
@@ -273,7 +273,7 @@ func (ch *cmChannel) lost(ctx *devContext) {
 	ch.mu.Unlock()
 	for _, id := range ids {
 		if id.on(ctx) {
-			id.onEvent(&cmEvent{typ: verbs.CMDeviceRemoval})
+			id.onEvent(&cmEvent{typ: driver.CMDeviceRemoval})
 		}
 	}
 }

@@ -11,21 +11,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testID is a CMID with its events.
 type testID struct {
-	verbs.CMID
+	driver.CMID
 	t      *testing.T
-	events chan verbs.CMEvent
+	events chan driver.CMEvent
 }
 
-func newTestID(t *testing.T, opts verbs.CMOptions) *testID {
+func newTestID(t *testing.T, opts driver.CMOptions) *testID {
 	t.Helper()
-	x := &testID{t: t, events: make(chan verbs.CMEvent, 64)}
-	id, err := driver{}.CreateID(needDevice(t).name, func(ev verbs.CMEvent) { x.events <- ev })
+	x := &testID{t: t, events: make(chan driver.CMEvent, 64)}
+	id, err := ibvDriver{}.CreateID(needDevice(t).name, func(ev driver.CMEvent) { x.events <- ev })
 	require.NoError(t, err)
 	x.CMID = id
 	t.Cleanup(func() { _ = id.Close() })
@@ -33,12 +34,12 @@ func newTestID(t *testing.T, opts verbs.CMOptions) *testID {
 	return x
 }
 
-func (x *testID) next(want verbs.CMEventType) verbs.CMEvent {
+func (x *testID) next(want driver.CMEventType) driver.CMEvent {
 	x.t.Helper()
 	for {
 		select {
 		case ev := <-x.events:
-			if ev.Type == verbs.CMTimewaitExit && want != ev.Type {
+			if ev.Type == driver.CMTimewaitExit && want != ev.Type {
 				continue
 			}
 			require.Equal(x.t, want, ev.Type, "%v: %v", ev.Type, ev.Err)
@@ -50,9 +51,9 @@ func (x *testID) next(want verbs.CMEventType) verbs.CMEvent {
 }
 
 // adopt takes over the id of a request.
-func (x *testID) adopt(id verbs.CMID) *testID {
-	y := &testID{CMID: id, t: x.t, events: make(chan verbs.CMEvent, 64)}
-	id.SetSink(func(ev verbs.CMEvent) { y.events <- ev })
+func (x *testID) adopt(id driver.CMID) *testID {
+	y := &testID{CMID: id, t: x.t, events: make(chan driver.CMEvent, 64)}
+	id.SetSink(func(ev driver.CMEvent) { y.events <- ev })
 	x.t.Cleanup(func() { _ = id.Close() })
 	return y
 }
@@ -81,9 +82,9 @@ func (x *testID) listen(backlog int) netip.AddrPort {
 func (x *testID) resolve(to netip.AddrPort) {
 	x.t.Helper()
 	require.NoError(x.t, x.ResolveAddr(netip.AddrPort{}, to, 5*time.Second))
-	x.next(verbs.CMAddrResolved)
+	x.next(driver.CMAddrResolved)
 	require.NoError(x.t, x.ResolveRoute(5*time.Second))
-	x.next(verbs.CMRouteResolved)
+	x.next(driver.CMRouteResolved)
 }
 
 // qp makes a QP on the id.
@@ -105,22 +106,22 @@ func (x *testID) qp() verbs.QP {
 }
 
 func TestCMAttributes(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{AckTimeout: 14})
+	l := newTestID(t, driver.CMOptions{AckTimeout: 14})
 	to := l.listen(4)
-	c := newTestID(t, verbs.CMOptions{AckTimeout: 12, TOS: 0x20})
+	c := newTestID(t, driver.CMOptions{AckTimeout: 12, TOS: 0x20})
 	c.resolve(to)
 	a := c.qp()
-	require.NoError(t, c.Connect(&verbs.ConnParam{RetryCount: 5, RNRRetryCount: 6, InitiatorDepth: 3, ResponderResources: 2}, 5*time.Second))
-	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	require.NoError(t, c.Connect(&driver.ConnParam{RetryCount: 5, RNRRetryCount: 6, InitiatorDepth: 3, ResponderResources: 2}, 5*time.Second))
+	s := l.adopt(l.next(driver.CMConnectRequest).ID)
 	b := s.qp()
 	require.NoError(t, s.Accept(nil)) // what the peer asked for
-	up := c.next(verbs.CMEstablished)
+	up := c.next(driver.CMEstablished)
 	if got := []uint8{up.Param.InitiatorDepth, up.Param.ResponderResources}; onSoftIWARP(t) {
 		assert.ElementsMatch(t, []uint8{3, 2}, got, "siw exchanges the two")
 	} else {
 		assert.Equal(t, []uint8{3, 2}, got, "as the event's receiver sees it")
 	}
-	s.next(verbs.CMEstablished)
+	s.next(driver.CMEstablished)
 
 	if onIWARP(t) {
 		return // the attributes below are of packets; iWARP leaves them to TCP
@@ -145,8 +146,8 @@ func TestCMAttributes(t *testing.T) {
 
 // A QP that outlives its id is destroyed all the same.
 func TestCMQPOutlivesID(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{})
-	c := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
+	c := newTestID(t, driver.CMOptions{})
 	c.resolve(l.listen(4))
 	qp := c.qp()
 	require.NoError(t, c.Close())
@@ -156,38 +157,38 @@ func TestCMQPOutlivesID(t *testing.T) {
 
 // Requests beyond the backlog wait until one is answered.
 func TestCMBacklog(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
 	to := l.listen(2)
 	var clients []*testID
 	for range 4 {
-		c := newTestID(t, verbs.CMOptions{})
+		c := newTestID(t, driver.CMOptions{})
 		c.resolve(to)
 		c.qp()
 		require.NoError(t, c.Connect(nil, 20*time.Second))
 		clients = append(clients, c)
 	}
-	first := l.adopt(l.next(verbs.CMConnectRequest).ID)
-	second := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	first := l.adopt(l.next(driver.CMConnectRequest).ID)
+	second := l.adopt(l.next(driver.CMConnectRequest).ID)
 	select {
 	case ev := <-l.events:
 		t.Fatalf("%v beyond the backlog", ev.Type)
 	case <-time.After(200 * time.Millisecond):
 	}
 	require.NoError(t, first.Reject([]byte("no")))
-	third := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	third := l.adopt(l.next(driver.CMConnectRequest).ID)
 	require.NoError(t, second.Close())
-	fourth := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	fourth := l.adopt(l.next(driver.CMConnectRequest).ID)
 	for _, s := range []*testID{third, fourth} {
 		s.qp()
 		require.NoError(t, s.Accept(nil))
-		s.next(verbs.CMEstablished)
+		s.next(driver.CMEstablished)
 	}
 	up, refused := 0, 0
 	for _, c := range clients {
 		switch ev := <-c.events; ev.Type {
-		case verbs.CMEstablished:
+		case driver.CMEstablished:
 			up++
-		case verbs.CMRejected:
+		case driver.CMRejected:
 			refused++
 		default:
 			t.Errorf("%v: %v", ev.Type, ev.Err)
@@ -203,24 +204,24 @@ func TestCMWithoutQP(t *testing.T) {
 	if onIWARP(t) {
 		t.Skip("iWARP's connection manager connects QPs itself, and none that do not exist")
 	}
-	l := newTestID(t, verbs.CMOptions{})
-	c := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
+	c := newTestID(t, driver.CMOptions{})
 	c.resolve(l.listen(4))
 	require.ErrorIs(t, c.Connect(nil, time.Second), verbs.ErrState)
-	require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 5*time.Second))
-	req := l.next(verbs.CMConnectRequest)
+	require.NoError(t, c.Connect(&driver.ConnParam{QPNum: 0x1234, RetryCount: 3}, 5*time.Second))
+	req := l.next(driver.CMConnectRequest)
 	assert.EqualValues(t, 0x1234, req.Param.QPNum)
 	s := l.adopt(req.ID)
 	qp := s.qp()
-	require.NoError(t, s.Accept(&verbs.ConnParam{PrivateData: []byte("hi")}))
-	got := c.next(verbs.CMConnectResponse)
+	require.NoError(t, s.Accept(&driver.ConnParam{PrivateData: []byte("hi")}))
+	got := c.next(driver.CMConnectResponse)
 	assert.Equal(t, qp.QPN(), got.Param.QPNum)
 	assert.Equal(t, "hi", string(got.Param.PrivateData[:2]))
 	require.NoError(t, c.Accept(nil))
-	c.next(verbs.CMEstablished)
-	s.next(verbs.CMEstablished)
+	c.next(driver.CMEstablished)
+	s.next(driver.CMEstablished)
 	require.NoError(t, c.Disconnect())
-	s.next(verbs.CMDisconnected)
+	s.next(driver.CMDisconnected)
 }
 
 // noConfirmation leaves a test out that is about the dialer's confirmation.
@@ -233,34 +234,34 @@ func noConfirmation(t *testing.T) {
 
 // A dialer may look at the answer before there is a connection, and leave it at that.
 func TestCMAskToConfirm(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
 	to := l.listen(4)
 	for _, confirm := range []bool{true, false} {
-		c := newTestID(t, verbs.CMOptions{AskToConfirm: true})
+		c := newTestID(t, driver.CMOptions{AskToConfirm: true})
 		c.resolve(to)
 		qp := c.qp()
 		require.NoError(t, c.Connect(nil, 20*time.Second))
-		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s := l.adopt(l.next(driver.CMConnectRequest).ID)
 		s.qp()
-		require.NoError(t, s.Accept(&verbs.ConnParam{PrivateData: []byte("hi")}))
+		require.NoError(t, s.Accept(&driver.ConnParam{PrivateData: []byte("hi")}))
 		if onIWARP(t) { // whose answer is the last word
-			ev := c.next(verbs.CMEstablished)
+			ev := c.next(driver.CMEstablished)
 			assert.Equal(t, "hi", string(ev.Param.PrivateData[:2]))
-			s.next(verbs.CMEstablished)
+			s.next(driver.CMEstablished)
 			continue
 		}
-		ev := c.next(verbs.CMConnectResponse)
+		ev := c.next(driver.CMConnectResponse)
 		assert.Equal(t, "hi", string(ev.Param.PrivateData[:2]))
 		assert.Equal(t, verbs.QPInit, qp.State())
 		if confirm {
 			require.NoError(t, c.Accept(nil))
-			c.next(verbs.CMEstablished)
-			s.next(verbs.CMEstablished)
+			c.next(driver.CMEstablished)
+			s.next(driver.CMEstablished)
 			assert.Equal(t, verbs.QPRTS, qp.State())
 			continue
 		}
 		require.NoError(t, c.Close())
-		s.next(verbs.CMRejected)
+		s.next(driver.CMRejected)
 	}
 }
 
@@ -268,24 +269,24 @@ func TestCMAskToConfirm(t *testing.T) {
 // returned. There was a connection nevertheless.
 func TestCMConfirmedAndLeft(t *testing.T) {
 	noConfirmation(t)
-	l := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
 	to := l.listen(4)
 	for range 30 {
-		c := newTestID(t, verbs.CMOptions{AskToConfirm: true})
+		c := newTestID(t, driver.CMOptions{AskToConfirm: true})
 		c.resolve(to)
 		c.qp()
 		require.NoError(t, c.Connect(nil, 20*time.Second))
-		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s := l.adopt(l.next(driver.CMConnectRequest).ID)
 		s.qp()
 		require.NoError(t, s.Accept(nil))
-		c.next(verbs.CMConnectResponse)
+		c.next(driver.CMConnectResponse)
 		confirmed := make(chan error, 1)
 		go func() { confirmed <- c.Accept(nil) }()
-		s.next(verbs.CMEstablished)
+		s.next(driver.CMEstablished)
 		require.NoError(t, s.Disconnect())
 		require.NoError(t, <-confirmed)
-		c.next(verbs.CMEstablished)
-		c.next(verbs.CMDisconnected)
+		c.next(driver.CMEstablished)
+		c.next(driver.CMDisconnected)
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 	}
@@ -294,36 +295,36 @@ func TestCMConfirmedAndLeft(t *testing.T) {
 // Where the dialer's confirmation does not come, the first data is as good.
 func TestCMNotify(t *testing.T) {
 	noConfirmation(t)
-	l := newTestID(t, verbs.CMOptions{})
-	c := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
+	c := newTestID(t, driver.CMOptions{})
 	c.resolve(l.listen(4))
-	require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
-	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	require.NoError(t, c.Connect(&driver.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
+	s := l.adopt(l.next(driver.CMConnectRequest).ID)
 	s.qp()
-	require.ErrorIs(t, s.CMID.(verbs.Notifier).Notify(), verbs.ErrState, "not answered yet")
+	require.ErrorIs(t, s.CMID.(driver.Notifier).Notify(), verbs.ErrState, "not answered yet")
 	require.NoError(t, s.Accept(nil))
-	c.next(verbs.CMConnectResponse) // and is not confirmed
-	require.NoError(t, s.CMID.(verbs.Notifier).Notify())
-	s.next(verbs.CMEstablished)
-	require.NoError(t, s.CMID.(verbs.Notifier).Notify(), "again")
+	c.next(driver.CMConnectResponse) // and is not confirmed
+	require.NoError(t, s.CMID.(driver.Notifier).Notify())
+	s.next(driver.CMEstablished)
+	require.NoError(t, s.CMID.(driver.Notifier).Notify(), "again")
 }
 
 // The kernel repeats an answer for a minute, and rdma_destroy_id waits for that, if its connection
 // is ended while the kernel has yet to see that data has arrived.
 func TestCMNotifyAndEnd(t *testing.T) {
 	noConfirmation(t)
-	l := newTestID(t, verbs.CMOptions{})
+	l := newTestID(t, driver.CMOptions{})
 	to := l.listen(4)
 	for i := range 60 {
-		c := newTestID(t, verbs.CMOptions{})
+		c := newTestID(t, driver.CMOptions{})
 		c.resolve(to)
-		require.NoError(t, c.Connect(&verbs.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
-		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		require.NoError(t, c.Connect(&driver.ConnParam{QPNum: 0x1234, RetryCount: 3}, 20*time.Second))
+		s := l.adopt(l.next(driver.CMConnectRequest).ID)
 		s.qp()
 		require.NoError(t, s.Accept(nil))
-		c.next(verbs.CMConnectResponse)
+		c.next(driver.CMConnectResponse)
 		began := time.Now()
-		require.NoError(t, s.CMID.(verbs.Notifier).Notify())
+		require.NoError(t, s.CMID.(driver.Notifier).Notify())
 		if i%2 == 0 {
 			require.NoError(t, s.Disconnect())
 		}
@@ -334,34 +335,34 @@ func TestCMNotifyAndEnd(t *testing.T) {
 }
 
 func TestCMReuseAddr(t *testing.T) {
-	l := newTestID(t, verbs.CMOptions{ReuseAddr: true})
+	l := newTestID(t, driver.CMOptions{ReuseAddr: true})
 	require.NoError(t, l.BindAddr(netip.AddrPortFrom(deviceAddr(t), 0)))
-	again := newTestID(t, verbs.CMOptions{ReuseAddr: true})
+	again := newTestID(t, driver.CMOptions{ReuseAddr: true})
 	require.NoError(t, again.BindAddr(l.LocalAddr()))
-	other := newTestID(t, verbs.CMOptions{})
+	other := newTestID(t, driver.CMOptions{})
 	require.ErrorIs(t, other.BindAddr(l.LocalAddr()), syscall.EADDRINUSE)
 }
 
 func TestCMAddresses(t *testing.T) {
-	require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).BindAddr(netip.MustParseAddrPort("127.0.0.1:0")), syscall.EADDRNOTAVAIL)
+	require.ErrorIs(t, newTestID(t, driver.CMOptions{}).BindAddr(netip.MustParseAddrPort("127.0.0.1:0")), syscall.EADDRNOTAVAIL)
 	for _, wildcard := range []string{"0.0.0.0:0", "[::]:0"} {
-		l := newTestID(t, verbs.CMOptions{})
+		l := newTestID(t, driver.CMOptions{})
 		require.NoError(t, l.BindAddr(netip.MustParseAddrPort(wildcard)))
 		require.NoError(t, l.Listen(1))
 		require.Nil(t, l.Verbs(), "a wildcard is on no device")
-		c := newTestID(t, verbs.CMOptions{})
+		c := newTestID(t, driver.CMOptions{})
 		c.resolve(netip.AddrPortFrom(deviceAddr(t), l.LocalAddr().Port()))
 		c.qp()
 		require.NoError(t, c.Connect(nil, 5*time.Second))
-		s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+		s := l.adopt(l.next(driver.CMConnectRequest).ID)
 		assert.Equal(t, c.RemoteAddr(), s.LocalAddr(), wildcard)
 		assert.NotNil(t, s.Verbs())
 
 		// The port is taken in both families, or in the one.
-		other := newTestID(t, verbs.CMOptions{})
+		other := newTestID(t, driver.CMOptions{})
 		err := other.BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), l.LocalAddr().Port()))
 		require.ErrorIs(t, err, syscall.EADDRINUSE, wildcard)
-		other = newTestID(t, verbs.CMOptions{})
+		other = newTestID(t, driver.CMOptions{})
 		err = other.BindAddr(netip.AddrPortFrom(netip.IPv6Unspecified(), l.LocalAddr().Port()))
 		require.ErrorIs(t, err, syscall.EADDRINUSE, wildcard)
 	}
@@ -369,10 +370,10 @@ func TestCMAddresses(t *testing.T) {
 
 func TestRouteErrors(t *testing.T) {
 	needDevice(t)
-	_, err := driver{}.Route("", netip.Addr{})
+	_, err := ibvDriver{}.Route("", netip.Addr{})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	_, err = driver{}.Route("", netip.MustParseAddr("127.0.0.1"))
+	_, err = ibvDriver{}.Route("", netip.MustParseAddr("127.0.0.1"))
 	require.ErrorIs(t, err, verbs.ErrNoRoute)
-	_, err = driver{}.Route("", netip.MustParseAddr("203.0.113.1"))
+	_, err = ibvDriver{}.Route("", netip.MustParseAddr("203.0.113.1"))
 	require.ErrorIs(t, err, verbs.ErrNoRoute)
 }

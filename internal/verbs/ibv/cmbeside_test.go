@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // feed has the channel's reader read the events that are sent to the channel that it returns.
@@ -79,10 +80,10 @@ func TestEventsBesideCreateQP(t *testing.T) {
 	events := feed(t, ch)
 	ctx := fakeContext(t, lib, verbs.TransportRoCE)
 	domain := &pd{ctx: ctx, handle: 1}
-	told := make(chan verbs.CMEvent, 4)
+	told := make(chan driver.CMEvent, 4)
 	newID := func(s cmState) *cmID {
 		id := &cmID{ch: ch, handle: addressOf(&cMemory[cCMID](t, 1)[0]), state: s, ctx: ctx}
-		id.events.Init(func(ev verbs.CMEvent) { told <- ev })
+		id.events.Init(func(ev driver.CMEvent) { told <- ev })
 		ch.register(id)
 		t.Cleanup(func() { assert.NoError(t, id.Close()) })
 		return id
@@ -126,13 +127,13 @@ func TestEventsBesideCreateQP(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		id   *cmID
-		typ  verbs.CMEventType
-		want verbs.CMEventType
+		typ  driver.CMEventType
+		want driver.CMEventType
 	}{
-		{"another's route", resolving, verbs.CMRouteResolved, verbs.CMRouteResolved},
-		{"another's answer, which brings its QP up", dialer, verbs.CMConnectResponse, verbs.CMEstablished},
-		{"the end of another's connection", dialer, verbs.CMDisconnected, verbs.CMDisconnected},
-		{"what is told of the id itself", making[0], verbs.CMAddrChange, verbs.CMAddrChange},
+		{"another's route", resolving, driver.CMRouteResolved, driver.CMRouteResolved},
+		{"another's answer, which brings its QP up", dialer, driver.CMConnectResponse, driver.CMEstablished},
+		{"the end of another's connection", dialer, driver.CMDisconnected, driver.CMDisconnected},
+		{"what is told of the id itself", making[0], driver.CMAddrChange, driver.CMAddrChange},
 	} {
 		select {
 		case events <- cCMEvent{id: c.id.key, event: uint32(c.typ)}:

@@ -9,11 +9,12 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // fill writes the parameters as C has them. The private data stays Go's.
-func (c *cConnParam) fill(p *verbs.ConnParam) {
+func (c *cConnParam) fill(p *driver.ConnParam) {
 	*c = cConnParam{
 		responderResources: p.ResponderResources,
 		initiatorDepth:     p.InitiatorDepth,
@@ -35,7 +36,7 @@ type cParam struct {
 	private [256]byte
 }
 
-func newParam(p *verbs.ConnParam, maxPrivate int) (*cParam, error) {
+func newParam(p *driver.ConnParam, maxPrivate int) (*cParam, error) {
 	switch {
 	case len(p.PrivateData) > maxPrivate:
 		return nil, fmt.Errorf("%d bytes of private data are more than %d: %w", len(p.PrivateData), maxPrivate, verbs.ErrInvalid)
@@ -48,12 +49,12 @@ func newParam(p *verbs.ConnParam, maxPrivate int) (*cParam, error) {
 	return out, nil
 }
 
-func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
-	own := verbs.ConnParam{ResponderResources: rdmaMaxRespRes, InitiatorDepth: rdmaMaxInitDepth, RetryCount: 7, RNRRetryCount: 7}
+func (id *cmID) Connect(param *driver.ConnParam, timeout time.Duration) error {
+	own := driver.ConnParam{ResponderResources: rdmaMaxRespRes, InitiatorDepth: rdmaMaxInitDepth, RetryCount: 7, RNRRetryCount: 7}
 	if param != nil {
 		own = *param
 	}
-	c, err := newParam(&own, verbs.MaxConnectPrivateData)
+	c, err := newParam(&own, driver.MaxConnectPrivateData)
 	if err != nil {
 		return err
 	}
@@ -119,22 +120,22 @@ func (id *cmID) timedOut(timeout time.Duration) {
 	id.timer = nil
 	id.endAsking()
 	id.abandon()
-	id.events.Push(verbs.CMEvent{
-		Type: verbs.CMUnreachable, ID: id,
-		Err: verbs.Explain(fmt.Sprintf("the host did not answer within %v", timeout), syscall.ETIMEDOUT),
+	id.events.Push(driver.CMEvent{
+		Type: driver.CMUnreachable, ID: id,
+		Err: driver.Explain(fmt.Sprintf("the host did not answer within %v", timeout), syscall.ETIMEDOUT),
 	})
 	id.mu.Unlock()
 	id.events.Deliver()
 }
 
-func (id *cmID) Accept(param *verbs.ConnParam) error {
+func (id *cmID) Accept(param *driver.ConnParam) error {
 	id.mu.Lock()
 	own := id.asked
 	own.PrivateData = nil
 	if param != nil {
 		own = *param
 	}
-	c, err := newParam(&own, verbs.MaxAcceptPrivateData)
+	c, err := newParam(&own, driver.MaxAcceptPrivateData)
 	if err == nil && id.takenBack {
 		err = id.takenBackError()
 	}
@@ -181,7 +182,7 @@ func (id *cmID) Accept(param *verbs.ConnParam) error {
 }
 
 // answer brings the QP up and is rdma_accept. The id is in use.
-func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *verbs.ConnParam) error {
+func (id *cmID) answer(q *qp, handle uintptr, c *cParam, asked *driver.ConnParam) error {
 	if q != nil {
 		c.ofQP(q)
 		responder, initiator := c.c.responderResources, c.c.initiatorDepth
@@ -235,7 +236,7 @@ func (id *cmID) confirmed(err error) error {
 		id.state = cmFailed
 	default:
 		id.state = cmConnected
-		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+		id.events.Push(driver.CMEvent{Type: driver.CMEstablished, ID: id})
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
@@ -246,8 +247,8 @@ func (id *cmID) confirmed(err error) error {
 }
 
 func (id *cmID) Reject(privateData []byte) error {
-	if len(privateData) > verbs.MaxRejectPrivateData {
-		return fmt.Errorf("%d bytes of private data are more than %d: %w", len(privateData), verbs.MaxRejectPrivateData, verbs.ErrInvalid)
+	if len(privateData) > driver.MaxRejectPrivateData {
+		return fmt.Errorf("%d bytes of private data are more than %d: %w", len(privateData), driver.MaxRejectPrivateData, verbs.ErrInvalid)
 	}
 	id.mu.Lock()
 	if err := id.expect("Reject", cmRequested, cmResponded); err != nil {
@@ -294,7 +295,7 @@ func (id *cmID) Disconnect() error {
 	if id.state == cmAccepting {
 		id.state = cmDisconnected
 		id.endNotice()
-		id.events.Push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id})
+		id.events.Push(driver.CMEvent{Type: driver.CMDisconnected, ID: id})
 	}
 	id.mu.Unlock()
 	id.events.Deliver()

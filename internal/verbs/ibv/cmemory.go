@@ -5,7 +5,7 @@ package ibv
 import (
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // An arena is zeroed C memory, from which the arrays of one queue are cut. C code

@@ -8,20 +8,21 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // onEvent takes the id to the state that an event leads to, does with the QP and the
 // library what follows of it, and tells the application. It is called for one event of an id at a
 // time, but for the loss of the device, which comes from elsewhere.
 func (id *cmID) onEvent(ev *cmEvent) {
-	out := verbs.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
+	out := driver.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
 	id.mu.Lock()
 	if id.handle == 0 {
 		id.mu.Unlock()
 		return
 	}
-	if id.confirming && ev.typ == verbs.CMDisconnected {
+	if id.confirming && ev.typ == driver.CMDisconnected {
 		// The peer has read the confirmation before the call that sent it has returned.
 		id.left = ev
 		id.mu.Unlock()
@@ -43,23 +44,23 @@ func (id *cmID) onEvent(ev *cmEvent) {
 			id.tooLate(ev, q, handle)
 		}
 		return
-	case ev.typ == verbs.CMConnectResponse && q != nil && !asks:
+	case ev.typ == driver.CMConnectResponse && q != nil && !asks:
 		id.onAnswer(ev, q, handle, &out)
-	case out.Type == verbs.CMEstablished:
+	case out.Type == driver.CMEstablished:
 		q.established()
-	case out.Type == verbs.CMDisconnected:
+	case out.Type == driver.CMDisconnected:
 		// The answer to a peer that has disconnected, which waits for it, and what takes our
 		// QP to ERR. On the side that began it changes nothing.
 		_ = id.disconnect(q, handle)
-	case ev.typ == verbs.CMRejected:
+	case ev.typ == driver.CMRejected:
 		q.fail()
 	}
 	id.mu.Lock()
 	if id.handle != 0 {
-		if ev.typ == verbs.CMDisconnected && was == cmAccepting && id.overIB() {
+		if ev.typ == driver.CMDisconnected && was == cmAccepting && id.overIB() {
 			// Only who has a connection takes leave of it (IBA 12.9.7): the confirmation was
 			// lost, or the leave has overtaken it. What the peer has sent is there.
-			id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+			id.events.Push(driver.CMEvent{Type: driver.CMEstablished, ID: id})
 		}
 		id.events.Push(out)
 	}
@@ -74,7 +75,7 @@ func (id *cmID) overIB() bool {
 }
 
 // onAnswer brings the connection up with the answer that the peer has given.
-func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent) {
+func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *driver.CMEvent) {
 	err := id.confirm(q, handle)
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -82,11 +83,11 @@ func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *verbs.CMEvent)
 		return
 	}
 	if err == nil {
-		id.state, out.Type = cmConnected, verbs.CMEstablished
+		id.state, out.Type = cmConnected, driver.CMEstablished
 		return
 	}
 	id.state = cmFailed
-	*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: id.notUp(err)}
+	*out = driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: id.notUp(err)}
 }
 
 // notUp is why the answer of a peer did not lead to a connection.
@@ -94,35 +95,35 @@ func (id *cmID) notUp(err error) error {
 	if errors.Is(err, errNotReady) {
 		return fmt.Errorf("connection with %v: %w", id.remote, err)
 	}
-	return causeFor(&cmEvent{typ: verbs.CMConnectError, status: -int32(errnoOf(err))}, id.remote)
+	return causeFor(&cmEvent{typ: driver.CMConnectError, status: -int32(errnoOf(err))}, id.remote)
 }
 
 // tooLate answers a peer that took longer than the application was ready to wait: until it
 // gave up, or disconnected.
 func (id *cmID) tooLate(ev *cmEvent, q *qp, handle uintptr) {
 	switch ev.typ {
-	case verbs.CMConnectResponse:
+	case driver.CMConnectResponse:
 		_ = id.call("rdma_reject", id.ch.lib.reject, handle, 0, 0)
-	case verbs.CMEstablished:
+	case driver.CMEstablished:
 		_ = id.disconnect(q, handle)
 	}
 }
 
 // step changes the state, and reports whether the event still concerns anybody. mu is held.
-func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
+func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 	switch ev.typ {
-	case verbs.CMAddrResolved:
+	case driver.CMAddrResolved:
 		if id.state != cmResolvingAddr {
 			return false
 		}
 		id.local = ev.local
 		if err := id.adopt(ev.verbs); err != nil {
 			id.state = cmFailed
-			*out = verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Err: err}
+			*out = driver.CMEvent{Type: driver.CMAddrError, ID: id, Err: err}
 			return true
 		}
 		id.state = cmAddrResolved
-	case verbs.CMAddrError:
+	case driver.CMAddrError:
 		if id.state != cmResolvingAddr || id.askAgain(ev) {
 			return false
 		}
@@ -130,25 +131,25 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		if id.bound {
 			id.state = cmBound
 		}
-	case verbs.CMRouteResolved:
+	case driver.CMRouteResolved:
 		if id.state != cmResolvingRoute {
 			return false
 		}
 		id.stopTimer()
 		id.state = cmRouteResolved
-	case verbs.CMRouteError:
+	case driver.CMRouteError:
 		if id.state != cmResolvingRoute {
 			return false
 		}
 		id.stopTimer()
 		id.state = cmAddrResolved
-	case verbs.CMConnectResponse:
+	case driver.CMConnectResponse:
 		if id.state != cmConnecting {
 			return false
 		}
 		id.stopTimer()
 		id.state = cmResponded
-	case verbs.CMEstablished:
+	case driver.CMEstablished:
 		if id.state != cmConnecting && id.state != cmAccepting {
 			return false
 		}
@@ -158,11 +159,11 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			// A listener's end that was not brought up after all: some devices of iWARP say
 			// it so (qedr).
 			id.state = cmFailed
-			failed := &cmEvent{typ: verbs.CMConnectError, status: ev.status}
-			*out = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
+			failed := &cmEvent{typ: driver.CMConnectError, status: ev.status}
+			*out = driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
 		}
-	case verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError:
-		if ev.typ == verbs.CMUnreachable && id.neighbourNews() {
+	case driver.CMRejected, driver.CMUnreachable, driver.CMConnectError:
+		if ev.typ == driver.CMUnreachable && id.neighbourNews() {
 			return false
 		}
 		switch id.state {
@@ -170,7 +171,7 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 			// The peer ended after it had answered and before our confirmation reached it, so
 			// its kernel took the answer back. What stands here ends with it.
 			id.state = cmDisconnected
-			*out = verbs.CMEvent{Type: verbs.CMDisconnected, ID: id}
+			*out = driver.CMEvent{Type: driver.CMDisconnected, ID: id}
 			return true
 		case cmConnecting, cmAccepting, cmResponded:
 		default:
@@ -178,21 +179,21 @@ func (id *cmID) step(ev *cmEvent, out *verbs.CMEvent) bool {
 		}
 		id.stopTimer()
 		switch {
-		case ev.typ == verbs.CMRejected:
+		case ev.typ == driver.CMRejected:
 			out.Reason = rejectReason(ev.status)
-		case ev.typ == verbs.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
+		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
 			out.Err = id.slowToAnswer(ev)
 		}
 		if id.takenBack = id.state == cmResponded || id.confirming; id.takenBack {
 			out.Err = id.takenBackError()
 		}
 		id.state = cmFailed
-	case verbs.CMDisconnected:
+	case driver.CMDisconnected:
 		if id.state != cmConnected && id.state != cmAccepting {
 			return false
 		}
 		id.state = cmDisconnected
-	case verbs.CMDeviceRemoval:
+	case driver.CMDeviceRemoval:
 		if id.lost {
 			return false // the kernel and the device may both say it
 		}
@@ -232,18 +233,18 @@ func (id *cmID) takenBackError() error {
 // Reasons for which a peer's kernel refuses and that pass (IBA 12.6.7.2): it still knows
 // a former connection by our QP number, or an exchange by its id, or has no room.
 const (
-	rejectNoQP         verbs.RejectReason = 1
-	rejectNoResources  verbs.RejectReason = 3
-	rejectCommID       verbs.RejectReason = 6
-	rejectCommInstance verbs.RejectReason = 7
-	rejectStale        verbs.RejectReason = 10
+	rejectNoQP         driver.RejectReason = 1
+	rejectNoResources  driver.RejectReason = 3
+	rejectCommID       driver.RejectReason = 6
+	rejectCommInstance driver.RejectReason = 7
+	rejectStale        driver.RejectReason = 10
 )
 
 // rejectReason is the status of a REJECTED event: IBA's reason, or an errno where
 // the transport has none (iWARP).
-func rejectReason(status int32) verbs.RejectReason {
+func rejectReason(status int32) driver.RejectReason {
 	if status >= 0 {
-		return verbs.RejectReason(status)
+		return driver.RejectReason(status)
 	}
 	return iwarpReason(syscall.Errno(-status))
 }
@@ -253,23 +254,23 @@ func (id *cmID) cause(ev *cmEvent) error { return causeFor(ev, id.RemoteAddr()) 
 
 func causeFor(ev *cmEvent, peer netip.AddrPort) error {
 	switch ev.typ {
-	case verbs.CMRejected:
+	case driver.CMRejected:
 		return rejection(ev, peer)
-	case verbs.CMAddrError:
+	case driver.CMAddrError:
 		return fmt.Errorf("no RDMA device leads there: %w", statusError(ev, syscall.EHOSTUNREACH))
-	case verbs.CMRouteError:
+	case driver.CMRouteError:
 		return fmt.Errorf("no path: %w", statusError(ev, syscall.EHOSTUNREACH))
-	case verbs.CMUnreachable:
-		return verbs.Explain("the host did not answer", statusError(ev, syscall.ETIMEDOUT))
-	case verbs.CMConnectError:
+	case driver.CMUnreachable:
+		return driver.Explain("the host did not answer", statusError(ev, syscall.ETIMEDOUT))
+	case driver.CMConnectError:
 		if ev.status == -int32(syscall.EINVAL) {
 			// The kernel has no connection that could be brought up any more.
-			return verbs.Explain("the listener gave the connection up before its answer was read here", verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
+			return driver.Explain("the listener gave the connection up before its answer was read here", verbs.ErrTryAgain, verbs.ErrPeerGone, syscall.ECONNRESET)
 		}
 		return fmt.Errorf("connection with %v: %w", peer, statusError(ev, syscall.ECONNRESET))
-	case verbs.CMMulticastError:
+	case driver.CMMulticastError:
 		return statusError(ev, syscall.EINVAL)
-	case verbs.CMDeviceRemoval:
+	case driver.CMDeviceRemoval:
 		return fmt.Errorf("%w: the device was removed", verbs.ErrNoDevice)
 	}
 	if ev.status != 0 {
@@ -292,16 +293,16 @@ func statusError(ev *cmEvent, otherwise syscall.Errno) error {
 
 func rejection(ev *cmEvent, peer netip.AddrPort) error {
 	switch reason := rejectReason(ev.status); reason {
-	case verbs.RejectConsumer:
-		return verbs.Explain("refused by the application", syscall.ECONNREFUSED)
-	case verbs.RejectNoService:
-		return verbs.Explain(verbs.NoListener("the device of the address"), syscall.ECONNREFUSED)
-	case verbs.RejectTimeout:
-		return verbs.Explain("refused after its time", syscall.ETIMEDOUT)
+	case driver.RejectConsumer:
+		return driver.Explain("refused by the application", syscall.ECONNREFUSED)
+	case driver.RejectNoService:
+		return driver.Explain(driver.NoListener("the device of the address"), syscall.ECONNREFUSED)
+	case driver.RejectTimeout:
+		return driver.Explain("refused after its time", syscall.ETIMEDOUT)
 	case rejectNoQP, rejectNoResources, rejectCommID, rejectCommInstance, rejectStale:
 		// Another QP has another number, and a peer that has no room may have it soon.
-		return verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), verbs.ErrTryAgain, syscall.ECONNREFUSED)
+		return driver.Explain(fmt.Sprintf("refused for the reason %v", reason), verbs.ErrTryAgain, syscall.ECONNREFUSED)
 	default:
-		return verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), syscall.ECONNREFUSED)
+		return driver.Explain(fmt.Sprintf("refused for the reason %v", reason), syscall.ECONNREFUSED)
 	}
 }

@@ -13,19 +13,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestRejectReason(t *testing.T) {
-	for status, want := range map[int32]verbs.RejectReason{
-		28:                           verbs.RejectConsumer,
-		8:                            verbs.RejectNoService,
-		4:                            verbs.RejectTimeout,
+	for status, want := range map[int32]driver.RejectReason{
+		28:                           driver.RejectConsumer,
+		8:                            driver.RejectNoService,
+		4:                            driver.RejectTimeout,
 		33:                           33,
-		-int32(syscall.ECONNREFUSED): verbs.RejectConsumer, // iWARP
-		-int32(syscall.ECONNRESET):   verbs.RejectConsumer,
-		-int32(syscall.ETIMEDOUT):    verbs.RejectTimeout,
-		-int32(syscall.EPROTO):       verbs.RejectNone,
+		-int32(syscall.ECONNREFUSED): driver.RejectConsumer, // iWARP
+		-int32(syscall.ECONNRESET):   driver.RejectConsumer,
+		-int32(syscall.ETIMEDOUT):    driver.RejectTimeout,
+		-int32(syscall.EPROTO):       driver.RejectNone,
 	} {
 		assert.Equal(t, want, rejectReason(status), "status %d", status)
 	}
@@ -37,29 +38,29 @@ func TestEventCause(t *testing.T) {
 		ev   cmEvent
 		want error
 	}{
-		{cmEvent{typ: verbs.CMAddrError, status: -int32(syscall.ENODEV)}, verbs.ErrNoDevice},
-		{cmEvent{typ: verbs.CMAddrError}, verbs.ErrNoRoute},
-		{cmEvent{typ: verbs.CMRouteError, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
-		{cmEvent{typ: verbs.CMUnreachable, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
-		{cmEvent{typ: verbs.CMUnreachable}, syscall.ETIMEDOUT},
-		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrPeerGone},
-		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}, syscall.ECONNRESET},
-		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.ENOMEM)}, verbs.ErrNoMemory},
-		{cmEvent{typ: verbs.CMRejected, status: 8}, syscall.ECONNREFUSED},
-		{cmEvent{typ: verbs.CMRejected, status: 28}, syscall.ECONNREFUSED},
-		{cmEvent{typ: verbs.CMRejected, status: 4}, syscall.ETIMEDOUT},
-		{cmEvent{typ: verbs.CMRejected, status: 10}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMRejected, status: 1}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMRejected, status: 3}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMRejected, status: 6}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMRejected, status: 7}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMRejected, status: 10}, syscall.ECONNREFUSED},
-		{cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrTryAgain},
-		{cmEvent{typ: verbs.CMDeviceRemoval}, verbs.ErrNoDevice},
+		{cmEvent{typ: driver.CMAddrError, status: -int32(syscall.ENODEV)}, verbs.ErrNoDevice},
+		{cmEvent{typ: driver.CMAddrError}, verbs.ErrNoRoute},
+		{cmEvent{typ: driver.CMRouteError, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
+		{cmEvent{typ: driver.CMUnreachable, status: -int32(syscall.ETIMEDOUT)}, syscall.ETIMEDOUT},
+		{cmEvent{typ: driver.CMUnreachable}, syscall.ETIMEDOUT},
+		{cmEvent{typ: driver.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrPeerGone},
+		{cmEvent{typ: driver.CMConnectError, status: -int32(syscall.EINVAL)}, syscall.ECONNRESET},
+		{cmEvent{typ: driver.CMConnectError, status: -int32(syscall.ENOMEM)}, verbs.ErrNoMemory},
+		{cmEvent{typ: driver.CMRejected, status: 8}, syscall.ECONNREFUSED},
+		{cmEvent{typ: driver.CMRejected, status: 28}, syscall.ECONNREFUSED},
+		{cmEvent{typ: driver.CMRejected, status: 4}, syscall.ETIMEDOUT},
+		{cmEvent{typ: driver.CMRejected, status: 10}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMRejected, status: 1}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMRejected, status: 3}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMRejected, status: 6}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMRejected, status: 7}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMRejected, status: 10}, syscall.ECONNREFUSED},
+		{cmEvent{typ: driver.CMConnectError, status: -int32(syscall.EINVAL)}, verbs.ErrTryAgain},
+		{cmEvent{typ: driver.CMDeviceRemoval}, verbs.ErrNoDevice},
 	} {
 		assert.ErrorIs(t, id.cause(&c.ev), c.want, "%v %d", c.ev.typ, c.ev.status)
 	}
-	for _, typ := range []verbs.CMEventType{verbs.CMAddrResolved, verbs.CMEstablished, verbs.CMDisconnected} {
+	for _, typ := range []driver.CMEventType{driver.CMAddrResolved, driver.CMEstablished, driver.CMDisconnected} {
 		assert.NoError(t, id.cause(&cmEvent{typ: typ}))
 	}
 }
@@ -68,7 +69,7 @@ func TestEventCause(t *testing.T) {
 func TestNotTriedAgain(t *testing.T) {
 	id := new(cmID)
 	for _, status := range []int32{8, 28, 4, 33} {
-		assert.NotErrorIs(t, id.cause(&cmEvent{typ: verbs.CMRejected, status: status}), verbs.ErrTryAgain, "status %d", status)
+		assert.NotErrorIs(t, id.cause(&cmEvent{typ: driver.CMRejected, status: status}), verbs.ErrTryAgain, "status %d", status)
 	}
 	err := id.notUp(fmt.Errorf("%w: QP 0x11 to RTR: %w", errNotReady, failed("ibv_modify_qp", syscall.EINVAL)))
 	assert.NotErrorIs(t, err, verbs.ErrTryAgain, "the device's own fault")
@@ -83,33 +84,33 @@ func TestNotTriedAgain(t *testing.T) {
 // What a peer does that has read the confirmation comes after the connection, although the
 // call that confirmed has yet to return.
 func TestDisconnectedWhileConfirming(t *testing.T) {
-	var told []verbs.CMEventType
+	var told []driver.CMEventType
 	id := &cmID{ch: new(cmChannel), handle: 1, state: cmAccepting, confirming: true}
-	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
-	id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+	id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
+	id.onEvent(&cmEvent{typ: driver.CMDisconnected})
 	assert.Equal(t, cmAccepting, id.state)
 	assert.Empty(t, told)
 	id.order.running = true // by nobody, so no job runs
 	assert.NoError(t, id.confirmed(nil))
 	assert.Equal(t, cmConnected, id.state)
-	assert.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told)
+	assert.Equal(t, []driver.CMEventType{driver.CMEstablished}, told)
 	assert.Len(t, id.order.jobs, 1, "which tells of the end")
 }
 
 // A peer that has left was connected, although its confirmation has not come.
 func TestDisconnectedBeforeConfirmed(t *testing.T) {
 	lib := needVerbs(t)
-	for transport, want := range map[verbs.Transport][]verbs.CMEventType{
-		verbs.TransportIB:    {verbs.CMEstablished, verbs.CMDisconnected},
-		verbs.TransportIWARP: {verbs.CMDisconnected}, // whose kernel tells both
+	for transport, want := range map[verbs.Transport][]driver.CMEventType{
+		verbs.TransportIB:    {driver.CMEstablished, driver.CMDisconnected},
+		verbs.TransportIWARP: {driver.CMDisconnected}, // whose kernel tells both
 	} {
-		var told []verbs.CMEventType
+		var told []driver.CMEventType
 		id := &cmID{
 			ch: newCMChannel(lib, &librdmacm{disconnect: libc(t, "isatty")}), handle: 1, state: cmAccepting,
 			ctx: &devContext{dev: &device{transport: transport}},
 		}
-		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
-		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
+		id.onEvent(&cmEvent{typ: driver.CMDisconnected})
 		assert.Equal(t, want, told, "%v", transport)
 	}
 }
@@ -129,7 +130,7 @@ func TestEndSettlesNotice(t *testing.T) {
 						handle: 1 << 20, state: cmAccepting, // no descriptor
 						ctx: &devContext{dev: &device{transport: verbs.TransportIB}},
 					}
-					id.events.Init(func(verbs.CMEvent) {})
+					id.events.Init(func(driver.CMEvent) {})
 					require.NoError(t, id.Notify())
 					ended := make(chan error, 1)
 					began := time.Now()
@@ -140,7 +141,7 @@ func TestEndSettlesNotice(t *testing.T) {
 					if follows {
 						want = notifyDelay / 2 // the kernel was told at once
 						time.Sleep(want)
-						id.onEvent(&cmEvent{typ: verbs.CMEstablished})
+						id.onEvent(&cmEvent{typ: driver.CMEstablished})
 					}
 					require.NoError(t, <-ended)
 					require.Equal(t, want, time.Since(began))
@@ -158,18 +159,18 @@ func TestConfirmedWhileDisconnecting(t *testing.T) {
 	id = &cmID{
 		ch: newCMChannel(lib, &librdmacm{disconnect: purego.NewCallback(func() uintptr {
 			if calls++; calls == 1 {
-				id.onEvent(&cmEvent{typ: verbs.CMEstablished})
+				id.onEvent(&cmEvent{typ: driver.CMEstablished})
 			}
 			return 0
 		})}),
 		handle: 1, state: cmAccepting,
 		ctx: &devContext{dev: &device{transport: verbs.TransportIB}},
 	}
-	var told []verbs.CMEventType
-	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+	var told []driver.CMEventType
+	id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
 	require.NoError(t, id.Disconnect())
 	require.Equal(t, 2, calls)
-	require.Equal(t, []verbs.CMEventType{verbs.CMEstablished}, told, "the kernel tells of the end")
+	require.Equal(t, []driver.CMEventType{driver.CMEstablished}, told, "the kernel tells of the end")
 	require.Equal(t, cmConnected, id.state)
 }
 
@@ -177,15 +178,15 @@ func TestConfirmedWhileDisconnecting(t *testing.T) {
 // connection stands by then, that is its end.
 func TestTakenBackWhenConnected(t *testing.T) {
 	lib := needVerbs(t)
-	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError} {
-		var told []verbs.CMEvent
+	for _, typ := range []driver.CMEventType{driver.CMRejected, driver.CMUnreachable, driver.CMConnectError} {
+		var told []driver.CMEvent
 		id := &cmID{ch: newCMChannel(lib, &librdmacm{disconnect: libc(t, "isatty")}), handle: 1, state: cmConnected}
-		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
-		id.onEvent(&cmEvent{typ: typ, status: int32(verbs.RejectConsumer)})
-		assert.Equal(t, []verbs.CMEvent{{Type: verbs.CMDisconnected, ID: id}}, told, "%v", typ)
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev) })
+		id.onEvent(&cmEvent{typ: typ, status: int32(driver.RejectConsumer)})
+		assert.Equal(t, []driver.CMEvent{{Type: driver.CMDisconnected, ID: id}}, told, "%v", typ)
 		assert.Equal(t, cmDisconnected, id.state, "%v", typ)
 		id.onEvent(&cmEvent{typ: typ})
-		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+		id.onEvent(&cmEvent{typ: driver.CMDisconnected})
 		assert.Len(t, told, 1, "%v: it ends once", typ)
 	}
 }
@@ -193,14 +194,14 @@ func TestTakenBackWhenConnected(t *testing.T) {
 // The same while the call that confirms is under way, whether or not the confirmation went.
 func TestTakenBackWhileConfirming(t *testing.T) {
 	for _, sent := range []error{nil, failed("rdma_establish", syscall.EINVAL)} {
-		var told []verbs.CMEvent
+		var told []driver.CMEvent
 		id := &cmID{handle: 1, state: cmAccepting, confirming: true}
-		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
-		id.onEvent(&cmEvent{typ: verbs.CMRejected, status: int32(verbs.RejectConsumer)})
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev) })
+		id.onEvent(&cmEvent{typ: driver.CMRejected, status: int32(driver.RejectConsumer)})
 		assert.ErrorIs(t, id.confirmed(sent), verbs.ErrTryAgain, "%v", sent)
 		assert.Equal(t, cmFailed, id.state)
 		require.Len(t, told, 1)
-		assert.Equal(t, verbs.CMRejected, told[0].Type)
+		assert.Equal(t, driver.CMRejected, told[0].Type)
 		assert.ErrorIs(t, told[0].Err, verbs.ErrTryAgain)
 	}
 }
@@ -208,10 +209,10 @@ func TestTakenBackWhileConfirming(t *testing.T) {
 // An answer that was taken back before it was confirmed has delivered nothing.
 func TestAcceptOfWhatWasTakenBack(t *testing.T) {
 	lib := needVerbs(t)
-	for _, typ := range []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable} {
+	for _, typ := range []driver.CMEventType{driver.CMRejected, driver.CMUnreachable} {
 		for state, again := range map[cmState]bool{cmResponded: true, cmConnecting: false} {
 			id := &cmID{ch: newCMChannel(lib, &librdmacm{}), handle: 1, state: state}
-			id.events.Init(func(verbs.CMEvent) {})
+			id.events.Init(func(driver.CMEvent) {})
 			id.onEvent(&cmEvent{typ: typ})
 			err := id.Accept(nil)
 			if again {

@@ -11,8 +11,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // cmState is where a cmID stands.
@@ -43,7 +44,7 @@ var cmStateNames = [...]string{
 
 func (s cmState) String() string { return cmStateNames[s] }
 
-// cmID is verbs.CMID.
+// cmID is driver.CMID.
 //
 // mu is held around short calls of the library for the id. Around those that may wait,
 // or are for its QP, users is raised instead. Neither is while the sink runs.
@@ -61,7 +62,7 @@ type cmID struct {
 	state     cmState
 	bound     bool
 	lost      bool // DEVICE_REMOVAL was told
-	opts      verbs.CMOptions
+	opts      driver.CMOptions
 	port      bool // its user has chosen the port
 	ctx       *devContext
 	qp        *qp
@@ -81,15 +82,15 @@ type cmID struct {
 	overTCP   chan struct{} // closed when iWARP's rdma_connect has returned; nil before Connect
 	asking    bool          // it counts as unanswered
 
-	asked    verbs.ConnParam // of a request
-	listener *cmID           // of a request until it is answered
-	cameBy   uintptr         // struct ibv_context of a request
+	asked    driver.ConnParam // of a request
+	listener *cmID            // of a request until it is answered
+	cameBy   uintptr          // struct ibv_context of a request
 
 	listen listening // of a listening id
 }
 
 // CreateID makes an id on the named device, or on whichever the address leads to.
-func (driver) CreateID(name string, sink verbs.CMSink) (verbs.CMID, error) {
+func (ibvDriver) CreateID(name string, sink driver.CMSink) (driver.CMID, error) {
 	if sink == nil {
 		return nil, fmt.Errorf("no sink for the events: %w", verbs.ErrInvalid)
 	}
@@ -164,9 +165,9 @@ func (id *cmID) expect(op string, states ...cmState) error {
 	return fmt.Errorf("%s on an id that is %v: %w", op, id.state, verbs.ErrState)
 }
 
-func (id *cmID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
+func (id *cmID) SetSink(sink driver.CMSink) { id.events.SetSink(sink) }
 
-func (id *cmID) SetOptions(opts verbs.CMOptions) error {
+func (id *cmID) SetOptions(opts driver.CMOptions) error {
 	if opts.AckTimeout > 31 {
 		return fmt.Errorf("AckTimeout %d is more than 31: %w", opts.AckTimeout, verbs.ErrInvalid)
 	}
@@ -183,7 +184,7 @@ func (id *cmID) SetOptions(opts verbs.CMOptions) error {
 }
 
 // setOptions tells the library those options that are its own. mu is held.
-func (id *cmID) setOptions(opts verbs.CMOptions) error {
+func (id *cmID) setOptions(opts driver.CMOptions) error {
 	one := int32(1)
 	for _, o := range []struct {
 		name  string
@@ -309,7 +310,7 @@ func (id *cmID) Close() error {
 	}
 	// A request that waits for its turn in the queue was not given to anybody.
 	for _, ev := range id.events.Close() {
-		if ev.Type == verbs.CMConnectRequest {
+		if ev.Type == driver.CMConnectRequest {
 			err = errors.Join(err, ev.ID.Close())
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // iWARP's connections begin on TCP, whose refusals come as errno where the connection
@@ -97,7 +98,7 @@ func (id *cmID) notConnected(err error) {
 		if id.portTaken(err) {
 			err = fmt.Errorf("the port that was chosen is in use by a socket of TCP: %w: %w", verbs.ErrTryAgain, err)
 		}
-		ev = verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}
+		ev = driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: err}
 	}
 	id.events.Push(ev)
 	id.mu.Unlock()
@@ -178,39 +179,39 @@ func (id *cmID) bindIPv4() error {
 
 // iwarpReason is the reason that an errno stands for: MPA's reject, of which the private
 // data is the application's, comes as a reset.
-func iwarpReason(errno syscall.Errno) verbs.RejectReason {
+func iwarpReason(errno syscall.Errno) driver.RejectReason {
 	switch errno {
 	case syscall.ECONNRESET, syscall.ECONNREFUSED:
-		return verbs.RejectConsumer
+		return driver.RejectConsumer
 	case syscall.ETIMEDOUT:
-		return verbs.RejectTimeout
+		return driver.RejectTimeout
 	}
-	return verbs.RejectNone
+	return driver.RejectNone
 }
 
 // failedAtOnce is the event by which devices that ask the peer tell what siw's rdma_connect,
 // which waits for TCP to connect, says itself; false if err is no answer of the network.
-func (id *cmID) failedAtOnce(err error) (verbs.CMEvent, bool) {
+func (id *cmID) failedAtOnce(err error) (driver.CMEvent, bool) {
 	var errno syscall.Errno
 	if id.ctx.dev.transport != verbs.TransportIWARP || !errors.As(err, &errno) {
-		return verbs.CMEvent{}, false
+		return driver.CMEvent{}, false
 	}
 	switch errno {
 	case syscall.ECONNREFUSED:
-		return verbs.CMEvent{
-			Type: verbs.CMRejected, ID: id, Reason: verbs.RejectNoService,
-			Err: verbs.Explain(verbs.NoListener(id.ctx.dev.name), errno),
+		return driver.CMEvent{
+			Type: driver.CMRejected, ID: id, Reason: driver.RejectNoService,
+			Err: driver.Explain(driver.NoListener(id.ctx.dev.name), errno),
 		}, true
 	case syscall.ECONNRESET:
-		return verbs.CMEvent{
-			Type: verbs.CMRejected, ID: id, Reason: verbs.RejectNone,
-			Err: verbs.Explain("reset by the peer", errno),
+		return driver.CMEvent{
+			Type: driver.CMRejected, ID: id, Reason: driver.RejectNone,
+			Err: driver.Explain("reset by the peer", errno),
 		}, true
 	case syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH:
-		return verbs.CMEvent{
-			Type: verbs.CMUnreachable, ID: id,
-			Err: verbs.Explain("the host did not answer", err),
+		return driver.CMEvent{
+			Type: driver.CMUnreachable, ID: id,
+			Err: driver.Explain("the host did not answer", err),
 		}, true
 	}
-	return verbs.CMEvent{}, false
+	return driver.CMEvent{}, false
 }

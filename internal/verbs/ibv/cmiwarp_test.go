@@ -14,18 +14,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // What rdma_connect says of the peer becomes an event, on iWARP only; what it says of the
 // call stays an error.
 func TestFailedAtOnce(t *testing.T) {
 	id := &cmID{ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
-	for errno, want := range map[syscall.Errno]verbs.CMEvent{
-		syscall.ECONNREFUSED: {Type: verbs.CMRejected, Reason: verbs.RejectNoService},
-		syscall.ECONNRESET:   {Type: verbs.CMRejected},
-		syscall.ETIMEDOUT:    {Type: verbs.CMUnreachable},
-		syscall.EHOSTUNREACH: {Type: verbs.CMUnreachable},
+	for errno, want := range map[syscall.Errno]driver.CMEvent{
+		syscall.ECONNREFUSED: {Type: driver.CMRejected, Reason: driver.RejectNoService},
+		syscall.ECONNRESET:   {Type: driver.CMRejected},
+		syscall.ETIMEDOUT:    {Type: driver.CMUnreachable},
+		syscall.EHOSTUNREACH: {Type: driver.CMUnreachable},
 	} {
 		ev, ok := id.failedAtOnce(failed("rdma_connect", errno))
 		assert.True(t, ok, "%v", errno)
@@ -61,14 +62,14 @@ func TestConnectWaitsForTCP(t *testing.T) {
 		}),
 		reject: purego.NewCallback(func() uintptr { return 0 }),
 	})
-	events := make(chan verbs.CMEvent, 2*hostSlots)
+	events := make(chan driver.CMEvent, 2*hostSlots)
 	connecting := func(timeout time.Duration) *cmID {
 		id := &cmID{
 			ch: ch, handle: 1, state: cmRouteResolved,
 			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
 		}
-		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
-		require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, timeout))
+		id.events.Init(func(ev driver.CMEvent) { events <- ev })
+		require.NoError(t, id.Connect(&driver.ConnParam{QPNum: 17}, timeout))
 		return id
 	}
 	var ids []*cmID
@@ -78,11 +79,11 @@ func TestConnectWaitsForTCP(t *testing.T) {
 	}
 	require.NoError(t, ch.call("rdma_reject", ch.lib.reject), "beside them")
 	require.NoError(t, ids[0].Close())
-	ids[1].onEvent(&cmEvent{typ: verbs.CMEstablished})
-	assert.Equal(t, verbs.CMEstablished, (<-events).Type)
+	ids[1].onEvent(&cmEvent{typ: driver.CMEstablished})
+	assert.Equal(t, driver.CMEstablished, (<-events).Type)
 
 	late := connecting(time.Millisecond)
-	assert.Equal(t, verbs.CMUnreachable, (<-events).Type)
+	assert.Equal(t, driver.CMUnreachable, (<-events).Type)
 	<-late.overTCP
 	closed := connecting(time.Minute)
 	require.NoError(t, closed.Close())
@@ -140,14 +141,14 @@ func TestCrowdAsksInTurn(t *testing.T) {
 		reject:     purego.NewCallback(func() uintptr { return 0 }),
 	})
 	ch.askPatience = time.Hour
-	sink := func(verbs.CMEvent) {}
+	sink := func(driver.CMEvent) {}
 	connecting := func(port uint16, timeout time.Duration) *cmID {
 		id := &cmID{
 			ch: ch, handle: 1, state: cmRouteResolved, remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), port),
 			ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
 		}
 		id.events.Init(sink)
-		require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, timeout))
+		require.NoError(t, id.Connect(&driver.ConnParam{QPNum: 17}, timeout))
 		return id
 	}
 	asked := func(id *cmID) bool {
@@ -186,9 +187,9 @@ func TestCrowdAsksInTurn(t *testing.T) {
 
 	done := []*cmID{other}
 	for _, end := range []func(*cmID){
-		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMEstablished}) },
-		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMUnreachable}) },
-		func(id *cmID) { id.onEvent(&cmEvent{typ: verbs.CMRejected}) },
+		func(id *cmID) { id.onEvent(&cmEvent{typ: driver.CMEstablished}) },
+		func(id *cmID) { id.onEvent(&cmEvent{typ: driver.CMUnreachable}) },
+		func(id *cmID) { id.onEvent(&cmEvent{typ: driver.CMRejected}) },
 		func(id *cmID) { id.timedOut(time.Hour) },
 		func(id *cmID) { id.notConnected(failed("rdma_connect", syscall.ECONNREFUSED)) },
 		func(id *cmID) { assert.NoError(t, id.Close()) },
@@ -200,11 +201,11 @@ func TestCrowdAsksInTurn(t *testing.T) {
 		done = append(done, id)
 	}
 	ch.askPatience = time.Millisecond
-	told := make(chan verbs.CMEvent, 1)
-	sink = func(ev verbs.CMEvent) { told <- ev }
+	told := make(chan driver.CMEvent, 1)
+	sink = func(ev driver.CMEvent) { told <- ev }
 	done = append(done, connecting(1, 0))
 	ev := <-told
-	assert.Equal(t, verbs.CMConnectError, ev.Type)
+	assert.Equal(t, driver.CMConnectError, ev.Type)
 	assert.ErrorIs(t, ev.Err, verbs.ErrTryAgain, "without a time of its own, and without its turn")
 
 	for _, id := range append(ids, done...) { // also those that have not asked
@@ -225,12 +226,12 @@ func TestConnectOverTCPFails(t *testing.T) {
 		ch: ch, handle: 1, state: cmRouteResolved,
 		ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}},
 	}
-	events := make(chan verbs.CMEvent, 2)
-	id.events.Init(func(ev verbs.CMEvent) { events <- ev })
-	require.NoError(t, id.Connect(&verbs.ConnParam{QPNum: 17}, time.Minute))
+	events := make(chan driver.CMEvent, 2)
+	id.events.Init(func(ev driver.CMEvent) { events <- ev })
+	require.NoError(t, id.Connect(&driver.ConnParam{QPNum: 17}, time.Minute))
 	ev := <-events
 	// errno is whatever it was
-	assert.Contains(t, []verbs.CMEventType{verbs.CMConnectError, verbs.CMRejected, verbs.CMUnreachable}, ev.Type)
+	assert.Contains(t, []driver.CMEventType{driver.CMConnectError, driver.CMRejected, driver.CMUnreachable}, ev.Type)
 	assert.Error(t, ev.Err)
 	id.awaitTCP()
 	id.mu.Lock()
@@ -252,11 +253,11 @@ func TestPortTaken(t *testing.T) {
 		{syscall.ENOMEM, false, false},
 	} {
 		id := &cmID{state: cmConnecting, port: c.own, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
-		events := make(chan verbs.CMEvent, 1)
-		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+		events := make(chan driver.CMEvent, 1)
+		id.events.Init(func(ev driver.CMEvent) { events <- ev })
 		id.notConnected(failed("rdma_connect", c.errno))
 		ev := <-events
-		assert.Equal(t, verbs.CMConnectError, ev.Type)
+		assert.Equal(t, driver.CMConnectError, ev.Type)
 		assert.ErrorIs(t, ev.Err, c.errno)
 		assert.Equal(t, c.want, errors.Is(ev.Err, verbs.ErrTryAgain), "%+v", c)
 	}
@@ -266,16 +267,16 @@ func TestPortTaken(t *testing.T) {
 func TestSlowToAnswer(t *testing.T) {
 	for _, reached := range []bool{true, false} {
 		id := &cmID{ch: newCMChannel(needVerbs(t), nil), handle: 1, state: cmConnecting, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
-		events := make(chan verbs.CMEvent, 1)
-		id.events.Init(func(ev verbs.CMEvent) { events <- ev })
+		events := make(chan driver.CMEvent, 1)
+		id.events.Init(func(ev driver.CMEvent) { events <- ev })
 		if reached {
 			id.overTCP = make(chan struct{})
-			id.onEvent(&cmEvent{typ: verbs.CMUnreachable, status: -int32(syscall.ETIMEDOUT)})
+			id.onEvent(&cmEvent{typ: driver.CMUnreachable, status: -int32(syscall.ETIMEDOUT)})
 		} else {
 			id.notConnected(failed("rdma_connect", syscall.ETIMEDOUT))
 		}
 		ev := <-events
-		assert.Equal(t, verbs.CMUnreachable, ev.Type)
+		assert.Equal(t, driver.CMUnreachable, ev.Type)
 		assert.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
 		assert.Equal(t, reached, errors.Is(ev.Err, verbs.ErrTryAgain))
 	}

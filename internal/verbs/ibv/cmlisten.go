@@ -5,7 +5,8 @@ package ibv
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxHeld bounds the requests that wait for their turn at a listener; past it
@@ -18,7 +19,7 @@ const maxHeld = 1024
 type listening struct {
 	backlog    int
 	unanswered int
-	held       []verbs.CMEvent
+	held       []driver.CMEvent
 	requests   uint64
 }
 
@@ -49,10 +50,10 @@ func (id *cmID) Listen(backlog int) error {
 	return id.refresh()
 }
 
-func (id *cmID) ListenStats() verbs.CMListenStats {
+func (id *cmID) ListenStats() driver.CMListenStats {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	return verbs.CMListenStats{Requests: id.listen.requests}
+	return driver.CMListenStats{Requests: id.listen.requests}
 }
 
 // newRequest makes an id of a request, to be admitted. Its events are held back until
@@ -99,12 +100,12 @@ func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
 	}
 	id.local, id.remote = id.ch.zoned(id.ctx.dev.name, id.local, id.remote)
 	id.opts = opts
-	return id.setOptions(verbs.CMOptions{AckTimeout: opts.AckTimeout})
+	return id.setOptions(driver.CMOptions{AckTimeout: opts.AckTimeout})
 }
 
 // queueRequest queues a request or has it wait for its turn.
 func (id *cmID) queueRequest(child *cmID) bool {
-	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: child, ListenID: id, Param: child.asked}
+	ev := driver.CMEvent{Type: driver.CMConnectRequest, ID: child, ListenID: id, Param: child.asked}
 	ev.Param.PrivateData = append([]byte(nil), child.asked.PrivateData...)
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -122,7 +123,7 @@ func (id *cmID) queueRequest(child *cmID) bool {
 }
 
 // announce queues a request for the sink. mu is held.
-func (id *cmID) announce(ev verbs.CMEvent) bool {
+func (id *cmID) announce(ev driver.CMEvent) bool {
 	child := ev.ID.(*cmID)
 	if !id.events.PushThen(ev, func(delivered bool) {
 		if delivered {
@@ -154,7 +155,7 @@ func (id *cmID) answered() {
 }
 
 // close returns the requests that were held back, to be refused.
-func (l *listening) close() []verbs.CMEvent {
+func (l *listening) close() []driver.CMEvent {
 	held := l.held
 	l.held = nil
 	return held

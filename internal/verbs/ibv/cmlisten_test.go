@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // asked is a listener on every device, for which the test makes requests as the event
@@ -22,20 +23,20 @@ type asked struct {
 	ctx *devContext
 	id  *cmID
 
-	told  chan verbs.CMEvent // to the listener
-	heard chan verbs.CMEvent // by those who have a request
+	told  chan driver.CMEvent // to the listener
+	heard chan driver.CMEvent // by those who have a request
 }
 
 func newAsked(backlog int) *asked {
 	a := &asked{
 		ctx:  &devContext{dev: &device{name: "none0"}, handle: 1},
-		told: make(chan verbs.CMEvent, 2*maxHeld), heard: make(chan verbs.CMEvent, 2*maxHeld),
+		told: make(chan driver.CMEvent, 2*maxHeld), heard: make(chan driver.CMEvent, 2*maxHeld),
 	}
 	a.ch = &cmChannel{ids: map[uintptr]*cmID{}, contexts: map[uintptr]*devContext{a.ctx.handle: a.ctx}}
 	a.id = &cmID{ch: a.ch, handle: 1, state: cmListening, listen: listening{backlog: backlog}}
-	a.id.events.Init(func(ev verbs.CMEvent) {
-		if ev.Type == verbs.CMConnectRequest {
-			ev.ID.SetSink(func(ev verbs.CMEvent) { a.heard <- ev })
+	a.id.events.Init(func(ev driver.CMEvent) {
+		if ev.Type == driver.CMConnectRequest {
+			ev.ID.SetSink(func(ev driver.CMEvent) { a.heard <- ev })
 		}
 		a.told <- ev
 	})
@@ -49,7 +50,7 @@ func (a *asked) request(t *testing.T) {
 	t.Cleanup(func() { runtime.KeepAlive(c) })
 	addr := netip.MustParseAddrPort("198.18.0.1:1")
 	a.id.newRequest(&cmEvent{
-		typ: verbs.CMConnectRequest, key: a.id.key, request: uintptr(unsafe.Pointer(c)), verbs: a.ctx.handle, local: addr, remote: addr,
+		typ: driver.CMConnectRequest, key: a.id.key, request: uintptr(unsafe.Pointer(c)), verbs: a.ctx.handle, local: addr, remote: addr,
 	}).admit()
 }
 
@@ -60,7 +61,7 @@ func TestDeviceLostUnderWaitingRequest(t *testing.T) {
 	a.request(t)
 	a.request(t)
 	first := <-a.told
-	require.Equal(t, verbs.CMConnectRequest, first.Type)
+	require.Equal(t, driver.CMConnectRequest, first.Type)
 
 	a.ch.lost(a.ctx)
 	assert.Equal(t, first.ID, (<-a.heard).ID)
@@ -68,9 +69,9 @@ func TestDeviceLostUnderWaitingRequest(t *testing.T) {
 
 	a.id.answered()
 	second := <-a.told
-	require.Equal(t, verbs.CMConnectRequest, second.Type)
+	require.Equal(t, driver.CMConnectRequest, second.Type)
 	ev := <-a.heard
-	assert.Equal(t, verbs.CMDeviceRemoval, ev.Type)
+	assert.Equal(t, driver.CMDeviceRemoval, ev.Type)
 	assert.Equal(t, second.ID, ev.ID)
 }
 
@@ -94,7 +95,7 @@ func TestDeviceLostUnderNewRequest(t *testing.T) {
 	}
 	close(stop)
 	losing.Wait()
-	require.Equal(t, verbs.CMConnectRequest, (<-a.told).Type)
+	require.Equal(t, driver.CMConnectRequest, (<-a.told).Type)
 	require.Empty(t, a.told)
 }
 

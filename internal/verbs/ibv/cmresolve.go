@@ -11,7 +11,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func (id *cmID) BindAddr(addr netip.AddrPort) error {
@@ -26,13 +27,13 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 	}
 	if addr.Addr().IsLoopback() {
 		// The kernel would bind to some device, and nobody could connect.
-		return verbs.Explain("no RDMA device has a loopback address", syscall.EADDRNOTAVAIL)
+		return driver.Explain("no RDMA device has a loopback address", syscall.EADDRNOTAVAIL)
 	}
 	// AFOnly means something for the IPv6 wildcard alone, but for the kernel an address
 	// without it is in the way of the other family's wildcard.
 	apart := addr.Addr() == netip.IPv6Unspecified() && !id.opts.AFOnly && id.mayListenOnIWARP()
 	if addr.Addr() != netip.IPv6Unspecified() || apart {
-		if err := id.setOptions(verbs.CMOptions{AFOnly: true}); err != nil {
+		if err := id.setOptions(driver.CMOptions{AFOnly: true}); err != nil {
 			return err
 		}
 	}
@@ -65,7 +66,7 @@ func (id *cmID) BindAddr(addr netip.AddrPort) error {
 func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	if id.device != "" && !src.IsValid() {
 		// Of several devices that reach dst the kernel would take its own choice.
-		if r, err := (driver{}).Route(id.device, dst.Addr()); err == nil {
+		if r, err := (ibvDriver{}).Route(id.device, dst.Addr()); err == nil {
 			src = netip.AddrPortFrom(r.Src, 0)
 		}
 	}
@@ -210,8 +211,8 @@ func (id *cmID) noRoute(handle uintptr, why error, leave bool) {
 		id.abandon()
 		id.state = cmFailed
 	}
-	id.events.Push(verbs.CMEvent{
-		Type: verbs.CMRouteError, ID: id, Err: fmt.Errorf("no path to %v: %w", id.remote, why),
+	id.events.Push(driver.CMEvent{
+		Type: driver.CMRouteError, ID: id, Err: fmt.Errorf("no path to %v: %w", id.remote, why),
 	})
 	id.mu.Unlock()
 	id.events.Deliver()

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // tableState is a state of an id as far as events can tell it from others.
@@ -47,12 +48,12 @@ func tableStates() (states []tableState) {
 // A tableCell is what an event does in a state.
 type tableCell struct {
 	next  cmState
-	tells []verbs.CMEventType
+	tells []driver.CMEventType
 	calls []string // of the kernel
 	keeps bool     // it waits for the end of Accept
 }
 
-func to(next cmState, tells ...verbs.CMEventType) tableCell {
+func to(next cmState, tells ...driver.CMEventType) tableCell {
 	return tableCell{next: next, tells: tells}
 }
 
@@ -64,39 +65,39 @@ func (c tableCell) with(calls ...string) tableCell {
 // cmTable is what the kernel's events do (cma_ib_handler, cma_iw_handler and
 // cma_netevent_work_handler in its cma.c, the handlers of messages in cm.c and iwcm.c). An
 // event does nothing in a state that is not listed, for the reason that tableSilence gives.
-func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCell {
-	failure := func(typ verbs.CMEventType) map[string]tableCell {
+func cmTable(transport verbs.Transport) map[driver.CMEventType]map[string]tableCell {
+	failure := func(typ driver.CMEventType) map[string]tableCell {
 		return map[string]tableCell{
 			connecting: to(cmFailed, typ), responded: to(cmFailed, typ),
 			accepting: to(cmFailed, typ), confirming: to(cmFailed, typ),
-			connected: to(cmDisconnected, verbs.CMDisconnected).with("disconnect"),
+			connected: to(cmDisconnected, driver.CMDisconnected).with("disconnect"),
 		}
 	}
-	t := map[verbs.CMEventType]map[string]tableCell{
-		verbs.CMAddrResolved:  {cmResolvingAddr.String(): to(cmAddrResolved, verbs.CMAddrResolved)},
-		verbs.CMAddrError:     {cmResolvingAddr.String(): to(cmIdle, verbs.CMAddrError)},
-		verbs.CMRouteResolved: {cmResolvingRoute.String(): to(cmRouteResolved, verbs.CMRouteResolved)},
-		verbs.CMRouteError:    {cmResolvingRoute.String(): to(cmAddrResolved, verbs.CMRouteError)},
-		verbs.CMConnectResponse: {
-			connecting: to(cmResponded, verbs.CMConnectResponse),
+	t := map[driver.CMEventType]map[string]tableCell{
+		driver.CMAddrResolved:  {cmResolvingAddr.String(): to(cmAddrResolved, driver.CMAddrResolved)},
+		driver.CMAddrError:     {cmResolvingAddr.String(): to(cmIdle, driver.CMAddrError)},
+		driver.CMRouteResolved: {cmResolvingRoute.String(): to(cmRouteResolved, driver.CMRouteResolved)},
+		driver.CMRouteError:    {cmResolvingRoute.String(): to(cmAddrResolved, driver.CMRouteError)},
+		driver.CMConnectResponse: {
+			connecting: to(cmResponded, driver.CMConnectResponse),
 			failedID:   to(cmFailed).with("reject"), // who asked has given up
 			ended:      to(cmDisconnected).with("reject"),
 		},
-		verbs.CMEstablished: {
-			connecting: to(cmConnected, verbs.CMEstablished),
-			accepting:  to(cmConnected, verbs.CMEstablished), confirming: to(cmConnected, verbs.CMEstablished),
+		driver.CMEstablished: {
+			connecting: to(cmConnected, driver.CMEstablished),
+			accepting:  to(cmConnected, driver.CMEstablished), confirming: to(cmConnected, driver.CMEstablished),
 			failedID: to(cmFailed).with("disconnect"),
 			ended:    to(cmDisconnected).with("disconnect"), // who had an answer unconfirmed
 		},
-		verbs.CMRejected:     failure(verbs.CMRejected),
-		verbs.CMUnreachable:  failure(verbs.CMUnreachable),
-		verbs.CMConnectError: failure(verbs.CMConnectError),
-		verbs.CMDisconnected: {
-			accepting:  to(cmDisconnected, verbs.CMEstablished, verbs.CMDisconnected).with("disconnect"),
+		driver.CMRejected:     failure(driver.CMRejected),
+		driver.CMUnreachable:  failure(driver.CMUnreachable),
+		driver.CMConnectError: failure(driver.CMConnectError),
+		driver.CMDisconnected: {
+			accepting:  to(cmDisconnected, driver.CMEstablished, driver.CMDisconnected).with("disconnect"),
 			confirming: {next: cmAccepting, keeps: true},
-			connected:  to(cmDisconnected, verbs.CMDisconnected).with("disconnect"),
+			connected:  to(cmDisconnected, driver.CMDisconnected).with("disconnect"),
 		},
-		verbs.CMDeviceRemoval: {},
+		driver.CMDeviceRemoval: {},
 	}
 	for _, s := range tableStates() {
 		if s.name == closedID {
@@ -106,14 +107,14 @@ func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCe
 		if s.name == cmListening.String() {
 			next = cmListening // on other devices
 		}
-		t[verbs.CMDeviceRemoval][s.name] = to(next, verbs.CMDeviceRemoval)
+		t[driver.CMDeviceRemoval][s.name] = to(next, driver.CMDeviceRemoval)
 	}
 	switch transport {
 	case verbs.TransportIWARP: // whose kernel tells of ESTABLISHED first
-		t[verbs.CMDisconnected][accepting] = to(cmDisconnected, verbs.CMDisconnected).with("disconnect")
+		t[driver.CMDisconnected][accepting] = to(cmDisconnected, driver.CMDisconnected).with("disconnect")
 	case verbs.TransportRoCE:
 		for _, s := range []string{responded, confirming, connected} {
-			delete(t[verbs.CMUnreachable], s)
+			delete(t[driver.CMUnreachable], s)
 		}
 	}
 	return t
@@ -124,13 +125,13 @@ func cmTable(transport verbs.Transport) map[verbs.CMEventType]map[string]tableCe
 //
 // tableSilence says why an event does nothing in a state in which an id has, or is about to
 // have, a connection.
-var tableSilence = map[verbs.CMEventType]map[string]string{
-	verbs.CMUnreachable: {
+var tableSilence = map[driver.CMEventType]map[string]string{
+	driver.CMUnreachable: {
 		responded:  "RoCE: a neighbour's address is new or forgotten, and nothing under way that could be given up",
 		confirming: "RoCE: likewise",
 		connected:  "RoCE: likewise; retries and keepalive find out whether the connection has ended",
 	},
-	verbs.CMDisconnected: {
+	driver.CMDisconnected: {
 		connecting: "the peer has no connection before the confirmation (cm_dreq_handler in REQ_SENT)",
 		responded:  "likewise (cm_dreq_handler in REP_RCVD and MRA_REP_SENT)",
 	},
@@ -146,22 +147,22 @@ func TestEveryEventInEveryState(t *testing.T) {
 	}
 	cm := &librdmacm{disconnect: fake("disconnect"), reject: fake("reject")}
 	live := []string{connecting, responded, accepting, confirming, connected}
-	ends := []verbs.CMEventType{verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError, verbs.CMDisconnected, verbs.CMDeviceRemoval}
+	ends := []driver.CMEventType{driver.CMRejected, driver.CMUnreachable, driver.CMConnectError, driver.CMDisconnected, driver.CMDeviceRemoval}
 	for _, transport := range []verbs.Transport{verbs.TransportIB, verbs.TransportRoCE, verbs.TransportIWARP} {
 		table := cmTable(transport)
 		for _, s := range tableStates() {
-			for typ := verbs.CMAddrResolved; typ <= verbs.CMTimewaitExit; typ++ {
-				if typ == verbs.CMConnectRequest {
+			for typ := driver.CMAddrResolved; typ <= driver.CMTimewaitExit; typ++ {
+				if typ == driver.CMConnectRequest {
 					continue // makes an id of its own; see dispatch
 				}
-				var told []verbs.CMEvent
+				var told []driver.CMEvent
 				calls = nil
 				id := &cmID{
 					ch: newCMChannel(lib, cm), handle: 1,
 					ctx: &devContext{dev: &device{transport: transport}},
 				}
 				id.order.running = true // by nobody, so no job runs
-				id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
+				id.events.Init(func(ev driver.CMEvent) { told = append(told, ev) })
 				s.set(id)
 				if id.state == cmClosed {
 					id.handle = 0
@@ -173,13 +174,13 @@ func TestEveryEventInEveryState(t *testing.T) {
 				if !listed {
 					want = to(was)
 					if _, known := table[typ]; !known && was != cmClosed {
-						want.tells = []verbs.CMEventType{typ} // news that changes nothing
+						want.tells = []driver.CMEventType{typ} // news that changes nothing
 					}
 					if slices.Contains(ends, typ) && slices.Contains(live, s.name) {
 						require.NotEmpty(t, tableSilence[typ][s.name], "%v: why is %v not heard while %v?", transport, typ, s.name)
 					}
 				}
-				var tells []verbs.CMEventType
+				var tells []driver.CMEventType
 				for _, ev := range told {
 					tells = append(tells, ev.Type)
 				}
@@ -187,7 +188,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 				assert.Equal(t, want.tells, tells, "%v: %v while %v", transport, typ, s.name)
 				assert.Equal(t, want.calls, calls, "%v: %v while %v", transport, typ, s.name)
 				assert.Equal(t, want.keeps, id.left != nil, "%v: %v while %v", transport, typ, s.name)
-				if slices.Contains(ends, typ) && len(told) > 0 && (s.name == responded || s.name == confirming) && typ != verbs.CMDeviceRemoval {
+				if slices.Contains(ends, typ) && len(told) > 0 && (s.name == responded || s.name == confirming) && typ != driver.CMDeviceRemoval {
 					assert.ErrorIs(t, told[0].Err, verbs.ErrTryAgain, "%v: %v while %v: nothing was delivered", transport, typ, s.name)
 				}
 			}
@@ -197,13 +198,13 @@ func TestEveryEventInEveryState(t *testing.T) {
 
 // An end of a listener of which the device says that it was not brought up after all (qedr).
 func TestEstablishedInVain(t *testing.T) {
-	var told []verbs.CMEvent
+	var told []driver.CMEvent
 	id := &cmID{handle: 1, state: cmAccepting, ctx: &devContext{dev: &device{transport: verbs.TransportIWARP}}}
-	id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev) })
-	id.onEvent(&cmEvent{typ: verbs.CMEstablished, status: -int32(syscall.ECONNRESET)})
-	id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+	id.events.Init(func(ev driver.CMEvent) { told = append(told, ev) })
+	id.onEvent(&cmEvent{typ: driver.CMEstablished, status: -int32(syscall.ECONNRESET)})
+	id.onEvent(&cmEvent{typ: driver.CMDisconnected})
 	require.Len(t, told, 1)
-	assert.Equal(t, verbs.CMConnectError, told[0].Type)
+	assert.Equal(t, driver.CMConnectError, told[0].Type)
 	assert.ErrorIs(t, told[0].Err, syscall.ECONNRESET)
 	assert.Equal(t, cmFailed, id.state)
 }
@@ -213,24 +214,24 @@ func TestEstablishedInVain(t *testing.T) {
 func TestDisconnectBeforeConfirmed(t *testing.T) {
 	lib := needVerbs(t)
 	for transport, unconfirmed := range map[verbs.Transport]bool{verbs.TransportIB: true, verbs.TransportRoCE: true, verbs.TransportIWARP: false} {
-		var told []verbs.CMEventType
+		var told []driver.CMEventType
 		calls := 0
 		id := &cmID{handle: 1, state: cmAccepting, ctx: &devContext{dev: &device{transport: transport}}}
 		id.ch = newCMChannel(lib, &librdmacm{
 			disconnect: purego.NewCallback(func() uintptr { calls++; return 0 }),
 			reject:     purego.NewCallback(func() uintptr { t.Error("the answer goes on to be repeated"); return 0 }),
 		})
-		id.events.Init(func(ev verbs.CMEvent) { told = append(told, ev.Type) })
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
 		require.NoError(t, id.Disconnect())
 		assert.Equal(t, 1, calls)
 		if !unconfirmed {
 			assert.Empty(t, told, "%v: the kernel's follows", transport)
 			continue
 		}
-		assert.Equal(t, []verbs.CMEventType{verbs.CMDisconnected}, told, "%v", transport)
-		id.onEvent(&cmEvent{typ: verbs.CMEstablished})
+		assert.Equal(t, []driver.CMEventType{driver.CMDisconnected}, told, "%v", transport)
+		id.onEvent(&cmEvent{typ: driver.CMEstablished})
 		assert.Equal(t, 2, calls, "%v: the peer hears of it", transport)
-		id.onEvent(&cmEvent{typ: verbs.CMDisconnected})
+		id.onEvent(&cmEvent{typ: driver.CMDisconnected})
 		assert.Len(t, told, 1, "%v: once", transport)
 		assert.Equal(t, cmDisconnected, id.state)
 	}

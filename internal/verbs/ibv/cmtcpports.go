@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // iWARP's connections are the system's TCP's, and so are its ports: where a socket of TCP has
@@ -37,7 +37,7 @@ func (id *cmID) checkRouteTCPPorts(dst netip.Addr) error {
 	if !apart {
 		return nil
 	}
-	r, err := (driver{}).Route(device, dst)
+	r, err := (ibvDriver{}).Route(device, dst)
 	if err != nil {
 		return nil // rdma_resolve_addr will say what is wrong
 	}

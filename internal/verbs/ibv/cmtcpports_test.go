@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // What devices of iWARP are kept from.
@@ -37,7 +38,7 @@ func TestApartFromTCP(t *testing.T) {
 		}
 	}
 	for _, apart := range []bool{false, true} {
-		opts := verbs.CMOptions{ApartFromTCP: apart}
+		opts := driver.CMOptions{ApartFromTCP: apart}
 		l := newTestID(t, opts)
 		judge(l.BindAddr(netip.AddrPortFrom(at, 0)), apart)
 		judge(newTestID(t, opts).BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)), apart)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // requireRDMA makes tests fail that would be skipped for lack of a device.
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			}
 			return d.Open()
 		},
-		Driver: driver{},
+		Driver: ibvDriver{},
 		Device: device,
 	})
 	os.Exit(m.Run())
@@ -79,7 +79,7 @@ func TestConformance(t *testing.T) {
 			require.NoError(t, err)
 			return ctx
 		},
-		Driver: driver{},
+		Driver: ibvDriver{},
 		Device: d.name,
 		Peer: func(t testing.TB) *exec.Cmd {
 			cmd := verbstest.PeerCommand(t)
@@ -127,7 +127,7 @@ func onIWARP(t testing.TB) bool { return needDevice(t).transport == verbs.Transp
 // byCM is how QPs of the device are connected; nil: by hand.
 func byCM(t testing.TB) *verbstest.ByCM {
 	if d := needDevice(t); deviations(d)&verbstest.DeviatesOnlyCM != 0 {
-		return &verbstest.ByCM{Driver: driver{}, Device: d.name, Addr: testAddr(t)}
+		return &verbstest.ByCM{Driver: ibvDriver{}, Device: d.name, Addr: testAddr(t)}
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // devContext is verbs.Context. One that librdmacm has opened is shared by all ids

@@ -20,7 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // What is documented is the sum of what is bounded one by one.
@@ -84,7 +85,7 @@ func (c *crowd) id(s cmState) *cmID {
 		// Of many hosts, for one takes a part of the slots only.
 		remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(c.n.Add(1))}), 1),
 	}
-	id.events.Init(func(verbs.CMEvent) {})
+	id.events.Init(func(driver.CMEvent) {})
 	c.ch.register(id)
 	return id
 }
@@ -94,7 +95,7 @@ func (c *crowd) awaited(s cmState) *cmID {
 	id := c.id(s)
 	c.left.Add(1)
 	told := sync.OnceFunc(c.left.Done)
-	id.events.SetSink(func(verbs.CMEvent) { told() })
+	id.events.SetSink(func(driver.CMEvent) { told() })
 	return id
 }
 
@@ -106,7 +107,7 @@ func (c *crowd) qp(id *cmID, made *cQP) *qp {
 var errTold = errors.New("it is told elsewhere")
 
 // told has the reader's part done of an event.
-func (c *crowd) told(id *cmID, typ verbs.CMEventType) {
+func (c *crowd) told(id *cmID, typ driver.CMEventType) {
 	c.ch.dispatch(&cmEvent{typ: typ, key: id.key})
 }
 
@@ -117,15 +118,15 @@ func (c *crowd) events() map[string]func() error {
 		"CONNECT_RESPONSE": func() error {
 			id := c.awaited(cmConnecting)
 			id.qp = c.qp(id, made)
-			c.told(id, verbs.CMConnectResponse)
+			c.told(id, driver.CMConnectResponse)
 			return errTold
 		},
 		"DISCONNECTED": func() error {
-			c.told(c.awaited(cmConnected), verbs.CMDisconnected)
+			c.told(c.awaited(cmConnected), driver.CMDisconnected)
 			return errTold
 		},
 		"a request to nobody": func() error {
-			c.ch.dispatch(&cmEvent{typ: verbs.CMConnectRequest, request: 1})
+			c.ch.dispatch(&cmEvent{typ: driver.CMConnectRequest, request: 1})
 			return errTold
 		},
 	}
@@ -172,7 +173,7 @@ func (c *crowd) calls() map[string]func() error {
 		},
 
 		// Calls that complete a connection.
-		"rdma_accept":    func() error { return c.id(cmRequested).Accept(&verbs.ConnParam{QPNum: 17}) },
+		"rdma_accept":    func() error { return c.id(cmRequested).Accept(&driver.ConnParam{QPNum: 17}) },
 		"rdma_establish": func() error { return c.id(cmResponded).Accept(nil) },
 		"rdma_notify": func() error {
 			id := c.id(cmAccepting)
@@ -185,7 +186,7 @@ func (c *crowd) calls() map[string]func() error {
 			id := c.id(cmIdle)
 			return id.ResolveAddr(netip.AddrPort{}, id.remote, time.Hour)
 		},
-		"rdma_connect":    func() error { return c.id(cmRouteResolved).Connect(&verbs.ConnParam{QPNum: 17}, time.Hour) },
+		"rdma_connect":    func() error { return c.id(cmRouteResolved).Connect(&driver.ConnParam{QPNum: 17}, time.Hour) },
 		"rdma_reject":     func() error { return c.id(cmRequested).Reject(nil) },
 		"rdma_disconnect": func() error { return c.id(cmConnected).Disconnect() },
 		"rdma_destroy_id": func() error { return c.id(cmIdle).Close() },
@@ -200,7 +201,7 @@ func (c *crowd) calls() map[string]func() error {
 		"rdma_connect over TCP": func() error {
 			id := c.awaited(cmRouteResolved)
 			id.ctx = c.iwarp
-			if err := id.Connect(&verbs.ConnParam{QPNum: 17}, time.Hour); err != nil {
+			if err := id.Connect(&driver.ConnParam{QPNum: 17}, time.Hour); err != nil {
 				return err
 			}
 			return errTold

@@ -11,7 +11,8 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // sysfs is where the kernel describes its RDMA devices.
@@ -58,7 +59,7 @@ func (d *device) Open() (verbs.Context, error) {
 }
 
 func noDevice(name string) error {
-	return verbs.Explain(fmt.Sprintf("no card is called %q (rdma link lists what there is)", name), verbs.ErrNoDevice)
+	return driver.Explain(fmt.Sprintf("no card is called %q (rdma link lists what there is)", name), verbs.ErrNoDevice)
 }
 
 // eachDevice calls f for every struct ibv_device until it fails.
@@ -70,7 +71,7 @@ func eachDevice(lib *libibverbs, f func(dev uintptr) error) error {
 			if err := loadedAndUnreadable(); err != nil {
 				return err
 			}
-			return verbs.Explain("there is no RDMA card, or the kernel module ib_uverbs is not loaded", verbs.ErrNoDevice, errno)
+			return driver.Explain("there is no RDMA card, or the kernel module ib_uverbs is not loaded", verbs.ErrNoDevice, errno)
 		}
 		return failed("ibv_get_device_list", errno)
 	}

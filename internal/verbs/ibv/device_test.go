@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // These tests need a device; what every driver must do is in TestConformance.
@@ -33,7 +33,7 @@ func closeLater(t *testing.T, c io.Closer) {
 
 func TestDevices(t *testing.T) {
 	d := needDevice(t)
-	all, err := driver{}.Devices()
+	all, err := ibvDriver{}.Devices()
 	require.NoError(t, err)
 	var names []string
 	for _, x := range all {

@@ -3,20 +3,21 @@
 package ibv
 
 import (
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Driver returns the driver. It is registered by package drivers, which decides
 // on the order.
-func Driver() verbs.Driver { return driver{} }
+func Driver() driver.Driver { return ibvDriver{} }
 
-// driver is verbs.Driver; its connection manager is in cm.go, its routes in
+// driver is driver.Driver; its connection manager is in cm.go, its routes in
 // route.go.
-type driver struct{}
+type ibvDriver struct{}
 
-func (driver) Name() string { return "ibv" }
+func (ibvDriver) Name() string { return "ibv" }
 
-func (driver) Devices() ([]verbs.Device, error) {
+func (ibvDriver) Devices() ([]verbs.Device, error) {
 	list, err := listDevices()
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxInlineTried bounds the search for the largest inline data; no device is

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // fact is a size, an offset or a constant of ours and the C expression for it.
@@ -483,13 +484,13 @@ func constantFacts() []fact {
 		value("IBV_EVENT_SRQ_LIMIT_REACHED", verbs.EventSRQLimitReached), value("IBV_EVENT_QP_LAST_WQE_REACHED", verbs.EventQPLastWQEReached),
 		value("IBV_EVENT_CLIENT_REREGISTER", verbs.EventClientReregister), value("IBV_EVENT_GID_CHANGE", verbs.EventGIDChange),
 
-		value("RDMA_CM_EVENT_ADDR_RESOLVED", verbs.CMAddrResolved), value("RDMA_CM_EVENT_ADDR_ERROR", verbs.CMAddrError),
-		value("RDMA_CM_EVENT_ROUTE_RESOLVED", verbs.CMRouteResolved), value("RDMA_CM_EVENT_ROUTE_ERROR", verbs.CMRouteError),
-		value("RDMA_CM_EVENT_CONNECT_REQUEST", verbs.CMConnectRequest), value("RDMA_CM_EVENT_CONNECT_RESPONSE", verbs.CMConnectResponse),
-		value("RDMA_CM_EVENT_CONNECT_ERROR", verbs.CMConnectError), value("RDMA_CM_EVENT_UNREACHABLE", verbs.CMUnreachable),
-		value("RDMA_CM_EVENT_REJECTED", verbs.CMRejected), value("RDMA_CM_EVENT_ESTABLISHED", verbs.CMEstablished),
-		value("RDMA_CM_EVENT_DISCONNECTED", verbs.CMDisconnected), value("RDMA_CM_EVENT_DEVICE_REMOVAL", verbs.CMDeviceRemoval),
-		value("RDMA_CM_EVENT_MULTICAST_JOIN", verbs.CMMulticastJoin), value("RDMA_CM_EVENT_MULTICAST_ERROR", verbs.CMMulticastError),
-		value("RDMA_CM_EVENT_ADDR_CHANGE", verbs.CMAddrChange), value("RDMA_CM_EVENT_TIMEWAIT_EXIT", verbs.CMTimewaitExit),
+		value("RDMA_CM_EVENT_ADDR_RESOLVED", driver.CMAddrResolved), value("RDMA_CM_EVENT_ADDR_ERROR", driver.CMAddrError),
+		value("RDMA_CM_EVENT_ROUTE_RESOLVED", driver.CMRouteResolved), value("RDMA_CM_EVENT_ROUTE_ERROR", driver.CMRouteError),
+		value("RDMA_CM_EVENT_CONNECT_REQUEST", driver.CMConnectRequest), value("RDMA_CM_EVENT_CONNECT_RESPONSE", driver.CMConnectResponse),
+		value("RDMA_CM_EVENT_CONNECT_ERROR", driver.CMConnectError), value("RDMA_CM_EVENT_UNREACHABLE", driver.CMUnreachable),
+		value("RDMA_CM_EVENT_REJECTED", driver.CMRejected), value("RDMA_CM_EVENT_ESTABLISHED", driver.CMEstablished),
+		value("RDMA_CM_EVENT_DISCONNECTED", driver.CMDisconnected), value("RDMA_CM_EVENT_DEVICE_REMOVAL", driver.CMDeviceRemoval),
+		value("RDMA_CM_EVENT_MULTICAST_JOIN", driver.CMMulticastJoin), value("RDMA_CM_EVENT_MULTICAST_ERROR", driver.CMMulticastError),
+		value("RDMA_CM_EVENT_ADDR_CHANGE", driver.CMAddrChange), value("RDMA_CM_EVENT_TIMEWAIT_EXIT", driver.CMTimewaitExit),
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-var _ verbs.Loader = driver{}
+var _ driver.Loader = ibvDriver{}
 
 // Libraries loads both libraries and says which files they came from.
-func (driver) Libraries() []verbs.Library {
+func (ibvDriver) Libraries() []verbs.Library {
 	libibverbs := verbs.Library{Name: nameVerbs}
 	librdmacm := verbs.Library{Name: nameCM}
 	if l, err := loadVerbs(); err != nil {

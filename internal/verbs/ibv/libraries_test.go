@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Each library is either loaded from a file of its name or says what to install.
 func TestLibraries(t *testing.T) {
-	all := driver{}.Libraries()
+	all := ibvDriver{}.Libraries()
 	require.Len(t, all, 2)
 	for i, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
 		lib := all[i]

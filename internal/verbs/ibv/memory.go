@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 var pageSize = os.Getpagesize()
@@ -30,7 +31,7 @@ type memory struct {
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
-	if err := verbs.CheckMemory(size, committed); err != nil {
+	if err := driver.CheckMemory(size, committed); err != nil {
 		return nil, err
 	}
 	data, err := unix.Mmap(-1, 0, pageUp(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -60,7 +61,7 @@ func (m *memory) Commit(n int) error {
 	if m.closed {
 		return verbs.ErrClosed
 	}
-	if err := verbs.CheckCommit(n, len(m.data)); err != nil {
+	if err := driver.CheckCommit(n, len(m.data)); err != nil {
 		return err
 	}
 	m.committed = max(m.committed, pageUp(n))

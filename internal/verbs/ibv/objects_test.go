@@ -10,10 +10,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestKernelObjectsOfAllThreads: what looks for leaks finds the objects that any thread of

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // pd is verbs.PD.

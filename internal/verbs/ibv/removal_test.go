@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // run runs a command of iproute2.
@@ -92,24 +93,24 @@ const connectedLine = "connected"
 
 // loseDevice connects and waits for the device to go away.
 func loseDevice(t *testing.T, addr netip.Addr) {
-	l, c := newTestID(t, verbs.CMOptions{}), newTestID(t, verbs.CMOptions{})
+	l, c := newTestID(t, driver.CMOptions{}), newTestID(t, driver.CMOptions{})
 	require.NoError(t, l.BindAddr(netip.AddrPortFrom(addr, 0)))
 	require.NoError(t, l.Listen(4))
 	c.resolve(l.LocalAddr())
 	closeClient := c.qpToClose()
 	require.NoError(t, c.Connect(nil, 5*time.Second))
-	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	s := l.adopt(l.next(driver.CMConnectRequest).ID)
 	closeServer := s.qpToClose()
 	require.NoError(t, s.Accept(nil))
-	c.next(verbs.CMEstablished)
-	s.next(verbs.CMEstablished)
+	c.next(driver.CMEstablished)
+	s.next(driver.CMEstablished)
 	fmt.Println(connectedLine)
 	for _, x := range []*testID{c, s} {
 		ev := <-x.events
-		if ev.Type == verbs.CMDisconnected { // the kernel has removed the other id first
-			ev = x.next(verbs.CMDeviceRemoval)
+		if ev.Type == driver.CMDisconnected { // the kernel has removed the other id first
+			ev = x.next(driver.CMDeviceRemoval)
 		}
-		assert.Equal(t, verbs.CMDeviceRemoval, ev.Type)
+		assert.Equal(t, driver.CMDeviceRemoval, ev.Type)
 		assert.ErrorIs(t, ev.Err, verbs.ErrNoDevice)
 	}
 	assert.ErrorIs(t, c.Disconnect(), verbs.ErrState)
@@ -123,17 +124,17 @@ func loseDevice(t *testing.T, addr netip.Addr) {
 // A device that breaks down says so by an asynchronous event, which no id hears of
 // from the kernel.
 func TestDeviceFatal(t *testing.T) {
-	l, c, other := newTestID(t, verbs.CMOptions{}), newTestID(t, verbs.CMOptions{}), newTestID(t, verbs.CMOptions{})
+	l, c, other := newTestID(t, driver.CMOptions{}), newTestID(t, driver.CMOptions{}), newTestID(t, driver.CMOptions{})
 	c.resolve(l.listen(4))
 	closeClient := c.qpToClose()
 	defer closeClient()
 	require.NoError(t, c.Connect(nil, 5*time.Second))
-	s := l.adopt(l.next(verbs.CMConnectRequest).ID)
+	s := l.adopt(l.next(driver.CMConnectRequest).ID)
 	closeServer := s.qpToClose()
 	defer closeServer()
 	require.NoError(t, s.Accept(nil))
-	c.next(verbs.CMEstablished)
-	s.next(verbs.CMEstablished)
+	c.next(driver.CMEstablished)
+	s.next(driver.CMEstablished)
 
 	ctx := c.Verbs().(*devContext)
 	for range 2 { // the kernel may remove the device next
@@ -141,7 +142,7 @@ func TestDeviceFatal(t *testing.T) {
 		ctx.lost()
 	}
 	for _, x := range []*testID{c, s, l} {
-		assert.ErrorIs(t, x.next(verbs.CMDeviceRemoval).Err, verbs.ErrNoDevice)
+		assert.ErrorIs(t, x.next(driver.CMDeviceRemoval).Err, verbs.ErrNoDevice)
 		assert.Empty(t, x.events, "once")
 	}
 	assert.Empty(t, other.events, "an id that is on no device")

@@ -13,67 +13,68 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Route asks the kernel twice: its routing table for the local address from which
 // dst is reached, and librdmacm for the device that owns that address, whatever
 // kind it is.
-func (driver) Route(name string, dst netip.Addr) (verbs.Route, error) {
+func (ibvDriver) Route(name string, dst netip.Addr) (driver.Route, error) {
 	if !dst.IsValid() {
-		return verbs.Route{}, fmt.Errorf("no destination address: %w", verbs.ErrInvalid)
+		return driver.Route{}, fmt.Errorf("no destination address: %w", verbs.ErrInvalid)
 	}
 	if name != "" {
 		if _, err := findDevice(name); err != nil {
-			return verbs.Route{}, err
+			return driver.Route{}, err
 		}
 	}
 	if dst.IsLoopback() { // which needs no library to be known
-		return verbs.Route{}, verbs.Explain("no RDMA device has a loopback address", verbs.ErrNoRoute)
+		return driver.Route{}, driver.Explain("no RDMA device has a loopback address", verbs.ErrNoRoute)
 	}
 	ch, err := openCM()
 	if err != nil {
-		return verbs.Route{}, err
+		return driver.Route{}, err
 	}
-	return routes.get(routeKey{name, dst}, func() (verbs.Route, error) { return ch.route(name, dst) })
+	return routes.get(routeKey{name, dst}, func() (driver.Route, error) { return ch.route(name, dst) })
 }
 
 // routes are the answers of Route.
-var routes cache[routeKey, verbs.Route]
+var routes cache[routeKey, driver.Route]
 
 type routeKey struct {
 	device string
 	dst    netip.Addr
 }
 
-func (ch *cmChannel) route(name string, dst netip.Addr) (verbs.Route, error) {
+func (ch *cmChannel) route(name string, dst netip.Addr) (driver.Route, error) {
 	src, err := sourceFor(dst)
 	if err != nil {
-		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+		return driver.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
 	}
 	owner, err := ch.ownerOf(src)
 	if err != nil {
-		return verbs.Route{}, verbs.Explain(fmt.Sprintf("reached from %v, which belongs to no RDMA device", src), verbs.ErrNoRoute, err)
+		return driver.Route{}, driver.Explain(fmt.Sprintf("reached from %v, which belongs to no RDMA device", src), verbs.ErrNoRoute, err)
 	}
 	own, err := isLocal(dst)
 	if err != nil {
-		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+		return driver.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
 	}
-	r := verbs.Route{Device: owner.dev.name, Src: src, SameHost: own}
+	r := driver.Route{Device: owner.dev.name, Src: src, SameHost: own}
 	if name == "" || r.Device == name {
 		return r, nil
 	}
 	// Another device of the same network will do as well.
 	on, ok, err := neighbour(name, dst)
 	if err != nil {
-		return verbs.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+		return driver.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
 	}
 	if ok && !r.SameHost {
 		if owner, err = ch.ownerOf(on); err == nil && owner.dev.name == name {
-			return verbs.Route{Device: name, Src: on}, nil
+			return driver.Route{Device: name, Src: on}, nil
 		}
 	}
-	return verbs.Route{}, verbs.Explain(fmt.Sprintf("reached from %v on device %s, not on %s", src, r.Device, name), verbs.ErrNoRoute)
+	return driver.Route{}, driver.Explain(fmt.Sprintf("reached from %v on device %s, not on %s", src, r.Device, name), verbs.ErrNoRoute)
 }
 
 // sourceFor is the local address that the kernel would use towards dst. Connecting

@@ -18,7 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestSlots(t *testing.T) {
@@ -77,15 +78,15 @@ func libc(t *testing.T, name string) uintptr {
 
 // blockedRoute is an id whose rdma_resolve_route waits for a semaphore until answer is
 // called, as librdmacm waits for a daemon that does not answer.
-func blockedRoute(t *testing.T) (id *cmID, told chan verbs.CMEvent, answer func()) {
+func blockedRoute(t *testing.T) (id *cmID, told chan driver.CMEvent, answer func()) {
 	t.Helper()
 	wait, post, nothing := libc(t, "sem_wait"), libc(t, "sem_post"), libc(t, "isatty")
 	lib := needVerbs(t)
 	semaphore, err := newArena(lib, 64) // zeros are a semaphore of 0
 	require.NoError(t, err)
-	told = make(chan verbs.CMEvent, 4)
+	told = make(chan driver.CMEvent, 4)
 	id = &cmID{ch: newCMChannel(lib, &librdmacm{destroyID: nothing, resolveRoute: wait}), handle: semaphore.base, state: cmAddrResolved}
-	id.events.Init(func(ev verbs.CMEvent) { told <- ev })
+	id.events.Init(func(ev driver.CMEvent) { told <- ev })
 	id.ch.register(id)
 	answer = func() { call(post, semaphore.base) }
 	t.Cleanup(func() {
@@ -106,7 +107,7 @@ func TestResolveRouteTimeout(t *testing.T) {
 	id, told, answer := blockedRoute(t)
 	require.NoError(t, id.ResolveRoute(20*time.Millisecond))
 	ev := <-told
-	require.Equal(t, verbs.CMRouteError, ev.Type)
+	require.Equal(t, driver.CMRouteError, ev.Type)
 	require.ErrorContains(t, ev.Err, "not resolved within 20ms")
 	require.NotErrorIs(t, ev.Err, verbs.ErrTryAgain)
 	require.NoError(t, id.Close())
@@ -130,7 +131,7 @@ func TestResolveRouteWithoutATurn(t *testing.T) {
 	}
 	require.NoError(t, id.ResolveRoute(20*time.Millisecond))
 	ev := <-told
-	require.Equal(t, verbs.CMRouteError, ev.Type)
+	require.Equal(t, driver.CMRouteError, ev.Type)
 	require.ErrorIs(t, ev.Err, verbs.ErrTryAgain)
 	require.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
 	require.NoError(t, id.Close())
@@ -152,7 +153,7 @@ func TestResolveRouteInABusyKernel(t *testing.T) {
 			answer()
 			require.NoError(t, id.ResolveRoute(timeout))
 			ev := <-told
-			require.Equal(t, verbs.CMRouteError, ev.Type)
+			require.Equal(t, driver.CMRouteError, ev.Type)
 			require.ErrorIs(t, ev.Err, syscall.ETIMEDOUT)
 			require.NoError(t, id.Close())
 			got = errors.Is(ev.Err, verbs.ErrTryAgain)
@@ -172,7 +173,7 @@ func TestCloseWhileRouteIsResolved(t *testing.T) {
 	ids := []*cmID{id}
 	for range 1000 {
 		other := &cmID{ch: id.ch, handle: id.handle, state: cmAddrResolved}
-		other.events.Init(func(ev verbs.CMEvent) { told <- ev })
+		other.events.Init(func(ev driver.CMEvent) { told <- ev })
 		id.ch.register(other)
 		ids = append(ids, other)
 	}

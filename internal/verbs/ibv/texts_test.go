@@ -11,7 +11,8 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // failingCall is a C function that returns result and leaves errno.
@@ -59,9 +60,9 @@ func TestErrorTexts(t *testing.T) {
 		"no RDMA device has a loopback address":                                new(cmID).BindAddr(netip.AddrPortFrom(loopback, 7)),
 		"reached from 127.0.0.1, which belongs to no RDMA device":              of(noOwner.route("", loopback)),
 		"reached from 127.0.0.1 on device none0, not on mlx5_0":                of(ofAnother.route("mlx5_0", loopback)),
-		"no RDMA device leads there: ":                                         id.cause(&cmEvent{typ: verbs.CMAddrError, status: -int32(syscall.ENODEV)}),
-		"the host did not answer":                                              id.cause(&cmEvent{typ: verbs.CMUnreachable, status: -int32(syscall.ETIMEDOUT)}),
-		"the listener gave the connection up before its answer was read here":  id.cause(&cmEvent{typ: verbs.CMConnectError, status: -int32(syscall.EINVAL)}),
+		"no RDMA device leads there: ":                                         id.cause(&cmEvent{typ: driver.CMAddrError, status: -int32(syscall.ENODEV)}),
+		"the host did not answer":                                              id.cause(&cmEvent{typ: driver.CMUnreachable, status: -int32(syscall.ETIMEDOUT)}),
+		"the listener gave the connection up before its answer was read here":  id.cause(&cmEvent{typ: driver.CMConnectError, status: -int32(syscall.EINVAL)}),
 		"(is the kernel module rdma_ucm loaded, and is there an RDMA device?)": newCMChannel(lib, &librdmacm{createEventChannel: failingCall(t, 0, syscall.ENOENT)}).open(),
 	} {
 		require.ErrorContains(t, err, text)
@@ -80,10 +81,10 @@ func TestLoopbackNeedsNoLibrary(t *testing.T) {
 	loadCM = func() (*librdmacm, error) { return nil, errLoaded }
 	loadVerbs = func() (*libibverbs, error) { return nil, errLoaded }
 	for _, dst := range []string{"127.0.0.1", "127.9.9.9", "::1"} {
-		_, err := driver{}.Route("", netip.MustParseAddr(dst))
+		_, err := ibvDriver{}.Route("", netip.MustParseAddr(dst))
 		require.ErrorIs(t, err, verbs.ErrNoRoute)
 		require.NotErrorIs(t, err, errLoaded)
 	}
-	_, err := driver{}.Route("mlx5_0", netip.MustParseAddr("127.0.0.1"))
+	_, err := ibvDriver{}.Route("mlx5_0", netip.MustParseAddr("127.0.0.1"))
 	require.ErrorIs(t, err, errLoaded, "a device that is named is looked for")
 }

@@ -5,7 +5,7 @@ package ibv
 import (
 	"math/bits"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // wcOpcodes translates ibv_wc_opcode up to IBV_WC_ATOMIC_WRITE.

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // How many requests one call of ibv_post_send and ibv_post_recv takes at most, and
@@ -171,7 +171,7 @@ func (l *sendList) check(wr *verbs.SendWR) error {
 	if int(wr.Opcode) >= len(needs) {
 		return fmt.Errorf("%w: operation %d", verbs.ErrInvalid, uint8(wr.Opcode))
 	}
-	if !verbs.HasOpcode(l.typ, wr.Opcode) {
+	if !l.typ.Has(wr.Opcode) {
 		return fmt.Errorf("%w: %v on a %v QP", verbs.ErrInvalid, wr.Opcode, l.typ)
 	}
 	if need := needs[wr.Opcode]; l.caps&need != need {

@@ -5,7 +5,7 @@ package object
 import (
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Users counts the objects that were made from another, as the QPs and MRs of a PD. The zero

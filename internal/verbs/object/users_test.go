@@ -4,8 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestUsers(t *testing.T) {

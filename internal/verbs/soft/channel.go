@@ -10,10 +10,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"golang.org/x/sys/unix"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // compChannel is verbs.CompChannel: an eventfd in Go's network poller, of which

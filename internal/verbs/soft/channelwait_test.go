@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestWakeKeepsDeadline has a waiter woken for nothing again and again: its deadline
@@ -101,11 +103,11 @@ func events(t *testing.T, ch *compChannel) uint64 {
 // TestLocalDoorbell: a peer in the same process is woken without a system call.
 func TestLocalDoorbell(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	a := dialData(t, unbuilt(t, l.LocalAddr()))
 	b := acceptData(t, l)
-	a.takeHello(a.next(verbs.CMEstablished).Param.PrivateData)
-	b.next(verbs.CMEstablished)
+	a.takeHello(a.next(driver.CMEstablished).Param.PrivateData)
+	b.next(driver.CMEstablished)
 	require.Same(t, b.qp.(*qp).recvCQ.channel, a.qp.(*qp).peer.door.local.Load())
 	require.Same(t, a.qp.(*qp).recvCQ.channel, b.qp.(*qp).peer.door.local.Load())
 	ch := b.ch.(*compChannel)

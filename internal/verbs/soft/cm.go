@@ -5,7 +5,8 @@ package soft
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // The connection manager: cmid.go is the id and its life, cmbind.go how it gets
@@ -14,7 +15,7 @@ import (
 // what follows it.
 
 // CreateID makes an id on the named device; "" is the usual one.
-func (driver) CreateID(device string, sink verbs.CMSink) (verbs.CMID, error) {
+func (softDriver) CreateID(device string, sink driver.CMSink) (driver.CMID, error) {
 	dev, err := findDevice(device)
 	if err != nil {
 		return nil, err

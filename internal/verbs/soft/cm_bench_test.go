@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // BenchmarkConnect makes and ends connections, all that belongs to them included,
@@ -26,7 +28,7 @@ type benchEnd struct {
 	qp      verbs.QP
 }
 
-func (e *benchEnd) make(b *testing.B, id verbs.CMID) {
+func (e *benchEnd) make(b *testing.B, id driver.CMID) {
 	ctx := id.Verbs()
 	pd, err := ctx.AllocPD()
 	require.NoError(b, err)
@@ -46,7 +48,7 @@ func (e *benchEnd) make(b *testing.B, id verbs.CMID) {
 	e.closers = append(e.closers[:0], e.qp, cq, ch, mr, mem, pd)
 }
 
-func (e *benchEnd) close(b *testing.B, id verbs.CMID) {
+func (e *benchEnd) close(b *testing.B, id driver.CMID) {
 	for _, c := range e.closers {
 		require.NoError(b, c.Close())
 	}
@@ -57,28 +59,28 @@ func benchConnectSoft(b *testing.B) {
 	b.ReportAllocs()
 	served := make(chan struct{})
 	var server benchEnd
-	sink := func(ev verbs.CMEvent) {
+	sink := func(ev driver.CMEvent) {
 		switch ev.Type {
-		case verbs.CMConnectRequest:
+		case driver.CMConnectRequest:
 			go func() {
 				server.make(b, ev.ID)
 				require.NoError(b, ev.ID.Accept(nil))
 			}()
-		case verbs.CMDisconnected:
+		case driver.CMDisconnected:
 			go func() {
 				server.close(b, ev.ID)
 				served <- struct{}{}
 			}()
 		}
 	}
-	l, err := driver{}.CreateID("", sink)
+	l, err := softDriver{}.CreateID("", sink)
 	require.NoError(b, err)
 	defer l.Close()
 	require.NoError(b, l.BindAddr(localhost0))
 	require.NoError(b, l.Listen(128))
 	for b.Loop() {
-		events := make(chan verbs.CMEvent, 8)
-		id, err := driver{}.CreateID("", func(ev verbs.CMEvent) { events <- ev })
+		events := make(chan driver.CMEvent, 8)
+		id, err := softDriver{}.CreateID("", func(ev driver.CMEvent) { events <- ev })
 		require.NoError(b, err)
 		require.NoError(b, id.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), patience))
 		<-events
@@ -88,7 +90,7 @@ func benchConnectSoft(b *testing.B) {
 		client.make(b, id)
 		require.NoError(b, id.Connect(nil, patience))
 		ev := <-events
-		require.Equal(b, verbs.CMEstablished, ev.Type)
+		require.Equal(b, driver.CMEstablished, ev.Type)
 		client.close(b, id)
 		<-served
 	}

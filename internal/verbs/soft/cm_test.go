@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // patience is how long a test waits for what must happen, on the busiest machine.
@@ -20,16 +22,16 @@ const patience = 30 * time.Second
 
 // A testID is an id with its events.
 type testID struct {
-	verbs.CMID
+	driver.CMID
 	t      *testing.T
-	events chan verbs.CMEvent
+	events chan driver.CMEvent
 	qp     verbs.QP
 }
 
-func newTestID(t *testing.T, opts verbs.CMOptions) *testID {
+func newTestID(t *testing.T, opts driver.CMOptions) *testID {
 	t.Helper()
-	events := make(chan verbs.CMEvent, 4096)
-	id, err := driver{}.CreateID("", func(ev verbs.CMEvent) { events <- ev })
+	events := make(chan driver.CMEvent, 4096)
+	id, err := softDriver{}.CreateID("", func(ev driver.CMEvent) { events <- ev })
 	require.NoError(t, err)
 	require.NoError(t, id.SetOptions(opts))
 	ti := &testID{CMID: id, t: t, events: events}
@@ -46,7 +48,7 @@ func (id *testID) close() {
 }
 
 // next waits for the next event, which must be of the type.
-func (id *testID) next(typ verbs.CMEventType) verbs.CMEvent {
+func (id *testID) next(typ driver.CMEventType) driver.CMEvent {
 	id.t.Helper()
 	select {
 	case ev := <-id.events:
@@ -54,7 +56,7 @@ func (id *testID) next(typ verbs.CMEventType) verbs.CMEvent {
 		return ev
 	case <-time.After(patience):
 		require.FailNow(id.t, "no event", "%v is due", typ)
-		return verbs.CMEvent{}
+		return driver.CMEvent{}
 	}
 }
 
@@ -65,12 +67,12 @@ func (id *testID) nothing() {
 }
 
 // request waits for a CONNECT_REQUEST and gives its id events of its own.
-func (id *testID) request() (*testID, verbs.CMEvent) {
+func (id *testID) request() (*testID, driver.CMEvent) {
 	id.t.Helper()
-	ev := id.next(verbs.CMConnectRequest)
+	ev := id.next(driver.CMConnectRequest)
 	require.Equal(id.t, id.CMID, ev.ListenID)
-	events := make(chan verbs.CMEvent, 4096)
-	ev.ID.SetSink(func(ev verbs.CMEvent) { events <- ev })
+	events := make(chan driver.CMEvent, 4096)
+	ev.ID.SetSink(func(ev driver.CMEvent) { events <- ev })
 	child := &testID{CMID: ev.ID, t: id.t, events: events}
 	id.t.Cleanup(child.close)
 	return child, ev
@@ -105,7 +107,7 @@ func (id *testID) createQP() verbs.QP {
 }
 
 // listenAt listens at addr, "127.0.0.1:0" for instance.
-func listenAt(t *testing.T, addr string, backlog int, opts verbs.CMOptions) *testID {
+func listenAt(t *testing.T, addr string, backlog int, opts driver.CMOptions) *testID {
 	t.Helper()
 	id := newTestID(t, opts)
 	require.NoError(t, id.BindAddr(netip.MustParseAddrPort(addr)))
@@ -117,7 +119,7 @@ func listenAt(t *testing.T, addr string, backlog int, opts verbs.CMOptions) *tes
 func listenerOf(id *testID) *listener { return id.CMID.(*cmID).listen }
 
 // resolved is a dialer with a QP, ready to connect to dst.
-func resolved(t *testing.T, dst netip.AddrPort, opts verbs.CMOptions) *testID {
+func resolved(t *testing.T, dst netip.AddrPort, opts driver.CMOptions) *testID {
 	t.Helper()
 	id := newTestID(t, opts)
 	id.resolve(dst)
@@ -129,15 +131,15 @@ func resolved(t *testing.T, dst netip.AddrPort, opts verbs.CMOptions) *testID {
 func (id *testID) resolve(dst netip.AddrPort) {
 	id.t.Helper()
 	require.NoError(id.t, id.ResolveAddr(netip.AddrPort{}, dst, patience))
-	id.next(verbs.CMAddrResolved)
+	id.next(driver.CMAddrResolved)
 	require.NoError(id.t, id.ResolveRoute(patience))
-	id.next(verbs.CMRouteResolved)
+	id.next(driver.CMRouteResolved)
 }
 
 // dialTo starts to connect to dst.
 func dialTo(t *testing.T, dst netip.AddrPort) *testID {
 	t.Helper()
-	id := resolved(t, dst, verbs.CMOptions{})
+	id := resolved(t, dst, driver.CMOptions{})
 	require.NoError(t, id.Connect(nil, patience))
 	return id
 }
@@ -145,13 +147,13 @@ func dialTo(t *testing.T, dst netip.AddrPort) *testID {
 // connected makes a connection between two ids.
 func connected(t *testing.T) (dialer, accepted *testID) {
 	t.Helper()
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
 	dialer = dialTo(t, l.LocalAddr())
 	accepted, _ = l.request()
 	accepted.createQP()
 	require.NoError(t, accepted.Accept(nil))
-	dialer.next(verbs.CMEstablished)
-	accepted.next(verbs.CMEstablished)
+	dialer.next(driver.CMEstablished)
+	accepted.next(driver.CMEstablished)
 	l.Close()
 	return dialer, accepted
 }
@@ -202,20 +204,20 @@ func until(ok func() bool) bool {
 
 func TestConnectFlow(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 16, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 16, driver.CMOptions{})
 
-	d := newTestID(t, verbs.CMOptions{})
+	d := newTestID(t, driver.CMOptions{})
 	require.Nil(t, d.Verbs())
 	require.NoError(t, d.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), patience))
-	d.next(verbs.CMAddrResolved)
+	d.next(driver.CMAddrResolved)
 	require.Same(t, l.Verbs(), d.Verbs())
 	require.Equal(t, l.LocalAddr(), d.RemoteAddr())
 	require.Equal(t, l.LocalAddr().Addr(), d.LocalAddr().Addr())
 	require.NotZero(t, d.LocalAddr().Port())
 	require.NoError(t, d.ResolveRoute(patience))
-	d.next(verbs.CMRouteResolved)
+	d.next(driver.CMRouteResolved)
 	d.createQP()
-	require.NoError(t, d.Connect(&verbs.ConnParam{
+	require.NoError(t, d.Connect(&driver.ConnParam{
 		PrivateData: []byte("question"), ResponderResources: 3, InitiatorDepth: 4, RetryCount: 5, RNRRetryCount: 6,
 	}, patience))
 
@@ -228,21 +230,21 @@ func TestConnectFlow(t *testing.T) {
 	require.Equal(t, l.LocalAddr(), a.LocalAddr())
 	require.Equal(t, d.LocalAddr(), a.RemoteAddr())
 	a.createQP()
-	require.NoError(t, a.Accept(&verbs.ConnParam{PrivateData: []byte("answer"), ResponderResources: 2, InitiatorDepth: 1, RNRRetryCount: 7}))
+	require.NoError(t, a.Accept(&driver.ConnParam{PrivateData: []byte("answer"), ResponderResources: 2, InitiatorDepth: 1, RNRRetryCount: 7}))
 
-	ev = d.next(verbs.CMEstablished)
+	ev = d.next(driver.CMEstablished)
 	require.Equal(t, "answer", string(ev.Param.PrivateData))
 	require.EqualValues(t, 2, ev.Param.InitiatorDepth)
 	require.Equal(t, a.qp.QPN(), ev.Param.QPNum)
-	a.next(verbs.CMEstablished)
+	a.next(driver.CMEstablished)
 	require.Equal(t, verbs.QPRTS, d.qp.State())
 	require.Equal(t, verbs.QPRTS, a.qp.State())
 	require.EqualValues(t, 1, l.ListenStats().Requests)
 
 	require.NoError(t, d.Disconnect())
 	for _, id := range []*testID{d, a} {
-		require.NoError(t, id.next(verbs.CMDisconnected).Err)
-		id.next(verbs.CMTimewaitExit)
+		require.NoError(t, id.next(driver.CMDisconnected).Err)
+		id.next(driver.CMTimewaitExit)
 		require.Equal(t, verbs.QPErr, id.qp.State())
 		require.NoError(t, id.Disconnect())
 		id.nothing()
@@ -257,15 +259,15 @@ func TestDisconnectByClose(t *testing.T) {
 			d, a = a, d
 		}
 		require.NoError(t, d.Close())
-		require.NoError(t, a.next(verbs.CMDisconnected).Err)
-		a.next(verbs.CMTimewaitExit)
+		require.NoError(t, a.next(driver.CMDisconnected).Err)
+		a.next(driver.CMTimewaitExit)
 		d.nothing()
 	}
 }
 
 func TestCallsInTheWrongState(t *testing.T) {
 	noLeaks(t)
-	id := newTestID(t, verbs.CMOptions{})
+	id := newTestID(t, driver.CMOptions{})
 	addr := netip.MustParseAddrPort("127.0.0.1:0")
 	require.ErrorIs(t, id.Listen(1), verbs.ErrState)
 	require.ErrorIs(t, id.ResolveRoute(0), verbs.ErrState)
@@ -278,7 +280,7 @@ func TestCallsInTheWrongState(t *testing.T) {
 
 	require.NoError(t, id.BindAddr(addr))
 	require.ErrorIs(t, id.BindAddr(addr), verbs.ErrState)
-	require.ErrorIs(t, id.SetOptions(verbs.CMOptions{}), verbs.ErrState)
+	require.ErrorIs(t, id.SetOptions(driver.CMOptions{}), verbs.ErrState)
 	require.NoError(t, id.Listen(1))
 	require.ErrorIs(t, id.ResolveAddr(addr, id.LocalAddr(), 0), verbs.ErrState)
 	require.NoError(t, id.Close())
@@ -293,42 +295,42 @@ func TestCallsInTheWrongState(t *testing.T) {
 
 func TestArgumentsOutOfRange(t *testing.T) {
 	noLeaks(t)
-	for _, opts := range []verbs.CMOptions{{AckTimeout: 32}, {MaxHalfOpen: -1}, {HandshakeTimeout: -1}} {
-		require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).SetOptions(opts), verbs.ErrInvalid)
+	for _, opts := range []driver.CMOptions{{AckTimeout: 32}, {MaxHalfOpen: -1}, {HandshakeTimeout: -1}} {
+		require.ErrorIs(t, newTestID(t, driver.CMOptions{}).SetOptions(opts), verbs.ErrInvalid)
 	}
-	_, err := driver{}.CreateID("mlx5_0", func(verbs.CMEvent) {})
+	_, err := softDriver{}.CreateID("mlx5_0", func(driver.CMEvent) {})
 	require.ErrorIs(t, err, verbs.ErrNoDevice)
-	_, err = driver{}.CreateID("", nil)
+	_, err = softDriver{}.CreateID("", nil)
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
-	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
-	for _, p := range []verbs.ConnParam{
-		{PrivateData: make([]byte, verbs.MaxConnectPrivateData+1)}, {RetryCount: 8}, {RNRRetryCount: 8},
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
+	d := resolved(t, l.LocalAddr(), driver.CMOptions{})
+	for _, p := range []driver.ConnParam{
+		{PrivateData: make([]byte, driver.MaxConnectPrivateData+1)}, {RetryCount: 8}, {RNRRetryCount: 8},
 	} {
 		require.ErrorIs(t, d.Connect(&p, 0), verbs.ErrInvalid)
 	}
-	require.NoError(t, d.Connect(&verbs.ConnParam{PrivateData: make([]byte, verbs.MaxConnectPrivateData)}, 0))
+	require.NoError(t, d.Connect(&driver.ConnParam{PrivateData: make([]byte, driver.MaxConnectPrivateData)}, 0))
 	a, _ := l.request()
 	require.ErrorIs(t, a.Accept(nil), verbs.ErrState) // no QP
 	a.createQP()
-	require.ErrorIs(t, a.Accept(&verbs.ConnParam{PrivateData: make([]byte, verbs.MaxAcceptPrivateData+1)}), verbs.ErrInvalid)
-	require.ErrorIs(t, a.Reject(make([]byte, verbs.MaxRejectPrivateData+1)), verbs.ErrInvalid)
-	require.NoError(t, a.Accept(&verbs.ConnParam{PrivateData: make([]byte, verbs.MaxAcceptPrivateData)}))
-	require.Len(t, d.next(verbs.CMEstablished).Param.PrivateData, verbs.MaxAcceptPrivateData)
+	require.ErrorIs(t, a.Accept(&driver.ConnParam{PrivateData: make([]byte, driver.MaxAcceptPrivateData+1)}), verbs.ErrInvalid)
+	require.ErrorIs(t, a.Reject(make([]byte, driver.MaxRejectPrivateData+1)), verbs.ErrInvalid)
+	require.NoError(t, a.Accept(&driver.ConnParam{PrivateData: make([]byte, driver.MaxAcceptPrivateData)}))
+	require.Len(t, d.next(driver.CMEstablished).Param.PrivateData, driver.MaxAcceptPrivateData)
 }
 
 func TestReject(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
-	why := make([]byte, verbs.MaxRejectPrivateData)
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
+	why := make([]byte, driver.MaxRejectPrivateData)
 	copy(why, "not today")
 
 	d := dialTo(t, l.LocalAddr())
 	a, _ := l.request()
 	require.NoError(t, a.Reject(why))
-	ev := d.next(verbs.CMRejected)
-	require.Equal(t, verbs.RejectConsumer, ev.Reason)
+	ev := d.next(driver.CMRejected)
+	require.Equal(t, driver.RejectConsumer, ev.Reason)
 	require.Equal(t, why, ev.Param.PrivateData)
 	require.ErrorIs(t, ev.Err, unix.ECONNREFUSED)
 	require.ErrorIs(t, a.Accept(nil), verbs.ErrState)
@@ -337,16 +339,16 @@ func TestReject(t *testing.T) {
 	d = dialTo(t, l.LocalAddr())
 	a, _ = l.request()
 	require.NoError(t, a.Close())
-	require.Equal(t, verbs.RejectConsumer, d.next(verbs.CMRejected).Reason)
+	require.Equal(t, driver.RejectConsumer, d.next(driver.CMRejected).Reason)
 }
 
 func TestConnectToNobody(t *testing.T) {
 	noLeaks(t)
-	bound := newTestID(t, verbs.CMOptions{})
+	bound := newTestID(t, driver.CMOptions{})
 	require.NoError(t, bound.BindAddr(netip.MustParseAddrPort("127.0.0.1:0")))
 	for range 2 { // bound without listening, then not bound at all
-		ev := dialTo(t, bound.LocalAddr()).next(verbs.CMRejected)
-		require.Equal(t, verbs.RejectNoService, ev.Reason)
+		ev := dialTo(t, bound.LocalAddr()).next(driver.CMRejected)
+		require.Equal(t, driver.RejectNoService, ev.Reason)
 		require.ErrorIs(t, ev.Err, unix.ECONNREFUSED)
 		bound.Close()
 	}
@@ -354,9 +356,9 @@ func TestConnectToNobody(t *testing.T) {
 
 func TestListenAgainAtOnce(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	for range 20 {
 		require.NoError(t, l.Close())
-		l = listenAt(t, l.LocalAddr().String(), 4, verbs.CMOptions{})
+		l = listenAt(t, l.LocalAddr().String(), 4, driver.CMOptions{})
 	}
 }

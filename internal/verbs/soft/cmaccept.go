@@ -7,27 +7,29 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Accept brings up the QP and sends REP.
-func (id *cmID) Accept(param *verbs.ConnParam) error {
+func (id *cmID) Accept(param *driver.ConnParam) error {
 	id.mu.Lock()
 	req := id.request
 	if err := id.expect("Accept", cmRequested); err != nil {
 		id.mu.Unlock()
 		return err
 	}
-	own := verbs.ConnParam{RNRRetryCount: 7}
+	own := driver.ConnParam{RNRRetryCount: 7}
 	if param != nil {
 		own = *param
 	} else {
 		offered := swapped(req.Param)
 		own.ResponderResources, own.InitiatorDepth = offered.ResponderResources, offered.InitiatorDepth
 	}
-	if err := checkParam(&own, verbs.MaxAcceptPrivateData); err != nil {
+	if err := checkParam(&own, driver.MaxAcceptPrivateData); err != nil {
 		id.mu.Unlock()
 		return err
 	}
@@ -65,7 +67,7 @@ func (id *cmID) stands(due bool) bool {
 	if was == cmAccepting {
 		id.confirmed()
 		id.state, id.rtuDue = cmConnected, due
-		id.events.Push(verbs.CMEvent{Type: verbs.CMEstablished, ID: id})
+		id.events.Push(driver.CMEvent{Type: driver.CMEstablished, ID: id})
 	}
 	id.mu.Unlock()
 	id.events.Deliver()
@@ -74,7 +76,7 @@ func (id *cmID) stands(due bool) bool {
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
-func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own verbs.ConnParam, attr verbs.QPAttr) error {
+func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own driver.ConnParam, attr verbs.QPAttr) error {
 	err := req.take(sock)
 	if err == nil {
 		// Made before the QP is up, the offer has the MRs in it: the dialer's first
@@ -95,7 +97,7 @@ func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own verbs.Con
 	if err != nil {
 		reason := rejectResources
 		if errors.Is(err, verbs.ErrProtocol) {
-			reason = verbs.RejectNone
+			reason = driver.RejectNone
 		}
 		refuse(sock, reason, nil)
 		return err
@@ -129,15 +131,15 @@ func (id *cmID) rtuLate() {
 		return
 	}
 	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)
-	if id.fail(cmAccepting, &verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err}) {
+	if id.fail(cmAccepting, &driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: err}) {
 		qp.disconnect() // before the event, after it is settled which
 		id.events.Deliver()
 	}
 }
 
 func (id *cmID) Reject(privateData []byte) error {
-	if n := len(privateData); n > verbs.MaxRejectPrivateData {
-		return fmt.Errorf("%d bytes of private data are more than %d: %w", n, verbs.MaxRejectPrivateData, verbs.ErrInvalid)
+	if n := len(privateData); n > driver.MaxRejectPrivateData {
+		return fmt.Errorf("%d bytes of private data are more than %d: %w", n, driver.MaxRejectPrivateData, verbs.ErrInvalid)
 	}
 	id.mu.Lock()
 	if err := id.expect("Reject", cmRequested); err != nil {
@@ -149,12 +151,12 @@ func (id *cmID) Reject(privateData []byte) error {
 	id.mu.Unlock()
 	id.listen.answered()
 	control.CloseFDs(req.fds)
-	refuse(sock, verbs.RejectConsumer, privateData)
+	refuse(sock, driver.RejectConsumer, privateData)
 	return nil
 }
 
 // refuse sends REJ and closes the socket. The dialer finds the REJ before the hang-up.
-func refuse(sock *control.Socket, reason verbs.RejectReason, private []byte) {
+func refuse(sock *control.Socket, reason driver.RejectReason, private []byte) {
 	_ = sock.Send(control.AppendREJ(make([]byte, 0, control.REJHeadLen+len(private)), reason, private), nil)
 	sock.Close()
 }

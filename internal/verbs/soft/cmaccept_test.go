@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A player plays a dialer by hand, with the offer of a real QP.
@@ -24,7 +26,7 @@ type player struct {
 func play(t *testing.T, l *testID) *player {
 	t.Helper()
 	s, src := silentDialerFrom(t, l.LocalAddr())
-	id := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+	id := resolved(t, l.LocalAddr(), driver.CMOptions{})
 	blob, fds, err := id.qp.(*qp).offer()
 	require.NoError(t, err)
 	req := control.ConnMsg{Src: src, Dst: l.LocalAddr(), Offer: blob}
@@ -47,7 +49,7 @@ func TestAcceptDialerDies(t *testing.T) {
 	for name, when := range map[string]string{"before the accept": "REQ", "before RTU": "REP", "after RTU": "RTU"} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
-			l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+			l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
 			p := play(t, l)
 			a, _ := l.request()
 			a.createQP()
@@ -56,23 +58,23 @@ func TestAcceptDialerDies(t *testing.T) {
 			}
 			require.NoError(t, a.Accept(nil))
 			if when == "REQ" {
-				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+				require.ErrorIs(t, a.next(driver.CMConnectError).Err, verbs.ErrPeerGone)
 				require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 				return
 			}
 			p.rep()
 			if when == "REP" {
 				p.Close()
-				require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+				require.ErrorIs(t, a.next(driver.CMConnectError).Err, verbs.ErrPeerGone)
 				require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 				require.Equal(t, verbs.QPErr, a.qp.State())
 				return
 			}
 			require.NoError(t, p.Send([]byte{control.MsgRTU, control.WireVersion}, nil))
-			a.next(verbs.CMEstablished)
+			a.next(driver.CMEstablished)
 			p.Close()
-			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrPeerGone)
-			a.next(verbs.CMTimewaitExit)
+			require.ErrorIs(t, a.next(driver.CMDisconnected).Err, verbs.ErrPeerGone)
+			a.next(driver.CMTimewaitExit)
 			require.Equal(t, verbs.QPErr, a.qp.State())
 		})
 	}
@@ -80,13 +82,13 @@ func TestAcceptDialerDies(t *testing.T) {
 
 func TestAcceptDialerDoesNotConfirm(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{HandshakeTimeout: 2 * time.Second})
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{HandshakeTimeout: 2 * time.Second})
 	p := play(t, l)
 	a, _ := l.request()
 	a.createQP()
 	require.NoError(t, a.Accept(nil))
 	p.rep()
-	require.ErrorIs(t, a.next(verbs.CMConnectError).Err, unix.ETIMEDOUT)
+	require.ErrorIs(t, a.next(driver.CMConnectError).Err, unix.ETIMEDOUT)
 	require.Equal(t, verbs.QPErr, a.qp.State())
 	honest(t, l)
 }
@@ -101,7 +103,7 @@ func TestAcceptDialerSaysNonsense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
-			l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+			l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
 			p := play(t, l)
 			a, _ := l.request()
 			a.createQP()
@@ -110,10 +112,10 @@ func TestAcceptDialerSaysNonsense(t *testing.T) {
 			for _, m := range msgs {
 				require.NoError(t, p.Send(m, nil))
 			}
-			typ := verbs.CMConnectError
+			typ := driver.CMConnectError
 			if len(msgs) > 1 {
-				a.next(verbs.CMEstablished)
-				typ = verbs.CMDisconnected
+				a.next(driver.CMEstablished)
+				typ = driver.CMDisconnected
 			}
 			require.ErrorIs(t, a.next(typ).Err, verbs.ErrProtocol)
 			require.Equal(t, verbs.QPErr, a.qp.State())
@@ -121,7 +123,7 @@ func TestAcceptDialerSaysNonsense(t *testing.T) {
 	}
 }
 
-func stateOf(id verbs.CMID) cmState {
+func stateOf(id driver.CMID) cmState {
 	c := id.(*cmID)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,13 +132,13 @@ func stateOf(id verbs.CMID) cmState {
 
 func TestAcceptInsideTheSink(t *testing.T) {
 	noLeaks(t)
-	established := make(chan verbs.CMID, 1)
-	l := newTestID(t, verbs.CMOptions{})
+	established := make(chan driver.CMID, 1)
+	l := newTestID(t, driver.CMOptions{})
 	children := make(chan *testID, 1)
 	inside := false
-	l.SetSink(func(ev verbs.CMEvent) {
+	l.SetSink(func(ev driver.CMEvent) {
 		switch ev.Type {
-		case verbs.CMConnectRequest:
+		case driver.CMConnectRequest:
 			inside = true // the detector of races sees whether ESTABLISHED waits
 			child := &testID{CMID: ev.ID, t: t}
 			child.createQP()
@@ -149,7 +151,7 @@ func TestAcceptInsideTheSink(t *testing.T) {
 			}
 			children <- child
 			inside = false
-		case verbs.CMEstablished:
+		case driver.CMEstablished:
 			if inside {
 				t.Error("ESTABLISHED during CONNECT_REQUEST")
 			}
@@ -159,7 +161,7 @@ func TestAcceptInsideTheSink(t *testing.T) {
 	require.NoError(t, l.BindAddr(localhost0))
 	require.NoError(t, l.Listen(1))
 	d := dialTo(t, l.LocalAddr())
-	d.next(verbs.CMEstablished)
+	d.next(driver.CMEstablished)
 	child := <-children
 	t.Cleanup(child.close)
 	require.Equal(t, child.CMID, <-established)

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func (id *cmID) BindAddr(addr netip.AddrPort) error {
@@ -52,7 +54,7 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 	}
 	to, err := reachable(dst.Addr())
 	if err != nil {
-		id.events.Push(verbs.CMEvent{Type: verbs.CMAddrError, ID: id, Err: err})
+		id.events.Push(driver.CMEvent{Type: driver.CMAddrError, ID: id, Err: err})
 		return nil
 	}
 	dst = netip.AddrPortFrom(to, dst.Port())
@@ -60,7 +62,7 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, _ time.Duration) error {
 		return err
 	}
 	id.ctx, id.remote, id.state = id.dev.sharedContext(), dst, cmAddrResolved
-	id.events.Push(verbs.CMEvent{Type: verbs.CMAddrResolved, ID: id})
+	id.events.Push(driver.CMEvent{Type: driver.CMAddrResolved, ID: id})
 	return nil
 }
 
@@ -113,6 +115,6 @@ func (id *cmID) ResolveRoute(time.Duration) error {
 		return err
 	}
 	id.state = cmRouteResolved
-	id.events.Push(verbs.CMEvent{Type: verbs.CMRouteResolved, ID: id})
+	id.events.Push(driver.CMEvent{Type: driver.CMRouteResolved, ID: id})
 	return nil
 }

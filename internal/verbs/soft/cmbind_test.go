@@ -8,9 +8,11 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestWhichListenerIsFound(t *testing.T) {
@@ -36,7 +38,7 @@ func TestWhichListenerIsFound(t *testing.T) {
 		{"::", true, netip.Addr.Is6},
 		{"::", false, func(netip.Addr) bool { return true }},
 	} {
-		l := listenAt(t, netip.AddrPortFrom(netip.MustParseAddr(tt.listen), 0).String(), 4, verbs.CMOptions{AFOnly: tt.v6only})
+		l := listenAt(t, netip.AddrPortFrom(netip.MustParseAddr(tt.listen), 0).String(), 4, driver.CMOptions{AFOnly: tt.v6only})
 		for _, dst := range dsts {
 			name := fmt.Sprintf("listen %s, v6only %v, dial %s", tt.listen, tt.v6only, dst)
 			asked := netip.MustParseAddr(dst)
@@ -46,7 +48,7 @@ func TestWhichListenerIsFound(t *testing.T) {
 			to := netip.MustParseAddr(dst)
 			d := dialTo(t, netip.AddrPortFrom(asked, l.LocalAddr().Port()))
 			if !tt.found(to) {
-				require.Equal(t, verbs.RejectNoService, d.next(verbs.CMRejected).Reason, name)
+				require.Equal(t, driver.RejectNoService, d.next(driver.CMRejected).Reason, name)
 				d.close()
 				continue
 			}
@@ -55,7 +57,7 @@ func TestWhichListenerIsFound(t *testing.T) {
 			require.Equal(t, d.RemoteAddr(), a.LocalAddr(), name)
 			require.Equal(t, d.LocalAddr(), a.RemoteAddr(), name)
 			require.NoError(t, a.Reject(nil))
-			d.next(verbs.CMRejected)
+			d.next(driver.CMRejected)
 			d.close()
 		}
 		l.close()
@@ -64,8 +66,8 @@ func TestWhichListenerIsFound(t *testing.T) {
 
 func TestBindRefusals(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
-	id := newTestID(t, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
+	id := newTestID(t, driver.CMOptions{})
 	require.ErrorIs(t, id.BindAddr(l.LocalAddr()), unix.EADDRINUSE)
 	require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(netip.IPv6Unspecified(), l.LocalAddr().Port())), unix.EADDRINUSE)
 	require.ErrorIs(t, id.BindAddr(netip.MustParseAddrPort("203.0.113.77:0")), unix.EADDRNOTAVAIL)
@@ -82,7 +84,7 @@ func TestBindPrivilegedPort(t *testing.T) {
 	}
 	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), uint16(host.privBelow-1))
 	if os.Geteuid() != 0 {
-		require.ErrorIs(t, newTestID(t, verbs.CMOptions{}).BindAddr(addr), unix.EACCES)
+		require.ErrorIs(t, newTestID(t, driver.CMOptions{}).BindAddr(addr), unix.EACCES)
 		return
 	}
 	asUser(t, 65534, func() {
@@ -97,31 +99,31 @@ func TestBindPrivilegedPort(t *testing.T) {
 
 func TestDialFromAGivenAddress(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "0.0.0.0:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "0.0.0.0:0", 4, driver.CMOptions{})
 	dst := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), l.LocalAddr().Port())
 	reach := func(d *testID, src netip.AddrPort) netip.AddrPort {
 		require.NoError(t, d.ResolveAddr(src, dst, 0))
-		d.next(verbs.CMAddrResolved)
+		d.next(driver.CMAddrResolved)
 		require.NoError(t, d.ResolveRoute(0))
-		d.next(verbs.CMRouteResolved)
+		d.next(driver.CMRouteResolved)
 		d.createQP()
 		require.NoError(t, d.Connect(nil, patience))
 		a, _ := l.request()
 		require.Equal(t, d.LocalAddr(), a.RemoteAddr())
 		require.NoError(t, a.Reject(nil))
-		d.next(verbs.CMRejected)
+		d.next(driver.CMRejected)
 		return d.LocalAddr()
 	}
-	newID := func() *testID { return newTestID(t, verbs.CMOptions{}) }
+	newID := func() *testID { return newTestID(t, driver.CMOptions{}) }
 
 	// Of 127/8 the kernel takes 127.0.0.1, whichever is the destination.
-	other := listenAt(t, "127.0.0.8:0", 4, verbs.CMOptions{})
+	other := listenAt(t, "127.0.0.8:0", 4, driver.CMOptions{})
 	d := dialTo(t, other.LocalAddr())
 	require.Equal(t, "127.0.0.1", d.LocalAddr().Addr().String())
 	a, _ := other.request()
 	require.Equal(t, d.LocalAddr(), a.RemoteAddr())
 	require.NoError(t, a.Reject(nil))
-	d.next(verbs.CMRejected)
+	d.next(driver.CMRejected)
 	d.close()
 
 	// An address alone, a port alone, both, and both by BindAddr.
@@ -158,8 +160,8 @@ func freePort(t *testing.T) uint16 {
 
 func TestResolveUnreachable(t *testing.T) {
 	noLeaks(t)
-	id := newTestID(t, verbs.CMOptions{})
+	id := newTestID(t, driver.CMOptions{})
 	require.NoError(t, id.ResolveAddr(netip.AddrPort{}, netip.MustParseAddrPort("203.0.113.77:80"), 0))
-	require.ErrorIs(t, id.next(verbs.CMAddrError).Err, verbs.ErrNoRoute)
+	require.ErrorIs(t, id.next(driver.CMAddrError).Err, verbs.ErrNoRoute)
 	require.ErrorIs(t, id.ResolveRoute(0), verbs.ErrState)
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
@@ -221,5 +221,5 @@ func mayBindPrivileged() bool {
 
 // bindError is a refusal of bind(2) with its reason in words; the caller tells the address.
 func bindError(errno syscall.Errno, why string) error {
-	return verbs.Explain(why, os.NewSyscallError("bind", errno))
+	return driver.Explain(why, os.NewSyscallError("bind", errno))
 }

@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // TestCloseAtEveryMoment closes one id, and its QP before it or not, while it and
@@ -25,15 +26,15 @@ func TestCloseAtEveryMoment(t *testing.T) {
 }
 
 func closeWhile(t *testing.T, closing string, delay int) {
-	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
-	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 2, driver.CMOptions{})
+	d := resolved(t, l.LocalAddr(), driver.CMOptions{})
 
 	var closer sync.WaitGroup
 	strike := func(id *testID) {
 		var closed atomic.Bool
-		id.SetSink(func(ev verbs.CMEvent) {
+		id.SetSink(func(ev driver.CMEvent) {
 			// Accepted ids inherit the listener's sink and outlive it.
-			own := ev.ID == id.CMID || ev.Type == verbs.CMConnectRequest
+			own := ev.ID == id.CMID || ev.Type == driver.CMConnectRequest
 			if own && closed.Load() {
 				t.Error("event after Close:", ev.Type)
 			}
@@ -50,8 +51,8 @@ func closeWhile(t *testing.T, closing string, delay int) {
 			closed.Store(true)
 		})
 	}
-	serve := func(ev verbs.CMEvent) {
-		a := &testID{CMID: ev.ID, t: t, events: make(chan verbs.CMEvent, 64)}
+	serve := func(ev driver.CMEvent) {
+		a := &testID{CMID: ev.ID, t: t, events: make(chan driver.CMEvent, 64)}
 		a.createQP()
 		if closing == "accepted" {
 			strike(a)
@@ -96,25 +97,25 @@ func closeWhile(t *testing.T, closing string, delay int) {
 // what the peer learns of it.
 func TestCloseInEachState(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 8, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 8, driver.CMOptions{})
 	away := func(id *testID) {
 		done := make(chan error)
 		go func() { done <- id.Close() }()
 		require.NoError(t, <-done)
 		id.nothing()
 	}
-	away(newTestID(t, verbs.CMOptions{}))
+	away(newTestID(t, driver.CMOptions{}))
 
-	bound := newTestID(t, verbs.CMOptions{})
+	bound := newTestID(t, driver.CMOptions{})
 	require.NoError(t, bound.BindAddr(localhost0))
 	away(bound)
 
-	addr := newTestID(t, verbs.CMOptions{})
+	addr := newTestID(t, driver.CMOptions{})
 	require.NoError(t, addr.ResolveAddr(netip.AddrPort{}, l.LocalAddr(), 0))
-	addr.next(verbs.CMAddrResolved)
+	addr.next(driver.CMAddrResolved)
 	away(addr)
 
-	away(resolved(t, l.LocalAddr(), verbs.CMOptions{})) // route
+	away(resolved(t, l.LocalAddr(), driver.CMOptions{})) // route
 
 	connecting := dialTo(t, l.LocalAddr())
 	requested, _ := l.request()
@@ -124,7 +125,7 @@ func TestCloseInEachState(t *testing.T) {
 	connecting = dialTo(t, l.LocalAddr())
 	requested, _ = l.request()
 	away(requested)
-	connecting.next(verbs.CMRejected)
+	connecting.next(driver.CMRejected)
 	away(connecting) // failed
 
 	p := play(t, l)
@@ -138,9 +139,9 @@ func TestCloseInEachState(t *testing.T) {
 
 	d, a := connected(t)
 	away(d)
-	require.NoError(t, a.next(verbs.CMDisconnected).Err)
-	a.next(verbs.CMTimewaitExit)
+	require.NoError(t, a.next(driver.CMDisconnected).Err)
+	a.next(driver.CMTimewaitExit)
 	away(a) // disconnected
 
-	away(listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{}))
+	away(listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{}))
 }

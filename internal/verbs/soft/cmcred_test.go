@@ -7,10 +7,11 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 // asUser runs f on a thread whose effective user is uid.
@@ -38,11 +39,11 @@ func asUser(t *testing.T, uid int, f func()) {
 func TestDialerOfAnotherUser(t *testing.T) {
 	noLeaks(t)
 	for _, anyUser := range []bool{false, true} {
-		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{AnyUser: anyUser})
+		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{AnyUser: anyUser})
 		var s *control.Socket
 		asUser(t, 65534, func() { s = silentDialer(t, l.LocalAddr()) })
 		if anyUser {
-			waitStats(t, l, func(st verbs.CMListenStats) bool { return st.HalfOpen == 1 })
+			waitStats(t, l, func(st driver.CMListenStats) bool { return st.HalfOpen == 1 })
 			continue
 		}
 		buf := make([]byte, control.MaxMessage)
@@ -51,26 +52,26 @@ func TestDialerOfAnotherUser(t *testing.T) {
 		err = (&dial{sock: s}).rejected(buf[:n]).Err
 		require.ErrorIs(t, err, unix.EACCES)
 		require.ErrorContains(t, err, "the listener belongs to another user (its ListenConfig.AnyUser permits that)")
-		waitStats(t, l, func(st verbs.CMListenStats) bool { return st.Denied == 1 && st.HalfOpen == 0 })
+		waitStats(t, l, func(st driver.CMListenStats) bool { return st.Denied == 1 && st.HalfOpen == 0 })
 	}
 }
 
 func TestListenerOfAnotherUser(t *testing.T) {
 	noLeaks(t)
 	for _, anyUser := range []bool{false, true} {
-		id := newTestID(t, verbs.CMOptions{})
+		id := newTestID(t, driver.CMOptions{})
 		require.NoError(t, id.BindAddr(localhost0))
 		asUser(t, 65534, func() { require.NoError(t, id.Listen(1)) })
-		d := resolved(t, id.LocalAddr(), verbs.CMOptions{AnyUser: anyUser})
+		d := resolved(t, id.LocalAddr(), driver.CMOptions{AnyUser: anyUser})
 		require.NoError(t, d.Connect(nil, patience))
 		if anyUser {
-			id.next(verbs.CMConnectRequest).ID.Close()
-			d.next(verbs.CMRejected)
+			id.next(driver.CMConnectRequest).ID.Close()
+			d.next(driver.CMRejected)
 			continue
 		}
-		err := d.next(verbs.CMConnectError).Err
+		err := d.next(driver.CMConnectError).Err
 		require.ErrorIs(t, err, unix.EACCES)
 		require.ErrorContains(t, err, "the listener belongs to user 65534 (Dialer.AnyUser permits that)")
-		waitStats(t, id, func(st verbs.CMListenStats) bool { return st.Hangup == 1 })
+		waitStats(t, id, func(st driver.CMListenStats) bool { return st.Hangup == 1 })
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // What each message of a data test looks like, and how many may be under way.
@@ -172,7 +174,7 @@ func acceptData(t *testing.T, l *testID) *dataEnd {
 	a, ev := l.request()
 	e := newDataEnd(t, a)
 	e.takeHello(ev.Param.PrivateData)
-	require.NoError(t, a.Accept(&verbs.ConnParam{PrivateData: e.hello(), RNRRetryCount: 7}))
+	require.NoError(t, a.Accept(&driver.ConnParam{PrivateData: e.hello(), RNRRetryCount: 7}))
 	return e
 }
 
@@ -180,24 +182,24 @@ func acceptData(t *testing.T, l *testID) *dataEnd {
 func dialData(t *testing.T, to *testID) *dataEnd {
 	t.Helper()
 	e := newDataEnd(t, to)
-	require.NoError(t, to.Connect(&verbs.ConnParam{PrivateData: e.hello(), RetryCount: 7, RNRRetryCount: 7}, patience))
+	require.NoError(t, to.Connect(&driver.ConnParam{PrivateData: e.hello(), RetryCount: 7, RNRRetryCount: 7}, patience))
 	return e
 }
 
 func TestDataInOneProcess(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	for range 20 {
 		d := dialData(t, unbuilt(t, l.LocalAddr()))
 		a := acceptData(t, l)
 		done := make(chan error, 2)
 		// The accepted end may begin before it is ESTABLISHED.
 		go func() { done <- a.exchange(2000) }()
-		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(driver.CMEstablished).Param.PrivateData)
 		go func() { done <- d.exchange(2000) }()
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
-		a.next(verbs.CMEstablished)
+		a.next(driver.CMEstablished)
 	}
 }
 
@@ -205,19 +207,19 @@ func TestDataInOneProcess(t *testing.T) {
 // arrives before the flush.
 func TestDataBeforeDisconnect(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	for range 20 {
 		d := dialData(t, unbuilt(t, l.LocalAddr()))
 		a := acceptData(t, l)
-		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(driver.CMEstablished).Param.PrivateData)
 		const n = dataSlots / 2
 		for i := range n {
 			_, err := d.qp.PostSend([]verbs.SendWR{{Opcode: verbs.WRRDMAWriteWithImm, ImmData: uint32(i), RKey: d.peer.rkey, RemoteAddr: d.peer.addr}})
 			require.NoError(t, err)
 		}
 		require.NoError(t, d.Disconnect())
-		a.next(verbs.CMEstablished)
-		require.NoError(t, a.next(verbs.CMDisconnected).Err)
+		a.next(driver.CMEstablished)
+		require.NoError(t, a.next(driver.CMDisconnected).Err)
 		wcs := make([]verbs.WC, 2*dataSlots)
 		k, err := a.cq.Poll(wcs)
 		require.NoError(t, err)

@@ -11,24 +11,26 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // defaultConnectTimeout is about what TCP waits for: six SYNs more, after 1, 2, 4 ... s.
 const defaultConnectTimeout = 127 * time.Second
 
 // rejectResources is IBA's reason for an end that is short of something.
-const rejectResources verbs.RejectReason = 3
+const rejectResources driver.RejectReason = 3
 
 // Connect starts the exchange. A goroutine of its own waits for its end.
-func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
-	own := verbs.ConnParam{ResponderResources: 255, InitiatorDepth: 255, RetryCount: 7, RNRRetryCount: 7}
+func (id *cmID) Connect(param *driver.ConnParam, timeout time.Duration) error {
+	own := driver.ConnParam{ResponderResources: 255, InitiatorDepth: 255, RetryCount: 7, RNRRetryCount: 7}
 	if param != nil {
 		own = *param
 	}
-	if err := checkParam(&own, verbs.MaxConnectPrivateData); err != nil {
+	if err := checkParam(&own, driver.MaxConnectPrivateData); err != nil {
 		return err
 	}
 	if timeout <= 0 {
@@ -43,7 +45,7 @@ func (id *cmID) Connect(param *verbs.ConnParam, timeout time.Duration) error {
 }
 
 // newDial takes the id to where it dials.
-func (id *cmID) newDial(own verbs.ConnParam, deadline time.Time) (*dial, error) {
+func (id *cmID) newDial(own driver.ConnParam, deadline time.Time) (*dial, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.expect("Connect", cmRouteResolved); err != nil {
@@ -80,7 +82,7 @@ type dial struct {
 	id       *cmID
 	qp       *qp
 	sock     *control.Socket
-	own      verbs.ConnParam
+	own      driver.ConnParam
 	src, dst netip.AddrPort
 	tos      uint8
 	anyUser  bool
@@ -92,7 +94,7 @@ func (d *dial) run() {
 	if d.id.conclude(&ev) {
 		d.id.events.Deliver()
 	} else {
-		if ev.Type == verbs.CMEstablished {
+		if ev.Type == driver.CMEstablished {
 			d.qp.disconnect()
 		}
 		d.sock.Close()
@@ -100,23 +102,23 @@ func (d *dial) run() {
 }
 
 // exchange returns the event that ends the dial. Whatever fails closes the socket.
-func (d *dial) exchange() verbs.CMEvent {
+func (d *dial) exchange() driver.CMEvent {
 	if ev := d.reach(); ev != nil {
 		return *ev
 	}
 	if err := d.ask(); err != nil && !errors.Is(err, unix.EPIPE) {
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	// A listener that hung up may have said why.
 	buf := make([]byte, control.MaxMessage)
 	n, fds, err := d.sock.Recv(buf)
 	switch {
 	case err == io.EOF:
-		return d.failed(verbs.CMUnreachable, verbs.Explain("the listener hung up before it answered", verbs.ErrPeerGone, unix.ECONNRESET))
+		return d.failed(driver.CMUnreachable, driver.Explain("the listener hung up before it answered", verbs.ErrPeerGone, unix.ECONNRESET))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return d.failed(verbs.CMUnreachable, d.timedOut("nobody answered"))
+		return d.failed(driver.CMUnreachable, d.timedOut("nobody answered"))
 	case err != nil:
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	_ = d.sock.SetReadDeadline(time.Time{})
 	if buf[0] == control.MsgREJ {
@@ -126,7 +128,7 @@ func (d *dial) exchange() verbs.CMEvent {
 	rep, err := control.ParseREP(buf[:n])
 	if err != nil {
 		control.CloseFDs(fds)
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	return d.establish(&rep, fds)
 }
@@ -139,8 +141,8 @@ func (d *dial) ask() error {
 }
 
 // reach connects the socket: nil when it did.
-func (d *dial) reach() *verbs.CMEvent {
-	fail := func(typ verbs.CMEventType, err error) *verbs.CMEvent {
+func (d *dial) reach() *driver.CMEvent {
+	fail := func(typ driver.CMEventType, err error) *driver.CMEvent {
 		ev := d.failed(typ, err)
 		return &ev
 	}
@@ -151,28 +153,28 @@ func (d *dial) reach() *verbs.CMEvent {
 		case err == nil:
 			_, uid, err := d.sock.PeerCred()
 			if err != nil {
-				return fail(verbs.CMConnectError, err)
+				return fail(driver.CMConnectError, err)
 			}
 			if !control.MayTalk(uid, d.anyUser) {
-				return fail(verbs.CMConnectError, verbs.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
+				return fail(driver.CMConnectError, driver.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
 			}
 			return nil
 		case errors.Is(err, unix.ECONNREFUSED):
-			ev := fail(verbs.CMRejected, verbs.Explain(verbs.NoListener(d.id.dev.name), err))
-			ev.Reason = verbs.RejectNoService
+			ev := fail(driver.CMRejected, driver.Explain(driver.NoListener(d.id.dev.name), err))
+			ev.Reason = driver.RejectNoService
 			return ev
 		case !errors.Is(err, unix.EAGAIN):
-			return fail(verbs.CMConnectError, err)
+			return fail(driver.CMConnectError, err)
 		}
 		// The kernel's backlog is full and tells nobody when it no longer is.
 		left := time.Until(d.deadline)
 		if left <= 0 {
-			return fail(verbs.CMUnreachable, d.timedOut("the listener's backlog is full"))
+			return fail(driver.CMUnreachable, d.timedOut("the listener's backlog is full"))
 		}
 		select {
 		case <-time.After(min(pause, left)):
 		case <-d.id.done:
-			return fail(verbs.CMConnectError, verbs.ErrClosed)
+			return fail(driver.CMConnectError, verbs.ErrClosed)
 		}
 		pause = min(2*pause, 50*time.Millisecond)
 	}
@@ -190,71 +192,71 @@ func (d *dial) tryHosts() (err error) {
 }
 
 // establish brings up the QP and sends RTU, which says that.
-func (d *dial) establish(rep *control.ConnMsg, fds []int) verbs.CMEvent {
+func (d *dial) establish(rep *control.ConnMsg, fds []int) driver.CMEvent {
 	d.id.mu.Lock()
 	attr := d.id.rtsAttr(d.own, rep.Param, d.own.RetryCount)
 	d.id.mu.Unlock()
 	err := d.qp.toRTS(attr)
 	if err != nil {
 		control.CloseFDs(fds)
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	if err = d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
 		d.qp.disconnect()
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	if err := d.qp.confirm(); err != nil {
 		d.qp.disconnect()
 		if errors.Is(err, verbs.ErrTryAgain) || errors.Is(err, verbs.ErrProtocol) {
-			return d.failed(verbs.CMConnectError, err)
+			return d.failed(driver.CMConnectError, err)
 		}
-		return d.failed(verbs.CMUnreachable, gone(err))
+		return d.failed(driver.CMUnreachable, gone(err))
 	}
 	if err := d.sock.Signal(control.MsgRTU, control.WireVersion); err != nil {
 		d.qp.disconnect()
-		return d.failed(verbs.CMUnreachable, gone(err))
+		return d.failed(driver.CMUnreachable, gone(err))
 	}
-	return verbs.CMEvent{Type: verbs.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
+	return driver.CMEvent{Type: driver.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
 }
 
 // gone is the error of a listener that hung up before the connection stood: nothing was
 // delivered to it.
 func gone(err error) error {
-	return verbs.Explain(fmt.Sprintf("the listener left before the connection stood: %v", err), verbs.ErrPeerGone, unix.ECONNRESET)
+	return driver.Explain(fmt.Sprintf("the listener left before the connection stood: %v", err), verbs.ErrPeerGone, unix.ECONNRESET)
 }
 
 // rejected is the event for a REJ.
-func (d *dial) rejected(b []byte) verbs.CMEvent {
+func (d *dial) rejected(b []byte) driver.CMEvent {
 	version, reason, private, err := control.ParseREJ(b)
 	if err != nil {
-		return d.failed(verbs.CMConnectError, err)
+		return d.failed(driver.CMConnectError, err)
 	}
 	switch reason {
-	case verbs.RejectConsumer:
-		err = verbs.Explain("refused by the application", unix.ECONNREFUSED)
-	case verbs.RejectDenied:
-		err = verbs.Explain("the listener belongs to another user (its ListenConfig.AnyUser permits that)", unix.EACCES)
+	case driver.RejectConsumer:
+		err = driver.Explain("refused by the application", unix.ECONNREFUSED)
+	case driver.RejectDenied:
+		err = driver.Explain("the listener belongs to another user (its ListenConfig.AnyUser permits that)", unix.EACCES)
 	case control.RejectUnsupported:
 		err = control.VersionError(version)
 	case control.RejectAgain:
-		return d.failed(verbs.CMConnectError, verbs.Explain("the listener has no place for the request", verbs.ErrTryAgain))
+		return d.failed(driver.CMConnectError, driver.Explain("the listener has no place for the request", verbs.ErrTryAgain))
 	case rejectResources:
-		err = verbs.Explain("the listener is short of memory or descriptors", unix.ECONNREFUSED)
+		err = driver.Explain("the listener is short of memory or descriptors", unix.ECONNREFUSED)
 	default:
-		err = verbs.Explain(fmt.Sprintf("refused for the reason %v", reason), unix.ECONNREFUSED)
+		err = driver.Explain(fmt.Sprintf("refused for the reason %v", reason), unix.ECONNREFUSED)
 	}
-	ev := d.failed(verbs.CMRejected, err)
+	ev := d.failed(driver.CMRejected, err)
 	ev.Reason, ev.Param.PrivateData = reason, private
 	return ev
 }
 
 // timedOut is the error of a dial that took too long.
 func (d *dial) timedOut(why string) error {
-	return verbs.Explain(why, os.NewSyscallError("connect", syscall.ETIMEDOUT))
+	return driver.Explain(why, os.NewSyscallError("connect", syscall.ETIMEDOUT))
 }
 
 // failed is the event for an error.
-func (d *dial) failed(typ verbs.CMEventType, err error) verbs.CMEvent {
+func (d *dial) failed(typ driver.CMEventType, err error) driver.CMEvent {
 	d.sock.Close()
-	return verbs.CMEvent{Type: typ, ID: d.id, Err: err}
+	return driver.CMEvent{Type: typ, ID: d.id, Err: err}
 }

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // An actor plays a listener by hand.
@@ -50,16 +52,16 @@ func (a *actor) accept() (*control.Socket, control.ConnMsg, []int) {
 }
 
 // offerOf is a REP with the offer of a QP made for it.
-func offerOf(t *testing.T, param verbs.ConnParam) (rep []byte, fds []int) {
+func offerOf(t *testing.T, param driver.ConnParam) (rep []byte, fds []int) {
 	t.Helper()
-	id := resolved(t, netip.MustParseAddrPort("127.0.0.1:1"), verbs.CMOptions{})
+	id := resolved(t, netip.MustParseAddrPort("127.0.0.1:1"), driver.CMOptions{})
 	blob, fds, err := id.qp.(*qp).offer()
 	require.NoError(t, err)
 	return control.AppendREP(nil, &control.ConnMsg{Param: param, Offer: blob}), fds
 }
 
 func TestDialBadListeners(t *testing.T) {
-	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, verbs.ConnParam{}) }
+	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, driver.ConnParam{}) }
 	texts := map[string]string{
 		"hangs up":       "the listener hung up before it answered",
 		"another user's": "the listener belongs to another user (its ListenConfig.AnyUser permits that)",
@@ -67,33 +69,33 @@ func TestDialBadListeners(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		act  func(t *testing.T, s *control.Socket)
-		typ  verbs.CMEventType
+		typ  driver.CMEventType
 		err  error
 	}{
-		{"hangs up", func(t *testing.T, s *control.Socket) { s.Close() }, verbs.CMUnreachable, verbs.ErrPeerGone},
+		{"hangs up", func(t *testing.T, s *control.Socket) { s.Close() }, driver.CMUnreachable, verbs.ErrPeerGone},
 		{"says bye", func(t *testing.T, s *control.Socket) {
 			require.NoError(t, s.Send([]byte{msgBye}, nil))
 			s.Close()
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"garbage", func(t *testing.T, s *control.Socket) {
 			require.NoError(t, s.Send([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), nil))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"truncated REP", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			require.NoError(t, s.Send(b[:len(b)-1], fds))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"too few descriptors", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			require.NoError(t, s.Send(b, fds[1:]))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"too many descriptors", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			require.NoError(t, s.Send(b, append(fds[:len(fds):len(fds)], fds[0])))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"far too many descriptors", func(t *testing.T, s *control.Socket) {
 			b, _ := rep(t)
 			sendTooMany(t, s, b)
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"descriptor of something else", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			fds = append([]int(nil), fds...)
@@ -101,26 +103,26 @@ func TestDialBadListeners(t *testing.T) {
 				fds[i] = 1
 			}
 			require.NoError(t, s.Send(b, fds))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"another version", func(t *testing.T, s *control.Socket) {
 			b, fds := rep(t)
 			b[1]++
 			require.NoError(t, s.Send(b, fds))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+		}, driver.CMConnectError, verbs.ErrProtocol},
 		{"refuses the version", func(t *testing.T, s *control.Socket) {
 			b := control.AppendREJ(nil, control.RejectUnsupported, nil)
 			b[1]++
 			require.NoError(t, s.Send(b, nil))
-		}, verbs.CMRejected, control.VersionError(control.WireVersion + 1)},
+		}, driver.CMRejected, control.VersionError(control.WireVersion + 1)},
 		{"short of memory", func(t *testing.T, s *control.Socket) {
 			refuse(s, rejectResources, nil)
-		}, verbs.CMRejected, unix.ECONNREFUSED},
+		}, driver.CMRejected, unix.ECONNREFUSED},
 		{"another user's", func(t *testing.T, s *control.Socket) {
-			refuse(s, verbs.RejectDenied, nil)
-		}, verbs.CMRejected, unix.EACCES},
+			refuse(s, driver.RejectDenied, nil)
+		}, driver.CMRejected, unix.EACCES},
 		{"truncated REJ", func(t *testing.T, s *control.Socket) {
-			require.NoError(t, s.Send(control.AppendREJ(nil, verbs.RejectDenied, nil)[:control.REJHeadLen-1], nil))
-		}, verbs.CMConnectError, verbs.ErrProtocol},
+			require.NoError(t, s.Send(control.AppendREJ(nil, driver.RejectDenied, nil)[:control.REJHeadLen-1], nil))
+		}, driver.CMConnectError, verbs.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			noLeaks(t)
@@ -144,15 +146,15 @@ func TestDialListenerDiesAfterREP(t *testing.T) {
 		a := newActor(t)
 		d := dialTo(t, a.addr)
 		s, _, _ := a.accept()
-		b, fds := offerOf(t, verbs.ConnParam{})
+		b, fds := offerOf(t, driver.ConnParam{})
 		require.NoError(t, s.Send(b, fds))
 		s.Close()
 		select {
 		case ev := <-d.events:
-			if ev.Type == verbs.CMEstablished {
-				ev = d.next(verbs.CMDisconnected)
+			if ev.Type == driver.CMEstablished {
+				ev = d.next(driver.CMDisconnected)
 			} else {
-				require.Equal(t, verbs.CMUnreachable, ev.Type)
+				require.Equal(t, driver.CMUnreachable, ev.Type)
 				require.ErrorIs(t, ev.Err, unix.ECONNRESET, "as from TCP, and no EPIPE")
 				require.NotErrorIs(t, ev.Err, unix.EPIPE)
 			}
@@ -165,22 +167,22 @@ func TestDialListenerDiesAfterREP(t *testing.T) {
 
 func TestDialTimesOut(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
-	d := resolved(t, l.LocalAddr(), verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
+	d := resolved(t, l.LocalAddr(), driver.CMOptions{})
 	require.NoError(t, d.Connect(nil, time.Second))
-	require.ErrorIs(t, d.next(verbs.CMUnreachable).Err, unix.ETIMEDOUT)
+	require.ErrorIs(t, d.next(driver.CMUnreachable).Err, unix.ETIMEDOUT)
 	// The listener finds out when it answers.
 	a, _ := l.request()
 	a.createQP()
 	require.NoError(t, a.Accept(nil))
-	require.ErrorIs(t, a.next(verbs.CMConnectError).Err, verbs.ErrPeerGone)
+	require.ErrorIs(t, a.next(driver.CMConnectError).Err, verbs.ErrPeerGone)
 	require.Zero(t, l.ListenStats().Hangup, "it had sent its request")
 	a.nothing()
 }
 
 func TestListenerClosesWithDialersWaiting(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
 	var ds []*testID
 	for range 5 {
 		ds = append(ds, dialTo(t, l.LocalAddr()))
@@ -195,11 +197,11 @@ func TestListenerClosesWithDialersWaiting(t *testing.T) {
 		select {
 		case ev := <-d.events:
 			switch ev.Type {
-			case verbs.CMEstablished:
+			case driver.CMEstablished:
 				established++
-			case verbs.CMUnreachable:
+			case driver.CMUnreachable:
 				require.ErrorIs(t, ev.Err, unix.ECONNRESET)
-			case verbs.CMRejected:
+			case driver.CMRejected:
 				require.ErrorIs(t, ev.Err, unix.ECONNREFUSED)
 			default:
 				require.Fail(t, "unexpected", "%v: %v", ev.Type, ev.Err)

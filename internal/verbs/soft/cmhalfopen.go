@@ -8,7 +8,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
@@ -34,7 +34,7 @@ func (l *listener) admit(fd int, name string) error {
 	_, uid, err := sock.PeerCred()
 	if err != nil || !control.MayTalk(uid, l.opts.AnyUser) {
 		l.count(&l.stats.Denied)
-		refuse(sock, verbs.RejectDenied, nil)
+		refuse(sock, driver.RejectDenied, nil)
 		return nil
 	}
 	h := &halfOpen{sock: sock, name: name, since: time.Now()}
@@ -127,7 +127,7 @@ func (l *listener) handleRequest(sock *control.Socket, name string, msg []byte) 
 	}
 	if err != nil {
 		l.count(&l.stats.Malformed)
-		reason := verbs.RejectNone
+		reason := driver.RejectNone
 		if v := control.VersionError(0); errors.As(err, &v) {
 			reason = control.RejectUnsupported
 		}
@@ -190,7 +190,7 @@ func (l *listener) requested(sock *control.Socket, req *request) *cmID {
 func (l *listener) deliver(id *cmID) {
 	id.events.Hold()
 	l.count(&l.stats.Requests)
-	ev := verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.Param)}
+	ev := driver.CMEvent{Type: driver.CMConnectRequest, ID: id, ListenID: l.id, Param: swapped(id.request.Param)}
 	l.id.events.PushThen(ev, func(delivered bool) {
 		if !delivered {
 			id.Close()

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // silentFor is how long a dialer may take to send its request while descriptors are short. One
 // whose request was not read yet is not silent.
 const silentFor = 250 * time.Millisecond
 
-var _ verbs.ListenHolder = (*cmID)(nil)
+var _ driver.ListenHolder = (*cmID)(nil)
 
-// Hold implements verbs.ListenHolder. Dialers wait in the kernel's backlog meanwhile.
+// Hold implements driver.ListenHolder. Dialers wait in the kernel's backlog meanwhile.
 func (id *cmID) Hold(hold bool) {
 	id.mu.Lock()
 	l := id.listen
@@ -33,7 +33,7 @@ func (id *cmID) Hold(hold bool) {
 	l.mu.Unlock()
 }
 
-// Waits implements verbs.ListenHolder.
+// Waits implements driver.ListenHolder.
 func (id *cmID) Waits() bool {
 	id.mu.Lock()
 	sock, requested := id.sock, id.state == cmRequested
@@ -41,7 +41,7 @@ func (id *cmID) Waits() bool {
 	return !requested || !sock.HungUp()
 }
 
-// OnLeave implements verbs.ListenHolder.
+// OnLeave implements driver.ListenHolder.
 func (id *cmID) OnLeave(f func()) (stop func()) {
 	id.mu.Lock()
 	sock, requested := id.sock, id.state == cmRequested
@@ -63,6 +63,6 @@ func (l *listener) evictOldest() bool {
 
 // reportShortage tells the application that dialers wait for lack of descriptors or memory.
 func (l *listener) reportShortage(err error) {
-	l.id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: l.id, Err: fmt.Errorf("dialers have to wait: %w", err)})
+	l.id.events.Push(driver.CMEvent{Type: driver.CMConnectError, ID: l.id, Err: fmt.Errorf("dialers have to wait: %w", err)})
 	l.id.events.Deliver()
 }

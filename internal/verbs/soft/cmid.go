@@ -8,10 +8,12 @@ import (
 	"os"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
-	"golang.org/x/sys/unix"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // cmState is where a cmID stands (rdma_cm's enum rdma_cm_state).
@@ -39,7 +41,7 @@ var cmStateNames = [...]string{
 
 func (s cmState) String() string { return cmStateNames[s] }
 
-// cmID is verbs.CMID.
+// cmID is driver.CMID.
 //
 // mu is never held while the sink runs, while a QP is called, or while the peer
 // is waited for. The goroutines of an id, one that dials or one per half-open dialer of a
@@ -55,7 +57,7 @@ type cmID struct {
 	rtuDue bool // an accepted id's connection stands, and the RTU that says so has yet to be read
 
 	done      chan struct{} // closed by Close
-	opts      verbs.CMOptions
+	opts      driver.CMOptions
 	ctx       verbs.Context
 	qp        *qp
 	claim     *portClaim // the address BindAddr took
@@ -89,15 +91,15 @@ func (r *request) take(sock *control.Socket) (err error) {
 }
 
 // newID makes an idle id.
-func newID(dev *device, sink verbs.CMSink) *cmID {
+func newID(dev *device, sink driver.CMSink) *cmID {
 	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
 	id.events.Init(sink)
 	return id
 }
 
-func (id *cmID) SetSink(sink verbs.CMSink) { id.events.SetSink(sink) }
+func (id *cmID) SetSink(sink driver.CMSink) { id.events.SetSink(sink) }
 
-func (id *cmID) SetOptions(opts verbs.CMOptions) error {
+func (id *cmID) SetOptions(opts driver.CMOptions) error {
 	switch {
 	case opts.AckTimeout > 31:
 		return fmt.Errorf("AckTimeout %d is more than 31: %w", opts.AckTimeout, verbs.ErrInvalid)
@@ -177,7 +179,7 @@ func (id *cmID) Close() error {
 	case cmConnecting:
 		sock.Close()
 	case cmRequested:
-		refuse(sock, verbs.RejectConsumer, nil)
+		refuse(sock, driver.RejectConsumer, nil)
 		control.CloseFDs(req.fds)
 		listen.answered()
 	case cmAccepting, cmConnected:

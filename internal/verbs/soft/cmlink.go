@@ -5,13 +5,14 @@ package soft
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // conclude ends a dial with ev; false means that nobody wants to know any more.
 // The event must be delivered by the caller.
-func (id *cmID) conclude(ev *verbs.CMEvent) bool {
+func (id *cmID) conclude(ev *driver.CMEvent) bool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.state != cmConnecting {
@@ -19,7 +20,7 @@ func (id *cmID) conclude(ev *verbs.CMEvent) bool {
 	}
 	id.events.Push(*ev)
 	switch {
-	case ev.Type != verbs.CMEstablished:
+	case ev.Type != driver.CMEstablished:
 		id.state = cmFailed
 	case id.hungUp: // the peer accepted, and has closed since
 		id.disconnected(id.hangup)
@@ -31,7 +32,7 @@ func (id *cmID) conclude(ev *verbs.CMEvent) bool {
 
 // fail moves the id from state from to failed, with an event if there is one to
 // give, and reports whether it did. The event must be delivered by the caller.
-func (id *cmID) fail(from cmState, ev *verbs.CMEvent) bool {
+func (id *cmID) fail(from cmState, ev *driver.CMEvent) bool {
 	id.mu.Lock()
 	if id.state != from {
 		id.mu.Unlock()
@@ -92,7 +93,7 @@ func (id *cmID) end(err error) {
 		id.state = cmFailed
 		id.confirmed()
 		err = fmt.Errorf("the dialer left before the connection stood: %w", err)
-		id.events.Push(verbs.CMEvent{Type: verbs.CMConnectError, ID: id, Err: err})
+		id.events.Push(driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: err})
 	case cmConnected:
 		id.disconnected(err)
 	}
@@ -104,8 +105,8 @@ func (id *cmID) end(err error) {
 // network, so that the time of waiting is over at once.
 func (id *cmID) disconnected(err error) {
 	id.state = cmDisconnected
-	id.events.Push(verbs.CMEvent{Type: verbs.CMDisconnected, ID: id, Err: err})
-	id.events.Push(verbs.CMEvent{Type: verbs.CMTimewaitExit, ID: id})
+	id.events.Push(driver.CMEvent{Type: driver.CMDisconnected, ID: id, Err: err})
+	id.events.Push(driver.CMEvent{Type: driver.CMTimewaitExit, ID: id})
 }
 
 // Disconnect is nothing new to an id whose peer has disconnected.

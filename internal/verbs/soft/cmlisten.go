@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 const (
@@ -32,7 +33,7 @@ type listener struct {
 	sock    *control.Socket // only accepted from
 	addr    netip.AddrPort
 	dual    bool // the wildcard of both families
-	opts    verbs.CMOptions
+	opts    driver.CMOptions
 	backlog int
 
 	mu     sync.Mutex
@@ -44,7 +45,7 @@ type listener struct {
 	pending int
 	waiting int
 	half    list.List // *halfOpen, the oldest first
-	stats   verbs.CMListenStats
+	stats   driver.CMListenStats
 }
 
 func (id *cmID) Listen(backlog int) error {
@@ -78,12 +79,12 @@ func (id *cmID) Listen(backlog int) error {
 	return nil
 }
 
-func (id *cmID) ListenStats() verbs.CMListenStats {
+func (id *cmID) ListenStats() driver.CMListenStats {
 	id.mu.Lock()
 	l := id.listen
 	id.mu.Unlock()
 	if l == nil {
-		return verbs.CMListenStats{}
+		return driver.CMListenStats{}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

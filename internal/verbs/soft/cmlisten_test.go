@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 var localhost0 = netip.MustParseAddrPort("127.0.0.1:0")
@@ -40,7 +42,7 @@ func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*control.Socket, netip
 }
 
 // waitStats waits until a listener's counts are as wanted.
-func waitStats(t *testing.T, l *testID, ok func(verbs.CMListenStats) bool) {
+func waitStats(t *testing.T, l *testID, ok func(driver.CMListenStats) bool) {
 	t.Helper()
 	require.True(t, until(func() bool { return ok(l.ListenStats()) }), "%+v", l.ListenStats())
 }
@@ -52,28 +54,28 @@ func honest(t *testing.T, l *testID) {
 	a, _ := l.request()
 	a.createQP()
 	require.NoError(t, a.Accept(nil))
-	d.next(verbs.CMEstablished)
-	a.next(verbs.CMEstablished)
+	d.next(driver.CMEstablished)
+	a.next(driver.CMEstablished)
 	d.close()
-	a.next(verbs.CMDisconnected)
+	a.next(driver.CMDisconnected)
 	a.close()
 }
 
 // TestSilentDialer is let go when its time is up, and others are served.
 func TestSilentDialer(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: 2 * time.Second})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: 2 * time.Second})
 	silentDialer(t, l.LocalAddr())
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.TimedOut == 1 && s.HalfOpen == 0 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.TimedOut == 1 && s.HalfOpen == 0 })
 	l.nothing()
 	honest(t, l)
 }
 
 func TestHalfOpenDialers(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Minute})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: time.Minute})
 	addr := l.LocalAddr()
-	fits := func(ok func(verbs.CMListenStats) bool) {
+	fits := func(ok func(driver.CMListenStats) bool) {
 		t.Helper()
 		waitStats(t, l, ok)
 		l.nothing()
@@ -82,15 +84,15 @@ func TestHalfOpenDialers(t *testing.T) {
 	buf := make([]byte, control.MaxMessage)
 
 	silentDialer(t, addr).Close()
-	fits(func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
+	fits(func(s driver.CMListenStats) bool { return s.Hangup == 1 })
 
 	s := silentDialer(t, addr)
 	require.NoError(t, s.Send([]byte("GET / HTTP/1.1\r\n\r\n"), nil))
-	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 1 })
+	fits(func(s driver.CMListenStats) bool { return s.Malformed == 1 })
 
 	s = silentDialer(t, addr)
 	sendTooMany(t, s, []byte{control.MsgREQ})
-	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 2 })
+	fits(func(s driver.CMListenStats) bool { return s.Malformed == 2 })
 
 	// A name that no dialer has.
 	fd, err := control.OpenSocket()
@@ -101,18 +103,18 @@ func TestHalfOpenDialers(t *testing.T) {
 	require.NoError(t, s.Connect(control.BoundName(soft0.name, "127.0.0.1", addr.Port())))
 	req := control.ConnMsg{Src: netip.MustParseAddrPort("127.0.0.1:40000"), Dst: addr}
 	require.NoError(t, s.Send(control.AppendREQ(nil, &req), nil))
-	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 3 })
+	fits(func(s driver.CMListenStats) bool { return s.Malformed == 3 })
 
 	// Another address than the one it came to.
 	s, req.Src = silentDialerFrom(t, addr)
 	req.Dst = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())
 	require.NoError(t, s.Send(control.AppendREQ(nil, &req), []int{1, 1}))
-	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 4 })
+	fits(func(s driver.CMListenStats) bool { return s.Malformed == 4 })
 
 	// Another version, which is told so.
 	s = silentDialer(t, addr)
 	require.NoError(t, s.Send([]byte{control.MsgREQ, control.WireVersion + 1, 1, 2, 3}, nil))
-	fits(func(s verbs.CMListenStats) bool { return s.Malformed == 5 })
+	fits(func(s driver.CMListenStats) bool { return s.Malformed == 5 })
 	n, _, err := s.Recv(buf)
 	require.NoError(t, err)
 	version, reason, _, err := control.ParseREJ(buf[:n])
@@ -134,11 +136,11 @@ func TestHalfOpenDialers(t *testing.T) {
 
 func TestManyHalfOpenDialers(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Minute})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: time.Minute})
 	for range 200 {
 		silentDialer(t, l.LocalAddr())
 	}
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 200 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 200 })
 	honest(t, l)
 	require.Equal(t, 200, l.ListenStats().HalfOpen)
 	require.Zero(t, l.ListenStats().Evicted)
@@ -146,11 +148,11 @@ func TestManyHalfOpenDialers(t *testing.T) {
 
 func TestOldestHalfOpenIsEvicted(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, HandshakeTimeout: time.Minute})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{MaxHalfOpen: 3, HandshakeTimeout: time.Minute})
 	var all []*control.Socket
 	for i := range 10 {
 		all = append(all, silentDialer(t, l.LocalAddr()))
-		waitStats(t, l, func(s verbs.CMListenStats) bool { return int(s.Evicted)+s.HalfOpen == i+1 })
+		waitStats(t, l, func(s driver.CMListenStats) bool { return int(s.Evicted)+s.HalfOpen == i+1 })
 	}
 	require.Equal(t, 3, l.ListenStats().HalfOpen)
 	for i, s := range all {
@@ -161,14 +163,14 @@ func TestOldestHalfOpenIsEvicted(t *testing.T) {
 			require.NoError(t, s.Send([]byte{0}, nil))
 		}
 	}
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 3 && s.HalfOpen == 0 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.Malformed == 3 && s.HalfOpen == 0 })
 	honest(t, l)
 }
 
 func TestBacklog(t *testing.T) {
 	noLeaks(t)
 	const backlog, dialers = 2, 7
-	l := listenAt(t, "127.0.0.1:0", backlog, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", backlog, driver.CMOptions{})
 	for range dialers {
 		dialTo(t, l.LocalAddr())
 	}
@@ -200,7 +202,7 @@ func TestBacklog(t *testing.T) {
 // does not answer.
 func TestBacklogHoldsDialersBack(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
 	dialTo(t, l.LocalAddr())
 	a, _ := l.request()
 	for range 5 {
@@ -225,9 +227,9 @@ func TestKernelBacklogFull(t *testing.T) {
 	require.NoError(t, unix.Listen(c.fd, 0))
 	silentDialer(t, c.addr)
 
-	d := resolved(t, c.addr, verbs.CMOptions{})
+	d := resolved(t, c.addr, driver.CMOptions{})
 	require.NoError(t, d.Connect(nil, 20*time.Millisecond))
-	require.ErrorIs(t, d.next(verbs.CMUnreachable).Err, unix.ETIMEDOUT)
+	require.ErrorIs(t, d.next(driver.CMUnreachable).Err, unix.ETIMEDOUT)
 
 	// It gets in when there is room.
 	d = dialTo(t, c.addr)
@@ -240,18 +242,18 @@ func TestKernelBacklogFull(t *testing.T) {
 		s, err := control.NewSocket(fd)
 		require.NoError(t, err)
 		defer s.Close()
-		defer refuse(s, verbs.RejectConsumer, nil)
+		defer refuse(s, driver.RejectConsumer, nil)
 	}
 	d.nothing()
 }
 
 func TestListenerOutOfDescriptors(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	for range 5 {
 		silentDialer(t, l.LocalAddr())
 	}
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 5 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 5 })
 
 	// The next one is made now and connects when no descriptor is left.
 	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr(), netip.AddrPort{})
@@ -270,10 +272,10 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, evicted)
 	// The application was told, and it lives on, once the one that waited is there.
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 1 })
 	require.NotEmpty(t, l.events)
 	for len(l.events) > 0 {
-		require.ErrorIs(t, l.next(verbs.CMConnectError).Err, unix.EMFILE)
+		require.ErrorIs(t, l.next(driver.CMConnectError).Err, unix.EMFILE)
 	}
 	honest(t, l)
 }
@@ -282,7 +284,7 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 // has, and one that waits to be given to it. Both are noticed at once, with all descriptors.
 func TestDialersThatLeave(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 2, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 2, driver.CMOptions{})
 	ln := listenerOf(l)
 	stays := dialTo(t, l.LocalAddr())
 	first, _ := l.request()
@@ -298,7 +300,7 @@ func TestDialersThatLeave(t *testing.T) {
 	ln.room.Broadcast()
 	ln.mu.Unlock()
 	third, src := silentDialerFrom(t, l.LocalAddr())
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 1 })
 	ln.mu.Lock()
 	ln.backlog--
 	ln.mu.Unlock()
@@ -312,7 +314,7 @@ func TestDialersThatLeave(t *testing.T) {
 	require.True(t, until(func() bool { return waiting() == 1 }))
 	third.Close()
 	require.True(t, until(func() bool { return waiting() == 0 }))
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Hangup == 1 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.Hangup == 1 })
 
 	require.True(t, second.CMID.(*cmID).Waits())
 	dialer.close()
@@ -326,11 +328,11 @@ func TestDialersThatLeave(t *testing.T) {
 	stopFirst()
 	first.createQP()
 	require.NoError(t, first.Accept(nil), "who was watched can be accepted")
-	stays.next(verbs.CMEstablished)
-	first.next(verbs.CMEstablished)
+	stays.next(driver.CMEstablished)
+	first.next(driver.CMEstablished)
 	l.nothing()
 	stays.close()
-	first.next(verbs.CMDisconnected)
+	first.next(driver.CMDisconnected)
 	first.close()
 	honest(t, l)
 }
@@ -339,7 +341,7 @@ func TestDialersThatLeave(t *testing.T) {
 // another process has sent before: the kernel names the sender, and it is not taken.
 func TestForeignAddresses(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	other, src := silentDialerFrom(t, l.LocalAddr())
 	for name, m := range map[string]control.ConnMsg{
 		"another's port":    {Src: src, Dst: l.LocalAddr()},
@@ -358,7 +360,7 @@ func TestForeignAddresses(t *testing.T) {
 		require.NoError(t, err, name)
 		_, reason, _, err := control.ParseREJ(buf[:n])
 		require.NoError(t, err, name)
-		require.Equal(t, verbs.RejectNone, reason, name)
+		require.Equal(t, driver.RejectNone, reason, name)
 		require.Equal(t, before+1, l.ListenStats().Malformed, name)
 	}
 	l.nothing()

@@ -13,8 +13,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // The test binary starts itself again as the other process, with these set.
@@ -35,24 +37,24 @@ func TestChildProcess(t *testing.T) {
 	switch role {
 	case "dial":
 		d := dialData(t, unbuilt(t, netip.MustParseAddrPort(os.Getenv(childAddr))))
-		d.takeHello(d.next(verbs.CMEstablished).Param.PrivateData)
+		d.takeHello(d.next(driver.CMEstablished).Param.PrivateData)
 		require.NoError(t, d.exchange(processMessages))
-		require.NoError(t, d.next(verbs.CMDisconnected).Err)
+		require.NoError(t, d.next(driver.CMDisconnected).Err)
 	case "listen":
-		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 		say(l.LocalAddr())
 		a := acceptData(t, l)
-		a.next(verbs.CMEstablished)
+		a.next(driver.CMEstablished)
 		require.NoError(t, a.exchange(processMessages))
-		require.NoError(t, a.next(verbs.CMDisconnected).Err)
+		require.NoError(t, a.next(driver.CMDisconnected).Err)
 	case "another namespace":
 		addr := netip.MustParseAddrPort(os.Getenv(childAddr))
-		require.Equal(t, verbs.RejectNoService, dialTo(t, addr).next(verbs.CMRejected).Reason)
-		require.NoError(t, newTestID(t, verbs.CMOptions{}).BindAddr(addr))
+		require.Equal(t, driver.RejectNoService, dialTo(t, addr).next(driver.CMRejected).Reason)
+		require.NoError(t, newTestID(t, driver.CMOptions{}).BindAddr(addr))
 	case "listen and hang":
-		l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 		say(l.LocalAddr())
-		acceptData(t, l).next(verbs.CMEstablished)
+		acceptData(t, l).next(driver.CMEstablished)
 		l.request()
 		say("waiting")
 		select {}
@@ -117,7 +119,7 @@ func (c *child) kill() {
 // unbuilt is a dialer that has resolved dst and has no QP yet.
 func unbuilt(t *testing.T, dst netip.AddrPort) *testID {
 	t.Helper()
-	id := newTestID(t, verbs.CMOptions{})
+	id := newTestID(t, driver.CMOptions{})
 	id.resolve(dst)
 	return id
 }
@@ -129,14 +131,14 @@ func TestTwoProcesses(t *testing.T) {
 			var e *dataEnd
 			var c *child
 			if role == "dial" {
-				l := listenAt(t, "0.0.0.0:0", 4, verbs.CMOptions{})
+				l := listenAt(t, "0.0.0.0:0", 4, driver.CMOptions{})
 				c = startChild(t, role, netip.AddrPortFrom(localhost0.Addr(), l.LocalAddr().Port()))
 				e = acceptData(t, l)
-				e.next(verbs.CMEstablished)
+				e.next(driver.CMEstablished)
 			} else {
 				c = startChild(t, role, netip.AddrPort{})
 				e = dialData(t, unbuilt(t, netip.MustParseAddrPort(c.said())))
-				e.takeHello(e.next(verbs.CMEstablished).Param.PrivateData)
+				e.takeHello(e.next(driver.CMEstablished).Param.PrivateData)
 			}
 			q := e.qp.(*qp)
 			require.Nil(t, q.peer.door.local.Load())
@@ -155,17 +157,17 @@ func TestProcessIsKilled(t *testing.T) {
 	c := startChild(t, "listen and hang", netip.AddrPort{})
 	addr := netip.MustParseAddrPort(c.said())
 	e := dialData(t, unbuilt(t, addr))
-	e.next(verbs.CMEstablished)
+	e.next(driver.CMEstablished)
 	waiting := dialTo(t, addr)
 	require.Equal(t, "waiting", c.said())
 
 	c.kill()
-	require.ErrorIs(t, e.next(verbs.CMDisconnected).Err, verbs.ErrPeerGone)
-	require.ErrorIs(t, waiting.next(verbs.CMUnreachable).Err, verbs.ErrPeerGone)
+	require.ErrorIs(t, e.next(driver.CMDisconnected).Err, verbs.ErrPeerGone)
+	require.ErrorIs(t, waiting.next(driver.CMUnreachable).Err, verbs.ErrPeerGone)
 	require.Equal(t, verbs.QPErr, e.qp.State())
 
 	// Nothing of its address is left.
-	again := newTestID(t, verbs.CMOptions{})
+	again := newTestID(t, driver.CMOptions{})
 	require.NoError(t, again.BindAddr(addr))
 }
 
@@ -174,10 +176,10 @@ func TestListenersOfTwoProcesses(t *testing.T) {
 	c := startChild(t, "listen", netip.AddrPort{})
 	addr := netip.MustParseAddrPort(c.said())
 	for _, a := range []netip.Addr{addr.Addr(), netip.IPv6Unspecified()} {
-		err := newTestID(t, verbs.CMOptions{}).BindAddr(netip.AddrPortFrom(a, addr.Port()))
+		err := newTestID(t, driver.CMOptions{}).BindAddr(netip.AddrPortFrom(a, addr.Port()))
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 	}
-	require.NoError(t, newTestID(t, verbs.CMOptions{}).BindAddr(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())))
+	require.NoError(t, newTestID(t, driver.CMOptions{}).BindAddr(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), addr.Port())))
 }
 
 // TestNetworkNamespace checks that addresses reach no further than their network
@@ -187,7 +189,7 @@ func TestNetworkNamespace(t *testing.T) {
 		t.Skip("needs root, to make a network namespace")
 	}
 	noLeaks(t)
-	l := listenAt(t, "0.0.0.0:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "0.0.0.0:0", 4, driver.CMOptions{})
 	addr := netip.AddrPortFrom(localhost0.Addr(), l.LocalAddr().Port())
 	startChildWith(t, "another namespace", addr, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}).wait()
 	l.nothing()

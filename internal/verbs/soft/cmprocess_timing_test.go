@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // TestTimingProcessIsKilled: who is connected to a process that is killed, or waits for its
@@ -17,12 +18,12 @@ func TestTimingProcessIsKilled(t *testing.T) {
 	c := startChild(t, "listen and hang", netip.AddrPort{})
 	addr := netip.MustParseAddrPort(c.said())
 	e := dialData(t, unbuilt(t, addr))
-	e.next(verbs.CMEstablished)
+	e.next(driver.CMEstablished)
 	waiting := dialTo(t, addr)
 	require.Equal(t, "waiting", c.said())
 	began := time.Now()
 	c.kill()
-	e.next(verbs.CMDisconnected)
-	waiting.next(verbs.CMUnreachable)
+	e.next(driver.CMDisconnected)
+	waiting.next(driver.CMUnreachable)
 	require.Less(t, time.Since(began), 50*time.Millisecond)
 }

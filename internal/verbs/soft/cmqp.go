@@ -5,8 +5,9 @@ package soft
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) {
@@ -54,7 +55,7 @@ func (q *qp) sendOffer(s *control.Socket, message func(offer []byte) []byte) err
 }
 
 // checkParam checks what an application asks for.
-func checkParam(p *verbs.ConnParam, maxPrivate int) error {
+func checkParam(p *driver.ConnParam, maxPrivate int) error {
 	switch {
 	case len(p.PrivateData) > maxPrivate:
 		return fmt.Errorf("%d bytes of private data are more than %d: %w", len(p.PrivateData), maxPrivate, verbs.ErrInvalid)
@@ -66,13 +67,13 @@ func checkParam(p *verbs.ConnParam, maxPrivate int) error {
 
 // swapped is what the peer sent, as an event shows it: what it takes as a
 // responder is what this end may initiate (rdma_get_cm_event(3)).
-func swapped(p verbs.ConnParam) verbs.ConnParam {
+func swapped(p driver.ConnParam) driver.ConnParam {
 	p.ResponderResources, p.InitiatorDepth = p.InitiatorDepth, p.ResponderResources
 	return p
 }
 
 // accessFor is what the peer may do to a QP whose end takes part as own says.
-func accessFor(own verbs.ConnParam) verbs.AccessFlags {
+func accessFor(own driver.ConnParam) verbs.AccessFlags {
 	if own.ResponderResources > 0 {
 		return verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	}
@@ -81,7 +82,7 @@ func accessFor(own verbs.ConnParam) verbs.AccessFlags {
 
 // rtsAttr is how a QP is brought up by what the two ends agreed on. retry is this
 // end's count; RNR retries are what the peer asked for.
-func (id *cmID) rtsAttr(own, peer verbs.ConnParam, retry uint8) verbs.QPAttr {
+func (id *cmID) rtsAttr(own, peer driver.ConnParam, retry uint8) verbs.QPAttr {
 	timeout := id.opts.AckTimeout
 	if timeout == 0 {
 		timeout = verbs.DefaultAckTimeout

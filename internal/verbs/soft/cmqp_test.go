@@ -7,9 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // nowhere is a destination that resolves, for QPs that are connected by hand.
@@ -85,14 +87,14 @@ func TestCreateQPRefusals(t *testing.T) {
 // TestParameters checks what the two ends' parameters make of the QPs.
 func TestParameters(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, verbs.CMOptions{})
-	d := resolved(t, l.LocalAddr(), verbs.CMOptions{AckTimeout: 14, TOS: 0x20})
-	require.NoError(t, d.Connect(&verbs.ConnParam{ResponderResources: 0, InitiatorDepth: 9, RetryCount: 3, RNRRetryCount: 5}, patience))
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
+	d := resolved(t, l.LocalAddr(), driver.CMOptions{AckTimeout: 14, TOS: 0x20})
+	require.NoError(t, d.Connect(&driver.ConnParam{ResponderResources: 0, InitiatorDepth: 9, RetryCount: 3, RNRRetryCount: 5}, patience))
 	a, _ := l.request()
 	a.createQP()
-	require.NoError(t, a.Accept(&verbs.ConnParam{ResponderResources: 4, InitiatorDepth: 7, RNRRetryCount: 6}))
-	d.next(verbs.CMEstablished)
-	a.next(verbs.CMEstablished)
+	require.NoError(t, a.Accept(&driver.ConnParam{ResponderResources: 4, InitiatorDepth: 7, RNRRetryCount: 6}))
+	d.next(driver.CMEstablished)
+	a.next(driver.CMEstablished)
 
 	of := func(q verbs.QP) verbs.QPAttr {
 		attr, _, err := q.Query()

@@ -9,9 +9,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Two listeners share an address, where both permit it, by sharing the one listening
@@ -31,9 +33,9 @@ const (
 	joinTries = 4
 )
 
-var _ verbs.ListenSharer = (*cmID)(nil)
+var _ driver.ListenSharer = (*cmID)(nil)
 
-// SetCompanion implements verbs.ListenSharer.
+// SetCompanion implements driver.ListenSharer.
 func (id *cmID) SetCompanion(f *os.File) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -44,7 +46,7 @@ func (id *cmID) SetCompanion(f *os.File) error {
 	return nil
 }
 
-// Companion implements verbs.ListenSharer.
+// Companion implements driver.ListenSharer.
 func (id *cmID) Companion() *os.File {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -89,7 +91,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
 	if _, uid, err := sock.PeerCred(); err != nil || int(uid) != os.Geteuid() {
-		return nil, verbs.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
+		return nil, driver.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
 	}
 	if err := sock.Signal(control.MsgSHARE, control.WireVersion); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
@@ -113,7 +115,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 // parseShared takes a SHARED and its descriptors, which stay the caller's if it fails.
 func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error) {
 	if len(b) > 0 && b[0] == control.MsgREJ {
-		return nil, nil, verbs.Explain("its listener is without ListenConfig.ReusePort", unix.EACCES)
+		return nil, nil, driver.Explain("its listener is without ListenConfig.ReusePort", unix.EACCES)
 	}
 	if len(b) != 3 || b[0] != control.MsgSHARED || b[1] != control.WireVersion || b[2]&shareSocket == 0 {
 		return nil, nil, control.BadMessage("no SHARED")
@@ -165,7 +167,7 @@ func (l *listener) share(sock *control.Socket) {
 	l.id.mu.Lock()
 	defer l.id.mu.Unlock() // so that the descriptors stay
 	if err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort || l.id.state != cmListening {
-		refuse(sock, verbs.RejectDenied, nil)
+		refuse(sock, driver.RejectDenied, nil)
 		return
 	}
 	defer sock.Close()
@@ -197,7 +199,7 @@ func (l *listener) share(sock *control.Socket) {
 // Where others may listen at its address, it is told, and tries again.
 func (l *listener) turnAway(sock *control.Socket) {
 	if l.opts.ReusePort {
-		refuse(sock, verbs.RejectConsumer, nil)
+		refuse(sock, driver.RejectConsumer, nil)
 		return
 	}
 	sock.Close()

@@ -7,48 +7,50 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestShareAddress has two listeners with one address, of which either is enough.
 func TestShareAddress(t *testing.T) {
 	noLeaks(t)
-	opts := verbs.CMOptions{ReusePort: true}
+	opts := driver.CMOptions{ReusePort: true}
 	first := listenAt(t, "127.0.0.1:0", 4, opts)
 	addr := first.LocalAddr()
 	second := newTestID(t, opts)
 	require.NoError(t, second.BindAddr(addr))
 	require.Equal(t, addr, second.LocalAddr())
-	require.Nil(t, second.CMID.(verbs.ListenSharer).Companion())
+	require.Nil(t, second.CMID.(driver.ListenSharer).Companion())
 	require.NoError(t, second.Listen(4))
 
 	require.NoError(t, first.Close())
 	honest(t, second)
 	// The address is as taken as before: for those that cover it, too.
 	for _, at := range []string{"127.0.0.1", "0.0.0.0", "::"} {
-		id := newTestID(t, verbs.CMOptions{})
+		id := newTestID(t, driver.CMOptions{})
 		require.ErrorIs(t, id.BindAddr(netip.AddrPortFrom(netip.MustParseAddr(at), addr.Port())), unix.EADDRINUSE)
 	}
 	require.NoError(t, second.Close())
-	third := newTestID(t, verbs.CMOptions{})
+	third := newTestID(t, driver.CMOptions{})
 	require.NoError(t, third.BindAddr(addr))
 }
 
 // TestShareCompanion has a file go with the address, from one to the next.
 func TestShareCompanion(t *testing.T) {
 	noLeaks(t)
-	opts := verbs.CMOptions{ReusePort: true}
+	opts := driver.CMOptions{ReusePort: true}
 	first := newTestID(t, opts)
 	require.NoError(t, first.BindAddr(localhost0))
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer w.Close()
-	require.NoError(t, first.CMID.(verbs.ListenSharer).SetCompanion(r))
+	require.NoError(t, first.CMID.(driver.ListenSharer).SetCompanion(r))
 	require.NoError(t, first.Listen(4))
-	require.ErrorIs(t, first.CMID.(verbs.ListenSharer).SetCompanion(r), verbs.ErrState)
+	require.ErrorIs(t, first.CMID.(driver.ListenSharer).SetCompanion(r), verbs.ErrState)
 
 	second := newTestID(t, opts) // keeps it for the third
 	require.NoError(t, second.BindAddr(first.LocalAddr()))
@@ -56,7 +58,7 @@ func TestShareCompanion(t *testing.T) {
 	third := newTestID(t, opts)
 	require.NoError(t, first.Close())
 	require.NoError(t, third.BindAddr(second.LocalAddr()))
-	f := third.CMID.(verbs.ListenSharer).Companion()
+	f := third.CMID.(driver.ListenSharer).Companion()
 	require.NotNil(t, f)
 	defer f.Close()
 	_, err = w.Write([]byte("x"))
@@ -70,8 +72,8 @@ func TestShareCompanion(t *testing.T) {
 // TestShareIsRefused has listeners that do not share, and ids that do not listen.
 func TestShareIsRefused(t *testing.T) {
 	noLeaks(t)
-	opts := verbs.CMOptions{ReusePort: true}
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	opts := driver.CMOptions{ReusePort: true}
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	id := newTestID(t, opts)
 	err := id.BindAddr(l.LocalAddr())
 	require.ErrorIs(t, err, unix.EADDRINUSE)

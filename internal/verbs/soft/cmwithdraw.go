@@ -5,7 +5,7 @@ package soft
 import (
 	"errors"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // withdraw gives the dialer up, and reports whether that is decided: otherwise it
@@ -29,9 +29,9 @@ func (q *qp) confirm() error {
 // errGoneAtOnce is that of a listener that hung up when it had answered.
 var errGoneAtOnce = errors.New("the listener hung up before the connection was confirmed")
 
-var _ verbs.Withdrawer = (*cmID)(nil)
+var _ driver.Withdrawer = (*cmID)(nil)
 
-// Withdraw implements verbs.Withdrawer.
+// Withdraw implements driver.Withdrawer.
 func (id *cmID) Withdraw() bool {
 	id.mu.Lock()
 	state, qp := id.state, id.qp

@@ -7,14 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-func (id *testID) withdraw() bool { return id.CMID.(verbs.Withdrawer).Withdraw() }
+func (id *testID) withdraw() bool { return id.CMID.(driver.Withdrawer).Withdraw() }
 
 // decisionOf is the word of an accepted id.
 func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.Decision }
@@ -22,18 +24,18 @@ func decisionOf(id *testID) *uint32 { return id.qp.(*qp).in.Decision }
 // TestWithdraw has a listener give a dialer up that has not confirmed.
 func TestWithdraw(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	require.True(t, l.withdraw(), "it was never accepted")
 	a := newActor(t)
 	d := dialTo(t, a.addr)
 	s, _, _ := a.accept()
-	b, fds := offerOf(t, verbs.ConnParam{})
+	b, fds := offerOf(t, driver.ConnParam{})
 	// The answer lies in the dialer's socket, of which it knows nothing yet.
 	in := mapInbox(t, fds[0], b)
 	require.True(t, in.Withdraw())
 	require.True(t, in.Withdraw(), "that is decided")
 	require.NoError(t, s.Send(b, fds))
-	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+	require.ErrorIs(t, d.next(driver.CMConnectError).Err, verbs.ErrTryAgain)
 	require.Equal(t, verbs.QPErr, d.qp.State())
 	buf := make([]byte, control.MaxMessage)
 	_, _, err := s.Recv(buf)
@@ -77,7 +79,7 @@ func TestConfirmedUnread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
-			l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+			l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: time.Hour})
 			p := play(t, l)
 			a, _ := l.request()
 			a.createQP()
@@ -85,7 +87,7 @@ func TestConfirmedUnread(t *testing.T) {
 			p.rep()
 			require.True(t, atomic.CompareAndSwapUint32(decisionOf(a), shm.DecisionOpen, shm.DecisionConfirmed))
 			giveUp(a)
-			a.next(verbs.CMEstablished)
+			a.next(driver.CMEstablished)
 			require.False(t, a.withdraw())
 			a.nothing()
 
@@ -94,7 +96,7 @@ func TestConfirmedUnread(t *testing.T) {
 			require.Never(t, func() bool { return len(a.events) > 0 }, 300*time.Millisecond, time.Millisecond, "RTU is no news, and no lie")
 			require.Equal(t, verbs.QPRTS, a.qp.State())
 			require.NoError(t, p.Send(rtu, nil))
-			require.ErrorIs(t, a.next(verbs.CMDisconnected).Err, verbs.ErrProtocol, "twice it is")
+			require.ErrorIs(t, a.next(driver.CMDisconnected).Err, verbs.ErrProtocol, "twice it is")
 		})
 	}
 }
@@ -102,7 +104,7 @@ func TestConfirmedUnread(t *testing.T) {
 // TestDecisionLies has dialers that do with the word what they like: each hurts itself.
 func TestDecisionLies(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: time.Hour})
 	rtu := []byte{control.MsgRTU, control.WireVersion}
 	begin := func() (*player, *testID) {
 		p := play(t, l)
@@ -122,19 +124,19 @@ func TestDecisionLies(t *testing.T) {
 		atomic.StoreUint32(decisionOf(a), shm.DecisionConfirmed)
 		a.nothing() // nobody looks at the word without a reason
 		require.False(t, a.withdraw())
-		a.next(verbs.CMEstablished)
+		a.next(driver.CMEstablished)
 	})
 	t.Run("RTU without the word", func(t *testing.T) {
 		p, a := begin()
 		require.NoError(t, p.Send(rtu, nil))
-		a.next(verbs.CMEstablished)
+		a.next(driver.CMEstablished)
 		require.False(t, a.withdraw())
 	})
 	t.Run("taken back", func(t *testing.T) {
 		p, a := begin()
 		atomic.StoreUint32(decisionOf(a), shm.DecisionConfirmed)
 		require.NoError(t, p.Send(rtu, nil))
-		a.next(verbs.CMEstablished)
+		a.next(driver.CMEstablished)
 		atomic.StoreUint32(decisionOf(a), shm.DecisionOpen)
 		require.False(t, a.withdraw(), "what stands stands")
 		a.CMID.(*cmID).rtuLate()
@@ -144,10 +146,10 @@ func TestDecisionLies(t *testing.T) {
 		a := newActor(t)
 		d := dialTo(t, a.addr)
 		s, _, _ := a.accept()
-		b, fds := offerOf(t, verbs.ConnParam{})
+		b, fds := offerOf(t, driver.ConnParam{})
 		atomic.StoreUint32(mapInbox(t, fds[0], b).Decision, shm.DecisionConfirmed)
 		require.NoError(t, s.Send(b, fds))
-		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrProtocol)
+		require.ErrorIs(t, d.next(driver.CMConnectError).Err, verbs.ErrProtocol)
 	})
 	honest(t, l)
 }
@@ -155,7 +157,7 @@ func TestDecisionLies(t *testing.T) {
 // TestDecisionIsOne has both ends decide at the same moment, many times: they agree.
 func TestDecisionIsOne(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{HandshakeTimeout: time.Hour})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{HandshakeTimeout: time.Hour})
 	stood := 0
 	const rounds = 300
 	for i := range rounds {
@@ -165,11 +167,11 @@ func TestDecisionIsOne(t *testing.T) {
 		require.NoError(t, a.Accept(nil))
 		time.Sleep(time.Duration(i) * 500 * time.Nanosecond)
 		if a.withdraw() {
-			require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+			require.ErrorIs(t, d.next(driver.CMConnectError).Err, verbs.ErrTryAgain)
 		} else {
 			stood++
-			a.next(verbs.CMEstablished)
-			d.next(verbs.CMEstablished)
+			a.next(driver.CMEstablished)
+			d.next(driver.CMEstablished)
 		}
 		a.close()
 		d.close()
@@ -182,12 +184,12 @@ func TestDecisionIsOne(t *testing.T) {
 func TestSilentHalfOpenGiveWay(t *testing.T) {
 	noLeaks(t)
 	evicted := 0
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted++ }})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{MaxHalfOpen: 3, OnEvict: func() { evicted++ }})
 	ln := listenerOf(l)
 	speaks := silentDialer(t, l.LocalAddr())
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 1 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 1 })
 	silent := silentDialer(t, l.LocalAddr())
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.HalfOpen == 2 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 2 })
 	ln.mu.Lock() // nobody is read
 	err := speaks.Send([]byte{0}, nil)
 	h := ln.half.Front().Value.(*halfOpen)
@@ -202,7 +204,7 @@ func TestSilentHalfOpenGiveWay(t *testing.T) {
 	require.Zero(t, l.ListenStats().TimedOut, "and is not too late")
 	require.EqualValues(t, 1, l.ListenStats().Evicted)
 	require.Equal(t, 1, evicted)
-	for s, want := range map[*control.Socket]verbs.RejectReason{silent: control.RejectAgain, speaks: verbs.RejectNone} {
+	for s, want := range map[*control.Socket]driver.RejectReason{silent: control.RejectAgain, speaks: driver.RejectNone} {
 		buf := make([]byte, control.MaxMessage)
 		n, _, err := s.Recv(buf)
 		require.NoError(t, err)
@@ -218,7 +220,7 @@ func TestSilentHalfOpenGiveWay(t *testing.T) {
 // is taken in when one was read, and none gives way.
 func TestHalfOpenDialersWait(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{MaxHalfOpen: 2})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{MaxHalfOpen: 2})
 	var all []*control.Socket
 	ln := listenerOf(l)
 	ln.mu.Lock()
@@ -232,7 +234,7 @@ func TestHalfOpenDialersWait(t *testing.T) {
 		_, _, err := s.Recv(make([]byte, control.MaxMessage))
 		require.NoError(t, err)
 	}
-	waitStats(t, l, func(s verbs.CMListenStats) bool { return s.Malformed == 10 })
+	waitStats(t, l, func(s driver.CMListenStats) bool { return s.Malformed == 10 })
 	require.Zero(t, l.ListenStats().Evicted)
 	honest(t, l)
 }
@@ -245,5 +247,5 @@ func TestDialOfNoPlace(t *testing.T) {
 	s, _, fds := a.accept()
 	control.CloseFDs(fds)
 	refuse(s, control.RejectAgain, nil)
-	require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+	require.ErrorIs(t, d.next(driver.CMConnectError).Err, verbs.ErrTryAgain)
 }

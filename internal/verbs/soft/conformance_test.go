@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/verbstest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // peerDevice names the device that a peer process of the suite opens.
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 			}
 			return d.Open()
 		},
-		Driver: driver{},
+		Driver: softDriver{},
 		Device: device,
 	})
 	os.Exit(m.Run())
@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 					require.NoError(t, err)
 					return ctx
 				},
-				Driver: driver{},
+				Driver: softDriver{},
 				Device: d.name,
 				Peer: func(t testing.TB) *exec.Cmd {
 					cmd := verbstest.PeerCommand(t)

@@ -6,8 +6,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestCQRing(t *testing.T) {

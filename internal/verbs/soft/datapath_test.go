@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/racedetector"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/racedetector"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestWriteWithImm(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // device is verbs.Device.
@@ -163,7 +163,7 @@ func (c *devContext) gids() ([]verbs.GIDEntry, error) {
 	return out, nil
 }
 
-// Objects is verbs.ObjectCounter.
+// Objects is driver.ObjectCounter.
 func (c *devContext) Objects() int { return c.users.Count() }
 
 func (c *devContext) AllocPD() (verbs.PD, error) {

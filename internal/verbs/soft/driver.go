@@ -5,7 +5,8 @@ package soft
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // The devices. The second behaves as an iWARP RNIC does, without WRITE_WITH_IMM,
@@ -15,14 +16,14 @@ var (
 	soft0iWARP = &device{name: "soft0-iwarp", guid: 0x0200_5eff_fe50_f701, transport: verbs.TransportIWARP}
 )
 
-func init() { verbs.Register(driver{}) }
+func init() { driver.Register(softDriver{}) }
 
-// driver is verbs.Driver; its connection manager is in cm.go, its routes in route.go.
-type driver struct{}
+// driver is driver.Driver; its connection manager is in cm.go, its routes in route.go.
+type softDriver struct{}
 
-func (driver) Name() string { return "soft" }
+func (softDriver) Name() string { return "soft" }
 
-func (driver) Devices() ([]verbs.Device, error) { return []verbs.Device{soft0}, nil }
+func (softDriver) Devices() ([]verbs.Device, error) { return []verbs.Device{soft0}, nil }
 
 // findDevice returns the device of a name, the usual one for "".
 func findDevice(name string) (*device, error) {
@@ -32,5 +33,5 @@ func findDevice(name string) (*device, error) {
 	case soft0iWARP.name:
 		return soft0iWARP, nil
 	}
-	return nil, verbs.Explain(fmt.Sprintf("the software driver has no device %q, only %s and %s", name, soft0.name, soft0iWARP.name), verbs.ErrNoDevice)
+	return nil, driver.Explain(fmt.Sprintf("the software driver has no device %q, only %s and %s", name, soft0.name, soft0iWARP.name), verbs.ErrNoDevice)
 }

@@ -7,21 +7,22 @@ import (
 	"net/netip"
 	"runtime"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-func init() { verbs.Register(driver{}) }
+func init() { driver.Register(softDriver{}) }
 
 // driver stands for the driver where there is no software device on this system.
-type driver struct{}
+type softDriver struct{}
 
 var errPlatform = fmt.Errorf("%w: the software device needs linux on amd64 or arm64, this is %s/%s",
 	verbs.ErrNotSupported, runtime.GOOS, runtime.GOARCH)
 
-func (driver) Name() string { return "soft" }
+func (softDriver) Name() string { return "soft" }
 
-func (driver) Devices() ([]verbs.Device, error) { return nil, errPlatform }
+func (softDriver) Devices() ([]verbs.Device, error) { return nil, errPlatform }
 
-func (driver) Route(string, netip.Addr) (verbs.Route, error) { return verbs.Route{}, errPlatform }
+func (softDriver) Route(string, netip.Addr) (driver.Route, error) { return driver.Route{}, errPlatform }
 
-func (driver) CreateID(string, verbs.CMSink) (verbs.CMID, error) { return nil, errPlatform }
+func (softDriver) CreateID(string, driver.CMSink) (driver.CMID, error) { return nil, errPlatform }

@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const ownQKey = 0x1234

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // The fuzz targets of this file are all that a peer can do to an end of the software
@@ -312,7 +314,7 @@ func FuzzPeerWords(f *testing.F) {
 func FuzzShared(f *testing.F) {
 	f.Add([]byte{control.MsgSHARED, control.WireVersion, shareSocket}, []byte{0})
 	f.Add([]byte{control.MsgSHARED, control.WireVersion, shareSocket | shareSlot | shareCompanion}, []byte{0, 1, 2})
-	f.Add(control.AppendREJ(nil, verbs.RejectDenied, nil), []byte{})
+	f.Add(control.AppendREJ(nil, driver.RejectDenied, nil), []byte{})
 	name := control.BoundName(soft0.name, "127.0.0.1", 65535) + "/fuzz"
 	f.Fuzz(func(t *testing.T, b, kinds []byte) {
 		if len(kinds) > control.MaxFDs {

@@ -5,10 +5,11 @@ package soft
 import (
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/stretchr/testify/require"
+
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"github.com/stretchr/testify/require"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // sparse makes a memfd without memory of its own.

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // memory is verbs.Memory: a memfd, since any of it may be registered for a peer.
@@ -27,7 +29,7 @@ type memory struct {
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
-	if err := verbs.CheckMemory(size, committed); err != nil {
+	if err := driver.CheckMemory(size, committed); err != nil {
 		return nil, err
 	}
 	size = shm.PageUp(size)
@@ -55,7 +57,7 @@ func (m *memory) Commit(n int) error {
 	if m.closed {
 		return verbs.ErrClosed
 	}
-	if err := verbs.CheckCommit(n, len(m.data)); err != nil {
+	if err := driver.CheckCommit(n, len(m.data)); err != nil {
 		return err
 	}
 	n = shm.PageUp(n)

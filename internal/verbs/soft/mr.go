@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const (

@@ -9,10 +9,11 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"golang.org/x/sys/unix"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // An offer is what a peer needs to write to a QP. It is sent with descriptors: the

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // pd is verbs.PD.

@@ -7,10 +7,11 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"golang.org/x/sys/unix"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxMapped bounds the MRs of one peer that are mapped.

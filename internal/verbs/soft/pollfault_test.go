@@ -7,10 +7,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // noPoll has the poller refuse the next n files that match.
@@ -41,15 +43,15 @@ func isAccepted(fd int) bool {
 // is told to dial again, the application hears of it, and nothing is left behind.
 func TestListenWithoutPollerMemory(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 4, verbs.CMOptions{})
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 	const times = 3
 	noPoll(t, times, isAccepted)
 	for range times {
 		d := dialTo(t, l.LocalAddr())
-		err := l.next(verbs.CMConnectError).Err
+		err := l.next(driver.CMConnectError).Err
 		require.ErrorIs(t, err, verbs.ErrNoMemory)
 		require.ErrorIs(t, err, unix.ENOMEM)
-		require.ErrorIs(t, d.next(verbs.CMConnectError).Err, verbs.ErrTryAgain)
+		require.ErrorIs(t, d.next(driver.CMConnectError).Err, verbs.ErrTryAgain)
 		d.close()
 	}
 	honest(t, l)

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxInline is the most inline data of a send request: all of it, since a post
@@ -39,7 +40,7 @@ type qp struct {
 	sq     sendQueue
 	peer   *peer // what is mapped of the other end; nil until connected
 	link   *link
-	stats  verbs.QPStats
+	stats  driver.QPStats
 
 	// What is seldom used lies between what senders and what receivers write, which
 	// run on different processors: here at least 128 bytes.
@@ -160,8 +161,8 @@ func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	return attr, init, nil
 }
 
-// QPStats implements verbs.QPStatter.
-func (q *qp) QPStats() verbs.QPStats {
+// QPStats implements driver.QPStatter.
+func (q *qp) QPStats() driver.QPStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.stats

@@ -5,8 +5,8 @@ package soft
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // checkDatagram is what is refused at the post of a datagram.

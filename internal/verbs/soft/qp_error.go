@@ -5,7 +5,7 @@ package soft
 import (
 	"slices"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // nakCode tells the other end what made a connection fail, after the NAK codes of

@@ -5,8 +5,8 @@ package soft
 import (
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // write is RDMA_WRITE, with or without immediate. Nothing is written before a

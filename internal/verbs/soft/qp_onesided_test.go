@@ -5,10 +5,11 @@ package soft
 import (
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // resident is how many bytes of m the kernel has backed.

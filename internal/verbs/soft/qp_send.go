@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // sendQueue counts the requests posted to a QP and holds those that wait. A slot
@@ -264,7 +264,7 @@ var errNoImm = fmt.Errorf("%w: an iWARP device has no immediate data", verbs.Err
 
 // checkSend is what the device refuses at the post already.
 func (q *qp) checkSend(wr *verbs.SendWR) error {
-	if q.typ != verbs.QPTypeRC && !verbs.HasOpcode(q.typ, wr.Opcode) {
+	if q.typ != verbs.QPTypeRC && !q.typ.Has(wr.Opcode) {
 		return fmt.Errorf("%w: %v on a %v QP", verbs.ErrInvalid, wr.Opcode, q.typ)
 	}
 	if q.typ == verbs.QPTypeUD {

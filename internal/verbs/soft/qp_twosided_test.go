@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // stamp fills b with bytes that tell where they belong.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // UC is RC without acknowledgements (IBA 9.8.2). Its QPs meet, wait for memory of the

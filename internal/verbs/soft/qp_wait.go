@@ -5,8 +5,8 @@ package soft
 import (
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // waitState is about the oldest request that waits; those behind it wait for it.

@@ -6,25 +6,26 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Route answers for the software device, which reaches the addresses of this
 // host.
-func (driver) Route(device string, dst netip.Addr) (verbs.Route, error) {
+func (softDriver) Route(device string, dst netip.Addr) (driver.Route, error) {
 	dev, err := findDevice(device)
 	if err != nil {
-		return verbs.Route{}, err
+		return driver.Route{}, err
 	}
 	to, err := reachable(dst)
 	if err != nil {
-		return verbs.Route{}, err
+		return driver.Route{}, err
 	}
 	from, err := sourceFor(to)
 	if err != nil {
-		return verbs.Route{}, err
+		return driver.Route{}, err
 	}
-	return verbs.Route{Device: dev.name, Src: displayed(from), SameHost: true}, nil
+	return driver.Route{Device: dev.name, Src: displayed(from), SameHost: true}, nil
 }
 
 // reachable returns dst in its canonical form, the unspecified address as
@@ -42,7 +43,7 @@ func reachable(dst netip.Addr) (netip.Addr, error) {
 		return to, err
 	}
 	if !local {
-		return to, verbs.Explain("not an address of this host, and the software device reaches no other", verbs.ErrNoRoute)
+		return to, driver.Explain("not an address of this host, and the software device reaches no other", verbs.ErrNoRoute)
 	}
 	return to, nil
 }

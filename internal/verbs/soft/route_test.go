@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestRoute(t *testing.T) {
@@ -19,19 +21,19 @@ func TestRoute(t *testing.T) {
 		"::":               "::1",
 	} {
 		for _, dev := range []string{"", "soft0", "soft0-iwarp"} {
-			r, err := driver{}.Route(dev, netip.MustParseAddr(dst))
+			r, err := softDriver{}.Route(dev, netip.MustParseAddr(dst))
 			require.NoError(t, err)
-			want := verbs.Route{Device: dev, Src: netip.MustParseAddr(src), SameHost: true}
+			want := driver.Route{Device: dev, Src: netip.MustParseAddr(src), SameHost: true}
 			if dev == "" {
 				want.Device = "soft0"
 			}
 			require.Equal(t, want, r)
 		}
 	}
-	_, err := driver{}.Route("", netip.MustParseAddr("203.0.113.77"))
+	_, err := softDriver{}.Route("", netip.MustParseAddr("203.0.113.77"))
 	require.ErrorIs(t, err, verbs.ErrNoRoute)
-	_, err = driver{}.Route("mlx5_0", netip.MustParseAddr("127.0.0.1"))
+	_, err = softDriver{}.Route("mlx5_0", netip.MustParseAddr("127.0.0.1"))
 	require.ErrorIs(t, err, verbs.ErrNoDevice)
-	_, err = driver{}.Route("", netip.Addr{})
+	_, err = softDriver{}.Route("", netip.Addr{})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
 }

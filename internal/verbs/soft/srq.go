@@ -7,9 +7,10 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // srq is verbs.SRQ. Its peers see how many receives it holds in a page that they

@@ -8,27 +8,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // ByCM is how QPs that were made on no id are connected by the connection manager: by
 // their numbers. Devices of iWARP know no other way.
 type ByCM struct {
-	Driver verbs.Driver
+	Driver driver.Driver
 	Device string
 	Addr   netip.Addr // of the device
 }
 
 // An idEvents is a CMID and what it tells.
 type idEvents struct {
-	verbs.CMID
+	driver.CMID
 	t      testing.TB
-	events chan verbs.CMEvent
+	events chan driver.CMEvent
 	of     atomic.Pointer[End] // that it connects by number
 }
 
-func (x *idEvents) sink(ev verbs.CMEvent) {
-	if e := x.of.Load(); e != nil && ev.Type == verbs.CMDisconnected {
+func (x *idEvents) sink(ev driver.CMEvent) {
+	if e := x.of.Load(); e != nil && ev.Type == driver.CMDisconnected {
 		// It may be closed by now.
 		go func() { _ = e.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState) }()
 	}
@@ -37,7 +38,7 @@ func (x *idEvents) sink(ev verbs.CMEvent) {
 
 func (b *ByCM) newID(t testing.TB) *idEvents {
 	t.Helper()
-	x := &idEvents{t: t, events: make(chan verbs.CMEvent, 16)}
+	x := &idEvents{t: t, events: make(chan driver.CMEvent, 16)}
 	id, err := b.Driver.CreateID(b.Device, x.sink)
 	require.NoError(t, err)
 	x.CMID = id
@@ -45,7 +46,7 @@ func (b *ByCM) newID(t testing.TB) *idEvents {
 	return x
 }
 
-func (x *idEvents) next(want verbs.CMEventType) verbs.CMEvent {
+func (x *idEvents) next(want driver.CMEventType) driver.CMEvent {
 	x.t.Helper()
 	select {
 	case ev := <-x.events:
@@ -53,7 +54,7 @@ func (x *idEvents) next(want verbs.CMEventType) verbs.CMEvent {
 		return ev
 	case <-time.After(defaultTimeout):
 		x.t.Fatalf("no %v", want)
-		return verbs.CMEvent{}
+		return driver.CMEvent{}
 	}
 }
 
@@ -67,16 +68,16 @@ func (b *ByCM) connect(a, z *End) {
 	c := b.newID(a.t)
 	c.dial(l.LocalAddr(), a)
 	b.accept(l, z)
-	c.next(verbs.CMEstablished)
+	c.next(driver.CMEstablished)
 }
 
 // dial begins the connection of the End.
 func (x *idEvents) dial(to netip.AddrPort, e *End) {
 	x.t.Helper()
 	require.NoError(x.t, x.ResolveAddr(netip.AddrPort{}, to, defaultTimeout))
-	x.next(verbs.CMAddrResolved)
+	x.next(driver.CMAddrResolved)
 	require.NoError(x.t, x.ResolveRoute(defaultTimeout))
-	x.next(verbs.CMRouteResolved)
+	x.next(driver.CMRouteResolved)
 	e.toInit()
 	x.of.Store(e)
 	require.NoError(x.t, x.Connect(numbered(e.QP), defaultTimeout))
@@ -85,17 +86,17 @@ func (x *idEvents) dial(to netip.AddrPort, e *End) {
 // accept connects the End to the next request of l.
 func (b *ByCM) accept(l *idEvents, e *End) {
 	e.t.Helper()
-	s := &idEvents{CMID: l.next(verbs.CMConnectRequest).ID, t: e.t, events: make(chan verbs.CMEvent, 16)}
+	s := &idEvents{CMID: l.next(driver.CMConnectRequest).ID, t: e.t, events: make(chan driver.CMEvent, 16)}
 	s.of.Store(e)
 	s.SetSink(s.sink)
 	closeAtEnd(e.t, "CMID", s)
 	e.toInit()
 	require.NoError(e.t, s.Accept(numbered(e.QP)))
-	s.next(verbs.CMEstablished)
+	s.next(driver.CMEstablished)
 }
 
 // numbered are the parameters for a QP that was made on no id.
-func numbered(qp verbs.QP) *verbs.ConnParam {
+func numbered(qp verbs.QP) *driver.ConnParam {
 	p := connParam(nil)
 	p.QPNum, p.ResponderResources, p.InitiatorDepth = qp.QPN(), 16, 16
 	return p

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testCM tests connections by CMIDs, from both sides.
@@ -34,8 +35,8 @@ func testCM(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "PrivateDataLimits", func(e *env) {
-		request := bytes.Repeat([]byte{0xa1}, verbs.MaxConnectPrivateData)
-		reply := bytes.Repeat([]byte{0xb2}, verbs.MaxAcceptPrivateData)
+		request := bytes.Repeat([]byte{0xa1}, driver.MaxConnectPrivateData)
+		reply := bytes.Repeat([]byte{0xb2}, driver.MaxAcceptPrivateData)
 		exchange(e.t, e.cmPair(cmOptions{request: request, reply: reply}).Pair)
 		exchange(e.t, e.cmPair(cmOptions{}).Pair)
 	})
@@ -47,17 +48,17 @@ func testCM(t *testing.T, s *suite) {
 		c := e.resolve(l.LocalAddr())
 		a := c.end(EndConfig{})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 		b := srv.end(EndConfig{})
 		b.Recv(1, 0, 64)
 		require.NoError(e.t, srv.Accept(connParam(nil)))
-		c.next(verbs.CMEstablished)
+		c.next(driver.CMEstablished)
 		fill(a.Mem[:64], 1)
 		a.Post(sendWR(2, a.SGL(0, 64)))
 		b.ReceivedOK(1, verbs.WCRecv)
 		a.SentOK(2, verbs.WCSend)
 		sameBytes(e.t, a.Mem[:64], b.Mem[:64])
-		srv.next(verbs.CMEstablished)
+		srv.next(driver.CMEstablished)
 	})
 
 	for _, who := range []string{"Client", "Server"} {
@@ -70,8 +71,8 @@ func testCM(t *testing.T, s *suite) {
 				id = p.server
 			}
 			require.NoError(e.t, id.Disconnect())
-			p.client.next(verbs.CMDisconnected)
-			p.server.next(verbs.CMDisconnected)
+			p.client.next(driver.CMDisconnected)
+			p.server.next(driver.CMDisconnected)
 			e.inState(p.A.QP, verbs.QPErr)
 			e.inState(p.B.QP, verbs.QPErr)
 			requireFlushed(e.t, p.A.Received(1), 1)
@@ -95,7 +96,7 @@ func testCM(t *testing.T, s *suite) {
 			}
 			require.NoError(e.t, near.QP.Close())
 			require.NoError(e.t, here.Close())
-			there.next(verbs.CMDisconnected)
+			there.next(driver.CMDisconnected)
 			e.inState(far.QP, verbs.QPErr)
 			require.Equal(e.t, verbs.WCWRFlushErr, far.Received(1)[0].Status)
 		})
@@ -112,7 +113,7 @@ func testCM(t *testing.T, s *suite) {
 		}
 		p.A.Sent(10)
 		require.NoError(e.t, p.client.Disconnect())
-		p.server.next(verbs.CMDisconnected)
+		p.server.next(driver.CMDisconnected)
 		for i, wc := range p.B.Received(10) {
 			requireOK(e.t, wc, p.B.QP, uint64(i), verbs.WCRecv)
 		}
@@ -130,8 +131,8 @@ func testCM(t *testing.T, s *suite) {
 			c, srv, a, b := e.answered(i)
 			require.NoError(e.t, b.QP.Close())
 			require.NoError(e.t, srv.Close())
-			if c.nextOf(verbs.CMEstablished, verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError).Type == verbs.CMEstablished {
-				c.next(verbs.CMDisconnected)
+			if c.nextOf(driver.CMEstablished, driver.CMRejected, driver.CMUnreachable, driver.CMConnectError).Type == driver.CMEstablished {
+				c.next(driver.CMDisconnected)
 				e.inState(a.QP, verbs.QPErr)
 				requireFlushed(e.t, a.Received(1), 1)
 			}
@@ -143,12 +144,12 @@ func testCM(t *testing.T, s *suite) {
 		for i := range 12 {
 			c, srv, a, b := e.answered(i)
 			require.NoError(e.t, srv.Disconnect())
-			if srv.nextOf(verbs.CMEstablished, verbs.CMDisconnected).Type == verbs.CMEstablished {
-				srv.next(verbs.CMDisconnected)
+			if srv.nextOf(driver.CMEstablished, driver.CMDisconnected).Type == driver.CMEstablished {
+				srv.next(driver.CMDisconnected)
 			}
 			requireFlushed(e.t, b.Received(1), 1)
-			if c.nextOf(verbs.CMEstablished, verbs.CMRejected, verbs.CMUnreachable, verbs.CMConnectError).Type == verbs.CMEstablished {
-				c.next(verbs.CMDisconnected)
+			if c.nextOf(driver.CMEstablished, driver.CMRejected, driver.CMUnreachable, driver.CMConnectError).Type == driver.CMEstablished {
+				c.next(driver.CMDisconnected)
 				requireFlushed(e.t, a.Received(1), 1)
 			}
 			closed := make(chan error, 1)
@@ -165,8 +166,8 @@ func testCM(t *testing.T, s *suite) {
 			go func() { errs <- p.client.Disconnect() }()
 			go func() { errs <- p.server.Disconnect() }()
 			finish(e.t, errs, 2, e.cfg.Timeout)
-			p.client.next(verbs.CMDisconnected)
-			p.server.next(verbs.CMDisconnected)
+			p.client.next(driver.CMDisconnected)
+			p.server.next(driver.CMDisconnected)
 		}
 	})
 
@@ -183,16 +184,16 @@ func testCM(t *testing.T, s *suite) {
 		}
 		bs := map[byte]*End{}
 		for range clients {
-			request := l.next(verbs.CMConnectRequest)
+			request := l.next(driver.CMConnectRequest)
 			srv := e.adopt(request.ID)
 			who := request.Param.PrivateData[0]
 			require.Nil(e.t, bs[who])
 			bs[who] = srv.end(EndConfig{MemSize: 4096})
 			require.NoError(e.t, srv.Accept(connParam([]byte{who})))
-			srv.next(verbs.CMEstablished)
+			srv.next(driver.CMEstablished)
 		}
 		for i, c := range cs {
-			up := c.next(verbs.CMEstablished)
+			up := c.next(driver.CMEstablished)
 			require.EqualValues(e.t, i+1, up.Param.PrivateData[0])
 			exchange(e.t, &Pair{A: as[i], B: bs[byte(i+1)]})
 		}
@@ -205,7 +206,7 @@ func testCM(t *testing.T, s *suite) {
 		require.NoError(e.t, p.listener.Close())
 		exchange(e.t, p.Pair)
 		require.NoError(e.t, p.client.Disconnect())
-		p.server.next(verbs.CMDisconnected)
+		p.server.next(driver.CMDisconnected)
 	})
 
 	s.run(t, "PortIsFreeAgain", func(e *env) {
@@ -223,7 +224,7 @@ func testCM(t *testing.T, s *suite) {
 		l := e.listen()
 		c := e.newID()
 		require.NoError(e.t, c.ResolveAddr(netip.AddrPortFrom(e.cmAddr(), 0), l.LocalAddr(), e.cfg.Timeout))
-		c.next(verbs.CMAddrResolved)
+		c.next(driver.CMAddrResolved)
 		require.Equal(e.t, e.cmAddr(), c.LocalAddr().Addr())
 	})
 
@@ -231,7 +232,7 @@ func testCM(t *testing.T, s *suite) {
 		for range 10 {
 			p := e.cmPair(cmOptions{})
 			var closed, late atomic.Bool
-			p.server.SetSink(func(verbs.CMEvent) {
+			p.server.SetSink(func(driver.CMEvent) {
 				if closed.Load() {
 					late.Store(true)
 				}
@@ -242,7 +243,7 @@ func testCM(t *testing.T, s *suite) {
 			require.NoError(e.t, p.server.Close())
 			closed.Store(true)
 			finish(e.t, errs, 1, e.cfg.Timeout)
-			p.client.next(verbs.CMDisconnected)
+			p.client.next(driver.CMDisconnected)
 			require.False(e.t, late.Load(), "an event came after Close")
 		}
 	})
@@ -251,8 +252,8 @@ func testCM(t *testing.T, s *suite) {
 		// The sink may close the id that the event is for.
 		p := e.cmPair(cmOptions{})
 		errs := make(chan error, 1)
-		p.server.SetSink(func(ev verbs.CMEvent) {
-			if ev.Type == verbs.CMDisconnected {
+		p.server.SetSink(func(ev driver.CMEvent) {
+			if ev.Type == driver.CMDisconnected {
 				errs <- ev.ID.Close()
 			}
 		})

@@ -7,7 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testConflicts: which addresses exclude each other on one port is as bind(2) has it
@@ -49,8 +50,8 @@ func testConflicts(e *env) {
 		for range 2 {
 			what := fmt.Sprintf("%v (AFOnly %v), then %v (AFOnly %v)", c.a, c.aOnly, c.b, c.bOnly)
 			first, second := e.newID(), e.newID()
-			require.NoError(e.t, first.SetOptions(verbs.CMOptions{AFOnly: c.aOnly}))
-			require.NoError(e.t, second.SetOptions(verbs.CMOptions{AFOnly: c.bOnly}))
+			require.NoError(e.t, first.SetOptions(driver.CMOptions{AFOnly: c.aOnly}))
+			require.NoError(e.t, second.SetOptions(driver.CMOptions{AFOnly: c.bOnly}))
 			require.NoError(e.t, first.BindAddr(netip.AddrPortFrom(c.a, 0)), what)
 			require.NoError(e.t, first.Listen(1), what)
 			err := second.BindAddr(netip.AddrPortFrom(c.b, first.LocalAddr().Port()))

@@ -7,21 +7,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // cmID is a CMID with its events.
 type cmID struct {
-	verbs.CMID
+	driver.CMID
 	e      *env
-	events chan verbs.CMEvent
+	events chan driver.CMEvent
 }
 
 // newID makes a CMID on the configured device.
 func (e *env) newID() *cmID {
 	e.t.Helper()
-	c := &cmID{e: e, events: make(chan verbs.CMEvent, 256)}
-	id, err := e.cfg.Driver.CreateID(e.cfg.Device, func(ev verbs.CMEvent) { c.events <- ev })
+	c := &cmID{e: e, events: make(chan driver.CMEvent, 256)}
+	id, err := e.cfg.Driver.CreateID(e.cfg.Device, func(ev driver.CMEvent) { c.events <- ev })
 	require.NoError(e.t, err)
 	c.CMID = id
 	closeAtEnd(e.t, "CMID", id)
@@ -29,20 +30,20 @@ func (e *env) newID() *cmID {
 }
 
 // adopt takes over the id of a CONNECT_REQUEST.
-func (e *env) adopt(id verbs.CMID) *cmID {
-	c := &cmID{CMID: id, e: e, events: make(chan verbs.CMEvent, 256)}
-	id.SetSink(func(ev verbs.CMEvent) { c.events <- ev })
+func (e *env) adopt(id driver.CMID) *cmID {
+	c := &cmID{CMID: id, e: e, events: make(chan driver.CMEvent, 256)}
+	id.SetSink(func(ev driver.CMEvent) { c.events <- ev })
 	closeAtEnd(e.t, "CMID", id)
 	return c
 }
 
 // next requires the next event to be of the type. TIMEWAIT_EXIT may come at any
 // time after a disconnect, and is passed over.
-func (c *cmID) next(want verbs.CMEventType) verbs.CMEvent {
+func (c *cmID) next(want driver.CMEventType) driver.CMEvent {
 	c.e.t.Helper()
 	for {
 		ev := receive(c.e, c.events)
-		if ev.Type == verbs.CMTimewaitExit && want != ev.Type {
+		if ev.Type == driver.CMTimewaitExit && want != ev.Type {
 			continue
 		}
 		require.Equal(c.e.t, want, ev.Type, "event %v (%v) instead of %v", ev.Type, ev.Err, want)
@@ -51,7 +52,7 @@ func (c *cmID) next(want verbs.CMEventType) verbs.CMEvent {
 }
 
 // nextOf requires the next event to be of one of the types.
-func (c *cmID) nextOf(want ...verbs.CMEventType) verbs.CMEvent {
+func (c *cmID) nextOf(want ...driver.CMEventType) driver.CMEvent {
 	c.e.t.Helper()
 	ev := receive(c.e, c.events)
 	require.Contains(c.e.t, want, ev.Type, "event %v (%v)", ev.Type, ev.Err)
@@ -66,7 +67,7 @@ func (c *cmID) silent() {
 	for {
 		select {
 		case ev := <-c.events:
-			require.Equal(c.e.t, verbs.CMTimewaitExit, ev.Type, "unexpected event %v (%v)", ev.Type, ev.Err)
+			require.Equal(c.e.t, driver.CMTimewaitExit, ev.Type, "unexpected event %v (%v)", ev.Type, ev.Err)
 		case <-timer.C:
 			return
 		}
@@ -96,10 +97,10 @@ func (e *env) resolve(to netip.AddrPort) *cmID {
 	e.t.Helper()
 	c := e.newID()
 	require.NoError(e.t, c.ResolveAddr(netip.AddrPort{}, to, e.cfg.Timeout))
-	c.next(verbs.CMAddrResolved)
+	c.next(driver.CMAddrResolved)
 	require.NotNil(e.t, c.Verbs())
 	require.NoError(e.t, c.ResolveRoute(e.cfg.Timeout))
-	c.next(verbs.CMRouteResolved)
+	c.next(driver.CMRouteResolved)
 	return c
 }
 
@@ -113,8 +114,8 @@ func (c *cmID) end(cfg EndConfig) *End {
 }
 
 // connParam are parameters that fit every device.
-func connParam(privateData []byte) *verbs.ConnParam {
-	return &verbs.ConnParam{
+func connParam(privateData []byte) *driver.ConnParam {
+	return &driver.ConnParam{
 		PrivateData: privateData, ResponderResources: 1, InitiatorDepth: 1,
 		RetryCount: 7, RNRRetryCount: 7,
 	}
@@ -139,7 +140,7 @@ func (e *env) cmPair(o cmOptions) *cmPair {
 	a := c.end(o.client)
 	require.NoError(e.t, c.Connect(connParam(o.request), e.cfg.Timeout))
 
-	request := l.next(verbs.CMConnectRequest)
+	request := l.next(driver.CMConnectRequest)
 	require.NotNil(e.t, request.ID)
 	require.Equal(e.t, l.CMID, request.ListenID)
 	requirePrivateData(e.t, o.request, request.Param.PrivateData)
@@ -147,10 +148,10 @@ func (e *env) cmPair(o cmOptions) *cmPair {
 	b := s.end(o.server)
 	require.NoError(e.t, s.Accept(connParam(o.reply)))
 
-	up := c.next(verbs.CMEstablished)
+	up := c.next(driver.CMEstablished)
 	require.Equal(e.t, c.CMID, up.ID)
 	requirePrivateData(e.t, o.reply, up.Param.PrivateData)
-	up = s.next(verbs.CMEstablished)
+	up = s.next(driver.CMEstablished)
 	require.Equal(e.t, s.CMID, up.ID)
 	require.Equal(e.t, verbs.QPRTS, a.QP.State())
 	require.Equal(e.t, verbs.QPRTS, b.QP.State())
@@ -166,7 +167,7 @@ func (e *env) answered(round int) (client, server *cmID, a, b *End) {
 	a = client.end(EndConfig{MemSize: 4096})
 	a.Recv(1, 0, 64)
 	require.NoError(e.t, client.Connect(connParam(nil), e.cfg.Timeout))
-	server = e.adopt(l.next(verbs.CMConnectRequest).ID)
+	server = e.adopt(l.next(driver.CMConnectRequest).ID)
 	b = server.end(EndConfig{MemSize: 4096})
 	b.Recv(1, 0, 64)
 	require.NoError(e.t, server.Accept(connParam(nil)))

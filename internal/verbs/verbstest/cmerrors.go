@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testCMErrors tests connections that do not come about.
@@ -20,16 +21,16 @@ func testCMErrors(t *testing.T, s *suite) {
 	}
 
 	s.run(t, "Reject", func(e *env) {
-		for _, why := range [][]byte{[]byte("go away"), nil, bytes.Repeat([]byte{7}, verbs.MaxRejectPrivateData)} {
+		for _, why := range [][]byte{[]byte("go away"), nil, bytes.Repeat([]byte{7}, driver.MaxRejectPrivateData)} {
 			l := e.listen()
 			c := e.resolve(l.LocalAddr())
 			a := c.end(EndConfig{MemSize: 4096})
 			a.Recv(1, 0, 64)
 			require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-			srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+			srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 			require.NoError(e.t, srv.Reject(why))
-			ev := c.next(verbs.CMRejected)
-			assert.Equal(e.t, verbs.RejectConsumer, ev.Reason)
+			ev := c.next(driver.CMRejected)
+			assert.Equal(e.t, driver.RejectConsumer, ev.Reason)
 			assert.Error(e.t, ev.Err)
 			requirePrivateData(e.t, why, ev.Param.PrivateData)
 			require.NotEqual(e.t, verbs.QPRTS, a.QP.State())
@@ -44,8 +45,8 @@ func testCMErrors(t *testing.T, s *suite) {
 		c := e.resolve(addr)
 		c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		ev := c.next(verbs.CMRejected)
-		assert.Equal(e.t, verbs.RejectNoService, ev.Reason)
+		ev := c.next(driver.CMRejected)
+		assert.Equal(e.t, driver.RejectNoService, ev.Reason)
 		assert.Error(e.t, ev.Err)
 	})
 
@@ -56,20 +57,20 @@ func testCMErrors(t *testing.T, s *suite) {
 		if err := c.ResolveAddr(netip.AddrPort{}, to, 200*time.Millisecond); err != nil {
 			return
 		}
-		ev := c.nextOf(verbs.CMAddrError, verbs.CMAddrResolved)
-		if ev.Type == verbs.CMAddrError {
+		ev := c.nextOf(driver.CMAddrError, driver.CMAddrResolved)
+		if ev.Type == driver.CMAddrError {
 			require.Error(e.t, ev.Err)
 			return
 		}
 		if err := c.ResolveRoute(200 * time.Millisecond); err != nil {
 			return
 		}
-		if c.nextOf(verbs.CMRouteError, verbs.CMRouteResolved).Type == verbs.CMRouteError {
+		if c.nextOf(driver.CMRouteError, driver.CMRouteResolved).Type == driver.CMRouteError {
 			return
 		}
 		c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), 500*time.Millisecond))
-		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
+		require.Error(e.t, c.next(driver.CMUnreachable).Err)
 	})
 
 	s.run(t, "ServerClosesInsteadOfAnswering", func(e *env) {
@@ -77,9 +78,9 @@ func testCMErrors(t *testing.T, s *suite) {
 		c := e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 		require.NoError(e.t, srv.Close())
-		require.Error(e.t, c.nextOf(verbs.CMRejected, verbs.CMUnreachable).Err)
+		require.Error(e.t, c.nextOf(driver.CMRejected, driver.CMUnreachable).Err)
 	})
 
 	s.run(t, "ListenerClosesBeforeTheAnswer", func(e *env) {
@@ -88,12 +89,12 @@ func testCMErrors(t *testing.T, s *suite) {
 		c := e.resolve(l.LocalAddr())
 		a := c.end(EndConfig{})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 		require.NoError(e.t, l.Close())
 		b := srv.end(EndConfig{})
 		require.NoError(e.t, srv.Accept(connParam(nil)))
-		c.next(verbs.CMEstablished)
-		srv.next(verbs.CMEstablished)
+		c.next(driver.CMEstablished)
+		srv.next(driver.CMEstablished)
 		exchange(e.t, &Pair{A: a, B: b})
 	})
 
@@ -103,15 +104,15 @@ func testCMErrors(t *testing.T, s *suite) {
 		c := e.resolve(l.LocalAddr())
 		x := c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 		y := srv.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, x.QP.Close())
 		require.NoError(e.t, c.Close())
 		if err := srv.Accept(connParam(nil)); err == nil {
 			// A connection that came up for a moment counts, too.
-			ev := srv.nextOf(verbs.CMConnectError, verbs.CMUnreachable, verbs.CMRejected, verbs.CMDisconnected, verbs.CMEstablished)
-			if ev.Type == verbs.CMEstablished {
-				srv.next(verbs.CMDisconnected)
+			ev := srv.nextOf(driver.CMConnectError, driver.CMUnreachable, driver.CMRejected, driver.CMDisconnected, driver.CMEstablished)
+			if ev.Type == driver.CMEstablished {
+				srv.next(driver.CMDisconnected)
 			}
 		}
 		require.NoError(e.t, y.QP.Close())
@@ -120,10 +121,10 @@ func testCMErrors(t *testing.T, s *suite) {
 		c = e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv = e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv = e.adopt(l.next(driver.CMConnectRequest).ID)
 		srv.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, srv.Accept(connParam(nil)))
-		c.next(verbs.CMEstablished)
+		c.next(driver.CMEstablished)
 	})
 
 	s.run(t, "Timeout", func(e *env) {
@@ -132,8 +133,8 @@ func testCMErrors(t *testing.T, s *suite) {
 		c := e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
 		require.NoError(e.t, c.Connect(connParam(nil), 2*time.Second))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
-		require.Error(e.t, c.next(verbs.CMUnreachable).Err)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
+		require.Error(e.t, c.next(driver.CMUnreachable).Err)
 		require.NoError(e.t, srv.Close())
 	})
 
@@ -141,15 +142,15 @@ func testCMErrors(t *testing.T, s *suite) {
 		l := e.listen()
 		c := e.resolve(l.LocalAddr())
 		c.end(EndConfig{MemSize: 4096})
-		require.ErrorIs(e.t, c.Connect(connParam(make([]byte, verbs.MaxConnectPrivateData+1)), e.cfg.Timeout), verbs.ErrInvalid)
+		require.ErrorIs(e.t, c.Connect(connParam(make([]byte, driver.MaxConnectPrivateData+1)), e.cfg.Timeout), verbs.ErrInvalid)
 		require.NoError(e.t, c.Connect(connParam(nil), e.cfg.Timeout))
-		srv := e.adopt(l.next(verbs.CMConnectRequest).ID)
+		srv := e.adopt(l.next(driver.CMConnectRequest).ID)
 		srv.end(EndConfig{MemSize: 4096})
-		require.ErrorIs(e.t, srv.Accept(connParam(make([]byte, verbs.MaxAcceptPrivateData+1))), verbs.ErrInvalid)
-		require.ErrorIs(e.t, srv.Reject(make([]byte, verbs.MaxRejectPrivateData+1)), verbs.ErrInvalid)
+		require.ErrorIs(e.t, srv.Accept(connParam(make([]byte, driver.MaxAcceptPrivateData+1))), verbs.ErrInvalid)
+		require.ErrorIs(e.t, srv.Reject(make([]byte, driver.MaxRejectPrivateData+1)), verbs.ErrInvalid)
 		require.NoError(e.t, srv.Accept(connParam(nil)))
-		c.next(verbs.CMEstablished)
-		srv.next(verbs.CMEstablished)
+		c.next(driver.CMEstablished)
+		srv.next(driver.CMEstablished)
 	})
 
 	s.run(t, "Addresses", func(e *env) {
@@ -197,7 +198,7 @@ func testCMErrors(t *testing.T, s *suite) {
 	})
 
 	s.run(t, "UnknownDevice", func(e *env) {
-		_, err := e.cfg.Driver.CreateID("no such device", func(verbs.CMEvent) {})
+		_, err := e.cfg.Driver.CreateID("no such device", func(driver.CMEvent) {})
 		assert.ErrorIs(e.t, err, verbs.ErrNoDevice)
 		_, err = e.cfg.Driver.Route("no such device", e.cmAddr())
 		assert.ErrorIs(e.t, err, verbs.ErrNoDevice)

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Config tells Run what to test.
@@ -16,7 +17,7 @@ type Config struct {
 
 	// Driver brings the connection manager of the device; nil leaves the tests
 	// of CMID out.
-	Driver verbs.Driver
+	Driver driver.Driver
 	// Device is the name under which Driver knows the device.
 	Device string
 	// Addr is a local address by which the device's CM is reached; the zero value

@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // testDeath: the other process is killed. RC has no keepalive, so the other end
@@ -197,7 +198,7 @@ func testDeath(t *testing.T, s *suite) {
 			r.ReceivedOK(1, verbs.WCRecv)
 			require.Equal(e.t, 1, r.report())
 			r.kill()
-			r.id.next(verbs.CMDisconnected)
+			r.id.next(driver.CMDisconnected)
 			e.inState(r.QP, verbs.QPErr)
 			requireFlushed(e.t, r.Received(1), 2)
 		})

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // PairConfig says how a Pair is made. The zero value is complete.

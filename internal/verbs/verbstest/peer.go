@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A peer process brings up one QP whose other end is the suite's and does as it
@@ -31,7 +32,7 @@ type peerHello struct {
 // A Peer is what a peer process needs to play its part.
 type Peer struct {
 	Open   func() (verbs.Context, error)
-	Driver verbs.Driver // as in Config
+	Driver driver.Driver // as in Config
 	Device string
 }
 
@@ -180,12 +181,12 @@ func (c Peer) dial(addr string, p *peer) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := make(chan verbs.CMEvent, 16)
-	id, err := c.Driver.CreateID(c.Device, func(ev verbs.CMEvent) { events <- ev })
+	events := make(chan driver.CMEvent, 16)
+	id, err := c.Driver.CreateID(c.Device, func(ev driver.CMEvent) { events <- ev })
 	if err != nil {
 		return nil, err
 	}
-	await := func(want verbs.CMEventType, err error) error {
+	await := func(want driver.CMEventType, err error) error {
 		if err != nil {
 			return err
 		}
@@ -194,19 +195,19 @@ func (c Peer) dial(addr string, p *peer) (*peer, error) {
 		}
 		return nil
 	}
-	if err := await(verbs.CMAddrResolved, id.ResolveAddr(netip.AddrPort{}, to, defaultTimeout)); err != nil {
+	if err := await(driver.CMAddrResolved, id.ResolveAddr(netip.AddrPort{}, to, defaultTimeout)); err != nil {
 		return nil, err
 	}
-	if err := await(verbs.CMRouteResolved, id.ResolveRoute(defaultTimeout)); err != nil {
+	if err := await(driver.CMRouteResolved, id.ResolveRoute(defaultTimeout)); err != nil {
 		return nil, err
 	}
 	if p.qp != nil {
-		return p, await(verbs.CMEstablished, id.Connect(numbered(p.qp), defaultTimeout))
+		return p, await(driver.CMEstablished, id.Connect(numbered(p.qp), defaultTimeout))
 	}
 	if err := p.make(id.Verbs(), id.CreateQP); err != nil {
 		return nil, err
 	}
-	return p, await(verbs.CMEstablished, id.Connect(connParam(nil), defaultTimeout))
+	return p, await(driver.CMEstablished, id.Connect(connParam(nil), defaultTimeout))
 }
 
 // make makes memory, CQs and QP, and posts receives.

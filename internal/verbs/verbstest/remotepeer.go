@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // remotePeer is the suite's handle of a peer process, and its own End.
@@ -50,10 +51,10 @@ func (e *env) startDialingPeer(cfg EndConfig) *remotePeer {
 	r := e.startProcess(verbs.QPTypeRC)
 	l := e.listen()
 	require.NoError(e.t, r.enc.Encode(peerHello{Dial: l.LocalAddr().String()}))
-	r.id = e.adopt(l.next(verbs.CMConnectRequest).ID)
+	r.id = e.adopt(l.next(driver.CMConnectRequest).ID)
 	r.End = r.id.end(cfg)
 	require.NoError(e.t, r.id.Accept(connParam(nil)))
-	r.id.next(verbs.CMEstablished)
+	r.id.next(driver.CMEstablished)
 	r.report()
 	return r
 }

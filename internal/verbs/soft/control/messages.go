@@ -8,7 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // The messages of the connection manager. All numbers are little endian, all
@@ -46,10 +47,10 @@ const (
 
 // RejectAgain answers a dialer for which there was no place and that was asked nothing: it
 // may dial again. The number is the device's own, as that of verbs.RejectDenied.
-const RejectAgain verbs.RejectReason = 0x8001
+const RejectAgain driver.RejectReason = 0x8001
 
 // RejectUnsupported answers a request of another wire version (IBA 12.6.7.2: unsupported request).
-const RejectUnsupported verbs.RejectReason = 5
+const RejectUnsupported driver.RejectReason = 5
 
 // VersionError is returned for a message of another version.
 type VersionError uint8
@@ -62,7 +63,7 @@ func (VersionError) Unwrap() error { return verbs.ErrProtocol }
 
 // A ConnMsg is a REQ or a REP.
 type ConnMsg struct {
-	Param    verbs.ConnParam
+	Param    driver.ConnParam
 	Src, Dst netip.AddrPort // REQ only
 	TOS      uint8          // REQ only
 	Offer    []byte         // what the QP at the other end needs to know of this one
@@ -118,7 +119,7 @@ func ParseREQ(b []byte) (m ConnMsg, err error) {
 		return m, BadMessage("REQ from one address family to the other")
 	}
 	m.TOS = b[14]
-	return m, parseConn(b, reqHeadLen, verbs.MaxConnectPrivateData, &m)
+	return m, parseConn(b, reqHeadLen, driver.MaxConnectPrivateData, &m)
 }
 
 // ParseREP parses a REP. The offer is a part of b, the private data is not.
@@ -129,7 +130,7 @@ func ParseREP(b []byte) (m ConnMsg, err error) {
 	if b[5] != 0 || b[14] != 0 {
 		return m, BadMessage("REP with what is the dialer's to say")
 	}
-	return m, parseConn(b, connHeadLen, verbs.MaxAcceptPrivateData, &m)
+	return m, parseConn(b, connHeadLen, driver.MaxAcceptPrivateData, &m)
 }
 
 // parseConn parses what REQ and REP have in common.
@@ -143,7 +144,7 @@ func parseConn(b []byte, headLen, maxPrivate int, m *ConnMsg) error {
 	case len(b) != headLen+nPriv+nOffer:
 		return BadMessage("connection message whose parts do not make up its length")
 	}
-	m.Param = verbs.ConnParam{
+	m.Param = driver.ConnParam{
 		PrivateData:        append([]byte(nil), b[headLen:headLen+nPriv]...),
 		ResponderResources: b[3],
 		InitiatorDepth:     b[4],
@@ -158,7 +159,7 @@ func parseConn(b []byte, headLen, maxPrivate int, m *ConnMsg) error {
 }
 
 // AppendREJ appends a REJ.
-func AppendREJ(b []byte, reason verbs.RejectReason, private []byte) []byte {
+func AppendREJ(b []byte, reason driver.RejectReason, private []byte) []byte {
 	b = append(b, MsgREJ, WireVersion)
 	b = binary.LittleEndian.AppendUint16(b, uint16(reason))
 	b = append(b, byte(len(private)), 0, 0, 0)
@@ -166,14 +167,14 @@ func AppendREJ(b []byte, reason verbs.RejectReason, private []byte) []byte {
 }
 
 // ParseREJ parses a REJ of any version, which version says.
-func ParseREJ(b []byte) (version uint8, reason verbs.RejectReason, private []byte, err error) {
+func ParseREJ(b []byte) (version uint8, reason driver.RejectReason, private []byte, err error) {
 	if len(b) < REJHeadLen || b[0] != MsgREJ || len(b) != REJHeadLen+int(b[4]) {
 		return 0, 0, nil, BadMessage("REJ of a wrong length")
 	}
-	if int(b[4]) > verbs.MaxRejectPrivateData || b[5]|b[6]|b[7] != 0 {
+	if int(b[4]) > driver.MaxRejectPrivateData || b[5]|b[6]|b[7] != 0 {
 		return 0, 0, nil, BadMessage("REJ out of range")
 	}
-	return b[1], verbs.RejectReason(binary.LittleEndian.Uint16(b[2:])), append([]byte(nil), b[REJHeadLen:]...), nil
+	return b[1], driver.RejectReason(binary.LittleEndian.Uint16(b[2:])), append([]byte(nil), b[REJHeadLen:]...), nil
 }
 
 // CheckSignal checks a message that has only a type and a version.

@@ -7,13 +7,15 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func testREQ() ConnMsg {
 	return ConnMsg{
-		Param: verbs.ConnParam{
+		Param: driver.ConnParam{
 			PrivateData: []byte("hello"), ResponderResources: 1, InitiatorDepth: 2, FlowControl: true,
 			RetryCount: 3, RNRRetryCount: 7, SRQ: true, QPNum: 0x123456,
 		},
@@ -42,20 +44,20 @@ func TestMessagesRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, rep, got)
 
-	version, reason, private, err := ParseREJ(AppendREJ(nil, verbs.RejectConsumer, []byte("no")))
+	version, reason, private, err := ParseREJ(AppendREJ(nil, driver.RejectConsumer, []byte("no")))
 	require.NoError(t, err)
 	require.EqualValues(t, WireVersion, version)
-	require.Equal(t, verbs.RejectConsumer, reason)
+	require.Equal(t, driver.RejectConsumer, reason)
 	require.Equal(t, "no", string(private))
 }
 
 func TestMessagesOfWrongLength(t *testing.T) {
 	req, rep := testREQ(), ConnMsg{Offer: []byte("answer")}
 	parse := map[string]func([]byte) error{
-		string(AppendREQ(nil, &req)):                               func(b []byte) error { _, err := ParseREQ(b); return err },
-		string(AppendREP(nil, &rep)):                               func(b []byte) error { _, err := ParseREP(b); return err },
-		string(AppendREJ(nil, verbs.RejectConsumer, []byte("no"))): func(b []byte) error { _, _, _, err := ParseREJ(b); return err },
-		string([]byte{MsgRTU, WireVersion}):                        func(b []byte) error { return CheckSignal(b, MsgRTU) },
+		string(AppendREQ(nil, &req)):                                func(b []byte) error { _, err := ParseREQ(b); return err },
+		string(AppendREP(nil, &rep)):                                func(b []byte) error { _, err := ParseREP(b); return err },
+		string(AppendREJ(nil, driver.RejectConsumer, []byte("no"))): func(b []byte) error { _, _, _, err := ParseREJ(b); return err },
+		string([]byte{MsgRTU, WireVersion}):                         func(b []byte) error { return CheckSignal(b, MsgRTU) },
 	}
 	for msg, f := range parse {
 		require.NoError(t, f([]byte(msg)))
@@ -111,7 +113,7 @@ func FuzzMessages(f *testing.F) {
 	req, rep := testREQ(), ConnMsg{Offer: []byte("answer")}
 	f.Add(AppendREQ(nil, &req))
 	f.Add(AppendREP(nil, &rep))
-	f.Add(AppendREJ(nil, verbs.RejectConsumer, []byte("no")))
+	f.Add(AppendREJ(nil, driver.RejectConsumer, []byte("no")))
 	f.Add([]byte{MsgRTU, WireVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// What parses is the only spelling of what it means.

@@ -12,10 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
-	"golang.org/x/sys/unix"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const (
@@ -80,7 +82,7 @@ func Polls(f *os.File) error {
 	if fault := PollFault.Load(); fault != nil && err == nil {
 		err = (*fault)(f)
 	}
-	return verbs.PollerError(err)
+	return driver.PollerError(err)
 }
 
 // OpenSocket makes an unconnected descriptor of the right kind.

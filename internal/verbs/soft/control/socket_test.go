@@ -13,10 +13,11 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/leaktest"
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func newPair(t *testing.T) (a, b *Socket) {

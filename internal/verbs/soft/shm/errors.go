@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // NoMemory is the error of a call that makes or maps shared memory of size bytes.
 func NoMemory(call string, size int, err error) error {
 	if err == unix.EMFILE || err == unix.ENFILE {
 		err := NoDescriptor(call, err)
-		return verbs.Explain(fmt.Sprintf("no descriptor for %d bytes of shared memory: %v", size, err), verbs.ErrNoMemory, err)
+		return driver.Explain(fmt.Sprintf("no descriptor for %d bytes of shared memory: %v", size, err), verbs.ErrNoMemory, err)
 	}
 	hint := "free memory or raise the memory limit of the process or its cgroup"
 	return fmt.Errorf("%w: %s of %d bytes of shared memory: %w (%s)", verbs.ErrNoMemory, call, size, err, hint)

@@ -5,9 +5,10 @@ package shm
 import (
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestNoDescriptors: the error does not speak of memory, and says what to raise.

@@ -5,8 +5,9 @@ package shm
 import (
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 func TestGeometry(t *testing.T) {

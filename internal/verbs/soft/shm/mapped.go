@@ -8,8 +8,9 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A peer says how large its MRs are, and they need no memory to be large. Mapped they

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestHostileHugePages: where there are none left, memory of huge pages that the peer

@@ -5,8 +5,9 @@ package shm
 import (
 	"fmt"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // MROffer says where an MR is in the memfd that comes with it.

@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Outbox is the producer's end: the peer's inbox, mapped. It is for one at a time.

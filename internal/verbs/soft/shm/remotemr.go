@@ -5,7 +5,7 @@ package shm
 import (
 	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // RemoteMR is a mapping of a peer's MR.

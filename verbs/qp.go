@@ -10,6 +10,19 @@ const (
 	QPTypeUD QPType = 4 // UD
 )
 
+// Has reports whether QPs of the type have an operation (IBA table 34).
+func (t QPType) Has(op WROpcode) bool {
+	switch t {
+	case QPTypeRC:
+		return op <= WRBindMW
+	case QPTypeUC:
+		return op <= WRSendWithImm || op == WRLocalInv || op == WRBindMW
+	case QPTypeUD:
+		return op == WRSend || op == WRSendWithImm
+	}
+	return false
+}
+
 // QPState is the state of a QP (ibv_qp_state; IBA 10.3.1).
 type QPState uint8
 
@@ -178,16 +191,4 @@ type SRQ interface {
 	SetLimit(limit int) error
 	// Close destroys the SRQ; ErrBusy while QPs use it.
 	Close() error
-}
-
-// QPStats count what a driver did for a QP beyond the verbs.
-type QPStats struct {
-	WakeupsSent       uint64 // times the peer slept and was woken
-	WakeupsSuppressed uint64 // completions given to a peer that was awake
-	RNRNaks           uint64 // times the peer had no receive posted
-}
-
-// A QPStatter is a QP whose driver counts. Drivers of hardware need not.
-type QPStatter interface {
-	QPStats() QPStats
 }

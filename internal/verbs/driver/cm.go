@@ -1,9 +1,11 @@
-package verbs
+package driver
 
 import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // CMEventType is the kind of a connection manager event (rdma_cm_event_type).
@@ -153,10 +155,10 @@ type CMID interface {
 	ResolveRoute(timeout time.Duration) error
 	// Verbs is the opened device the id is bound to, nil before that. It is
 	// shared and must not be closed.
-	Verbs() Context
+	Verbs() verbs.Context
 	// CreateQP makes an RC QP on the id, in INIT, ready for receives; Connect and
 	// Accept take it to RTS (rdma_create_qp). The caller closes it before the id.
-	CreateQP(pd PD, attr *QPInitAttr) (QP, error)
+	CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error)
 	// Connect asks the peer (rdma_connect). ESTABLISHED, REJECTED, UNREACHABLE or
 	// CONNECT_ERROR follows; timeout 0 leaves the wait to the transport's own bound.
 	Connect(param *ConnParam, timeout time.Duration) error

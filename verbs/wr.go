@@ -25,19 +25,6 @@ const (
 	WRBindMW                            // BIND_MW
 )
 
-// HasOpcode reports whether QPs of a type have an operation (IBA table 34).
-func HasOpcode(typ QPType, op WROpcode) bool {
-	switch typ {
-	case QPTypeRC:
-		return op <= WRBindMW
-	case QPTypeUC:
-		return op <= WRSendWithImm || op == WRLocalInv || op == WRBindMW
-	case QPTypeUD:
-		return op == WRSend || op == WRSendWithImm
-	}
-	return false
-}
-
 // SendFlags qualify a send work request (ibv_send_flags).
 type SendFlags uint8
 

@@ -25,10 +25,3 @@ func (e *LibraryError) Error() string {
 // Unwrap returns ErrNoDevice, since without the library there is none, and the
 // dynamic linker's error.
 func (e *LibraryError) Unwrap() []error { return []error{ErrNoDevice, e.Err} }
-
-// A Loader is a Driver that loads libraries.
-type Loader interface {
-	Driver
-	// Libraries loads what is not loaded yet and says what came of it.
-	Libraries() []Library
-}

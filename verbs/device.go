@@ -278,10 +278,3 @@ type AsyncEvent struct {
 	SRQ  SRQ   // for SRQ events
 	Port uint8 // for port events
 }
-
-// An ObjectCounter is a Context whose driver knows how many objects there are of it: PDs,
-// which count as long as they have MRs or QPs, CQs and channels. Of a device of the
-// kernel the kernel knows.
-type ObjectCounter interface {
-	Objects() int
-}

@@ -1,9 +1,11 @@
-package verbs
+package driver
 
 import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // A Driver brings devices and a connection manager.
@@ -12,13 +14,20 @@ type Driver interface {
 	Name() string
 	// Devices lists the devices that are present. An error says why there can be
 	// none, as a missing library.
-	Devices() ([]Device, error)
+	Devices() ([]verbs.Device, error)
 	// Route finds out from where dst is reached by the named device, or by
 	// the best one if device is "". ErrNoRoute or ErrNoDevice otherwise.
 	Route(device string, dst netip.Addr) (Route, error)
 	// CreateID makes a CMID (rdma_create_id, port space RDMA_PS_TCP) on the named
 	// device, or on whichever the address leads to if device is "".
 	CreateID(device string, sink CMSink) (CMID, error)
+}
+
+// A Loader is a Driver that loads libraries.
+type Loader interface {
+	Driver
+	// Libraries loads what is not loaded yet and says what came of it.
+	Libraries() []verbs.Library
 }
 
 var registry struct {

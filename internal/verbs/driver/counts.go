@@ -1,0 +1,20 @@
+package driver
+
+// QPStats count what a driver did for a QP beyond the verbs.
+type QPStats struct {
+	WakeupsSent       uint64 // times the peer slept and was woken
+	WakeupsSuppressed uint64 // completions given to a peer that was awake
+	RNRNaks           uint64 // times the peer had no receive posted
+}
+
+// A QPStatter is a QP whose driver counts. Drivers of hardware need not.
+type QPStatter interface {
+	QPStats() QPStats
+}
+
+// An ObjectCounter is a Context whose driver knows how many objects there are of it: PDs,
+// which count as long as they have MRs or QPs, CQs and channels. Of a device of the
+// kernel the kernel knows.
+type ObjectCounter interface {
+	Objects() int
+}
