@@ -76,7 +76,10 @@ func (m *model) abort(e int) error {
 
 // due reports whether end e would send something.
 func (m *model) due(e int) bool {
-	c := m.clone()
+	if m.trial == nil {
+		m.trial = &model{}
+	}
+	c := m.cloneInto(m.trial)
 	c.breach = nil
 	_, ok := c.lanes[e].Next()
 	return ok
@@ -228,6 +231,7 @@ func (m *model) check() error {
 // wrong with how one came about.
 func search(p *plan, b *breach, limit int) (states int, trace []string, err error) {
 	seen := map[uint64]struct{}{}
+	var done []*model // whose memory the next ones take
 	var visit func(m *model) error
 	visit = func(m *model) error {
 		h := m.hash()
@@ -243,7 +247,11 @@ func search(p *plan, b *breach, limit int) (states int, trace []string, err erro
 			return m.check()
 		}
 		for _, a := range acts {
-			c := m.clone()
+			c := &model{}
+			if n := len(done); n > 0 {
+				c, done = done[n-1], done[:n-1]
+			}
+			m.cloneInto(c)
 			err := a.do(c)
 			if err == nil {
 				err = c.events(a.end)
@@ -258,6 +266,7 @@ func search(p *plan, b *breach, limit int) (states int, trace []string, err erro
 				trace = append(trace, a.String())
 				return err
 			}
+			done = append(done, c)
 		}
 		return nil
 	}

@@ -100,6 +100,8 @@ type model struct {
 	posted   int
 
 	breach *breach
+	copies []*Stream // that cloneInto has made
+	trial  *model    // what due has tried on, for the next time
 }
 
 // breach is a rule that is broken on purpose, before or after something is done.
@@ -161,52 +163,101 @@ func (m *model) do(e int, at spot, f func() error) error {
 	return err
 }
 
-// clone copies a model. Streams are copied once, however many point to them.
-func (m *model) clone() *model {
-	c := *m
-	c.rings = slices.Clone(m.rings)
-	for i := range c.rings {
-		c.rings[i].bytes, c.rings[i].data = slices.Clone(m.rings[i].bytes), slices.Clone(m.rings[i].data)
+// clone copies a model.
+func (m *model) clone() *model { return m.cloneInto(&model{}) }
+
+// cloneInto is clone in the memory of a model that nobody needs any more: most of what an explorer
+// does is copying. Streams are copied once, however many point to them.
+func (m *model) cloneInto(c *model) *model {
+	was, spare := *c, c.copies
+	*c = *m
+	c.copies = was.copies[:0]
+	c.rings = was.rings[:0]
+	for i, r := range m.rings {
+		if i < len(was.rings) {
+			to := was.rings[i]
+			r.bytes, r.data = recopy(to.bytes, r.bytes), recopy(to.data, r.data)
+		} else {
+			r.bytes, r.data = slices.Clone(r.bytes), slices.Clone(r.data)
+		}
+		c.rings = append(c.rings, r)
 	}
 	for i, l := range m.lanes {
-		var from, to []*Stream
-		one := func(s *Stream) *Stream {
-			if s == nil {
-				return nil
+		var copies streamCopies
+		one := func(s *Stream) *Stream { return copies.of(s, &spare, &c.copies) }
+		all := func(to, list []*Stream) []*Stream {
+			to = recopy(to, list)
+			for k, s := range to {
+				to[k] = one(s)
 			}
-			if k := slices.Index(from, s); k >= 0 {
-				return to[k]
-			}
-			t := *s
-			t.rx.older = slices.Clone(s.rx.older)
-			if s.sums != nil {
-				sums := *s.sums
-				t.sums = &sums
-			}
-			from, to = append(from, s), append(to, &t)
-			return &t
+			return to
 		}
-		all := func(list []*Stream) []*Stream {
-			out := make([]*Stream, len(list))
-			for k, s := range list {
-				out[k] = one(s)
-			}
-			return out
+		d := was.lanes[i]
+		if d == nil {
+			d = &Lane{slots: &slots{}}
 		}
-		d, slots := *l, *l.slots
-		slots.used, slots.streams = slices.Clone(slots.used), slices.Clone(slots.streams)
-		d.slots, d.table, d.places.items = &slots, all(l.table), all(l.places.items)
-		d.records.items, d.credits.items, d.waiting.items = all(l.records.items), all(l.credits.items), all(l.waiting.items)
-		d.grants.items, d.control.items = slices.Clone(l.grants.items), slices.Clone(l.control.items)
-		d.events.items = slices.Clone(l.events.items)
-		c.lanes[i] = &d
-		c.wire[i] = slices.Clone(m.wire[i])
-		c.apps[i] = slices.Clone(m.apps[i])
+		old, slots := *d, d.slots
+		used, streams := slots.used, slots.streams
+		*d, *slots = *l, *l.slots
+		slots.used, slots.streams = recopy(used, slots.used), recopy(streams, slots.streams)
+		d.slots, d.table, d.places.items = slots, all(old.table, l.table), all(old.places.items, l.places.items)
+		d.records.items, d.credits.items = all(old.records.items, l.records.items), all(old.credits.items, l.credits.items)
+		d.waiting.items = all(old.waiting.items, l.waiting.items)
+		d.grants.items, d.control.items = recopy(old.grants.items, l.grants.items), recopy(old.control.items, l.control.items)
+		d.events.items = recopy(old.events.items, l.events.items)
+		c.lanes[i] = d
+		c.wire[i] = recopy(was.wire[i], m.wire[i])
+		c.apps[i] = recopy(was.apps[i], m.apps[i])
 		for k := range c.apps[i] {
 			c.apps[i][k].s = one(c.apps[i][k].s)
 		}
 	}
-	return &c
+	return c
+}
+
+// recopy copies a slice into the memory of another; nil stays nil.
+func recopy[S ~[]E, E any](to, from S) S {
+	if from == nil {
+		return nil
+	}
+	if to == nil {
+		return slices.Clone(from)
+	}
+	return append(to[:0], from...)
+}
+
+// streamCopies are the streams of a lane and their copies.
+type streamCopies struct {
+	from, to [8]*Stream
+	n        int
+}
+
+// of returns the copy of a stream, which is in one of the spare ones if there is one, and in made.
+func (c *streamCopies) of(s *Stream, spare, made *[]*Stream) *Stream {
+	if s == nil {
+		return nil
+	}
+	if k := slices.Index(c.from[:c.n], s); k >= 0 {
+		return c.to[k]
+	}
+	t := &Stream{}
+	if len(*spare) > 0 {
+		t, *spare = (*spare)[0], (*spare)[1:]
+	}
+	older, both := t.rx.older, t.sums
+	*t = *s
+	t.rx.older = recopy(older, s.rx.older)
+	if s.sums != nil {
+		if both == nil {
+			both = new(sums)
+		}
+		*both = *s.sums
+		t.sums = both
+	}
+	*made = append(*made, t)
+	c.from[c.n], c.to[c.n] = s, t
+	c.n++
+	return t
 }
 
 // app returns the end of the stream s at end e.
