@@ -26,7 +26,17 @@ type running struct {
 	client *rpc.Client
 	killed bool
 	ended  bool
+	leaks  chan finished // what Worker.Finish has found, if it was called
 }
+
+// finished is what came of Worker.Finish.
+type finished struct {
+	leaked string
+	err    error
+}
+
+// joined has the processes of each test that has not ended.
+var joined = map[*testing.T][]*running{}
 
 func (h *host) start(t *testing.T) *process {
 	t.Helper()
@@ -69,8 +79,28 @@ func (l launched) join(t *testing.T) *process {
 	t.Helper()
 	require.NoError(t, l.err)
 	p := &process{t: t, running: l.running}
-	t.Cleanup(p.end)
+	joined[t] = append(joined[t], l.running)
+	t.Cleanup(func() {
+		// All at once: the lanes of a process end when its peer closes its listener.
+		for _, r := range joined[t] {
+			r.finish()
+		}
+		delete(joined, t)
+		p.end()
+	})
 	return p
+}
+
+// finish has the process close what it has open, unless it is gone or does so already.
+func (r *running) finish() {
+	if r.ended || r.killed || r.h.dead || r.leaks != nil {
+		return
+	}
+	r.leaks = make(chan finished, 1)
+	go func() {
+		leaked, err := tryCall[string](r.client, "Worker.Finish", prompt, 2*prompt)
+		r.leaks <- finished{leaked, err}
+	}()
 }
 
 // in is the process in a subtest, which fails where it does.
@@ -81,20 +111,21 @@ func (p *process) end() {
 	if p.ended {
 		return
 	}
+	p.finish()
 	p.ended = true
 	defer p.client.Close()
 	if p.h.dead {
 		return
 	}
 	if !p.killed {
-		leaked, err := tryCall[string](p.client, "Worker.Finish", prompt, 2*prompt)
-		if err != nil {
-			p.t.Errorf("host %d: Close hangs: %v", p.h.rank, err)
+		found := <-p.leaks
+		if found.err != nil {
+			p.t.Errorf("host %d: Close hangs: %v", p.h.rank, found.err)
 			p.describe()
 			p.signal(syscall.SIGQUIT) // prints the stacks of its goroutines
 		}
-		if leaked != "" {
-			p.t.Errorf("host %d: leaked:\n%s", p.h.rank, leaked)
+		if found.leaked != "" {
+			p.t.Errorf("host %d: leaked:\n%s", p.h.rank, found.leaked)
 		}
 		if !p.h.software {
 			p.h.leaves(p.t, p.pid)
