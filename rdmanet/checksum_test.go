@@ -36,6 +36,7 @@ func eachChecked(t *testing.T, f func(t *testing.T, fl flavour)) {
 }
 
 func TestChecksumNetConn(t *testing.T) {
+	mostlyWaits(t)
 	eachChecked(t, func(t *testing.T, fl flavour) {
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 			client, server, err := dialPair(&fl.dialer, &fl.listen)
@@ -52,6 +53,7 @@ func TestChecksumNetConn(t *testing.T) {
 
 // TestChecksumDifferential runs the scripts of TestDifferential with checksums.
 func TestChecksumDifferential(t *testing.T) {
+	mostlyWaits(t)
 	for _, s := range loadScripts(t, "testdata/differential/*.txt") {
 		if s.loopback && !hasLoopback() {
 			continue

@@ -141,6 +141,7 @@ func TestTCPNetworks(t *testing.T) {
 // TestTCPNetworksDifferential is TestDifferential for the networks of TCP: over RDMA
 // with the differences that RDMA has, over TCP with none.
 func TestTCPNetworksDifferential(t *testing.T) {
+	mostlyWaits(t)
 	onTCPPorts(t)
 	for _, s := range loadScripts(t, "testdata/differential/*.txt") {
 		if s.loopback && !hasLoopback() {
@@ -179,6 +180,7 @@ func timeoutClass(o outcome) string {
 
 // TestTCPNetworksNetConn is nettest's suite over either kind.
 func TestTCPNetworksNetConn(t *testing.T) {
+	mostlyWaits(t)
 	onTCPPorts(t)
 	for _, b := range tcpKinds() {
 		t.Run(b.kind, func(t *testing.T) {

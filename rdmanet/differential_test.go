@@ -42,6 +42,7 @@ var differences = map[string]difference{
 // TestDifferential runs each script over TCP and over rdmanet in all flavours and
 // finds the same results, errors and order, but for the differences above.
 func TestDifferential(t *testing.T) {
+	mostlyWaits(t)
 	used := map[string]bool{}
 	for _, s := range loadScripts(t, "testdata/differential/*.txt") {
 		for _, st := range s.steps {

@@ -8,6 +8,7 @@ import (
 )
 
 func TestNetConn(t *testing.T) {
+	mostlyWaits(t)
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 			client, server, err := dialPair(&fl.dialer, &fl.listen)

@@ -56,6 +56,14 @@ func onTCPPorts(t *testing.T) {
 	}
 }
 
+// mostlyWaits has a test run at the same time as others that wait more than they work, after all
+// that need the process for themselves. A device under test has them one by one.
+func mostlyWaits(t *testing.T) {
+	if os.Getenv("RDMANET_TEST_ADDR") == "" {
+		t.Parallel()
+	}
+}
+
 // onIWARP reports whether the device under test is one of iWARP.
 func onIWARP(t *testing.T) bool {
 	t.Helper()

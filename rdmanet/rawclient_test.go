@@ -188,6 +188,7 @@ func TestRawClientsLeave(t *testing.T) {
 
 // TestRawClientsSilent has clients that say nothing until they are dropped.
 func TestRawClientsSilent(t *testing.T) {
+	mostlyWaits(t)
 	// Those who are not silent have that long, too.
 	timeout := 5 * soon
 	l, accepted := rawListener(t, ListenConfig{HandshakeTimeout: timeout})

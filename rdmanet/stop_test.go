@@ -22,6 +22,7 @@ import (
 // TestTwoProcessStop stops the other process: that is no error, deadlines fire as they
 // always do, and after it goes on so do the bytes.
 func TestTwoProcessStop(t *testing.T) {
+	mostlyWaits(t)
 	const size = 8 << 20 // more than the largest ring, which may be empty when the process stops
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
 		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
@@ -214,6 +215,7 @@ func TestTwoProcessStopAndClose(t *testing.T) {
 // TestTwoProcessStopListener dials a process that is stopped, also for longer than it
 // gives its clients: that it was not there is no fault of theirs.
 func TestTwoProcessStopListener(t *testing.T) {
+	mostlyWaits(t)
 	r := startRemote(t)
 	const handshake = 2 * time.Second
 	at := call[string](r, "Listen", RemoteListen{HandshakeTimeout: slowly(handshake)})

@@ -45,6 +45,7 @@ func bothWays(t *testing.T, fl flavour, f func(t *testing.T, r *remote, c *Conn,
 
 // TestTwoProcessNetConn is nettest's suite with the two ends in two processes.
 func TestTwoProcessNetConn(t *testing.T) {
+	mostlyWaits(t)
 	atOnce(t, flavours()[:ofTwoProcesses()], flavourName, func(t *testing.T, fl flavour) {
 		for _, way := range []struct {
 			name string
@@ -66,6 +67,7 @@ func TestTwoProcessNetConn(t *testing.T) {
 
 // TestTwoProcessBulk moves bytes both ways at once and compares their hashes.
 func TestTwoProcessBulk(t *testing.T) {
+	mostlyWaits(t)
 	const size = 8 << 20
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
 		bothWays(t, fl, func(t *testing.T, r *remote, c *Conn, end *remoteConn) {
@@ -95,6 +97,7 @@ func TestTwoProcessBulk(t *testing.T) {
 
 // TestTwoProcessEcho has the other process return what it gets, small and large.
 func TestTwoProcessEcho(t *testing.T) {
+	mostlyWaits(t)
 	twoProcessFlavours(t, func(t *testing.T, fl flavour) {
 		r := startRemote(t)
 		c, end := r.dial(fl)

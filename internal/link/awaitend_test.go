@@ -174,6 +174,7 @@ func heldStreams(t *testing.T, n int) (clients []*Stream, hold, letGo func()) {
 // so, and those behind it do not wait, on this lane and for a moment on others of the link, until
 // there is progress.
 func TestAwaitEndGivesUp(t *testing.T) {
+	mostlyWaits(t)
 	clients, hold, letGo := heldStreams(t, 4)
 	e := clients[0].e
 	givenUp := e.owner.endsGivenUp()

@@ -50,6 +50,7 @@ func TestHalfOpenTenThousand(t *testing.T) {
 // TestHalfOpenCrowd: hundreds ask for a lane and say nothing, and leave after a while. What the
 // listener holds for them is bounded, honest dialers get in among them, and nothing is left.
 func TestHalfOpenCrowd(t *testing.T) {
+	mostlyWaits(t)
 	const held = maxBringUps + 110 // dialers that are there at once
 	crowd, every := 600, 150
 	if testing.Short() {

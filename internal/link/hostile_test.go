@@ -222,6 +222,7 @@ func streamLies() []lie {
 // TestHostileStream: a peer lies about one stream. That stream ends with an error that names the
 // lie, and one beside it on the same lane goes on.
 func TestHostileStream(t *testing.T) {
+	mostlyWaits(t)
 	eachPeer(t, func(t *testing.T, cfg Config, role lane.Role) {
 		for _, l := range streamLies() {
 			t.Run(l.name, func(t *testing.T) {

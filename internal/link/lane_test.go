@@ -355,6 +355,7 @@ func testIdle(t *testing.T, idle func()) {
 // TestAfterAConversation: an end that was in a conversation, and is in no call any more, still
 // takes in what its peer sends, whatever the last call has left behind.
 func TestAfterAConversation(t *testing.T) {
+	mostlyWaits(t)
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		for range 5 {

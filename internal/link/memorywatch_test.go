@@ -108,6 +108,7 @@ func watching(s *Stream) bool {
 // nothing comes for a while. Their memory goes back, nobody is in a call for it, the timer ends,
 // and bytes go on as before.
 func TestRingsShrink(t *testing.T) {
+	mostlyWaits(t)
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		cfg.Shrink = 20 * time.Millisecond
 		cfg.Budget = budgetOf(1 << 30)

@@ -69,6 +69,14 @@ func eachFlavour(t *testing.T, f func(t *testing.T, cfg Config)) {
 	}
 }
 
+// mostlyWaits has a test run at the same time as others that wait more than they work, after all
+// that need the process for themselves. A device under test has them one by one.
+func mostlyWaits(t *testing.T) {
+	if cm.DefaultDevice() == "" {
+		t.Parallel()
+	}
+}
+
 // openDevices has the process open what it opens once for each device: that is no leak.
 func openDevices() {
 	for _, fl := range flavours() {

@@ -305,6 +305,7 @@ func TestRedialOften(t *testing.T) {
 // TestRedialReopened: a dial after Close is for the listener that has the address then, also if the
 // dialer has not heard yet that the one before has left. It may have streams that stay, or none.
 func TestRedialReopened(t *testing.T) {
+	mostlyWaits(t)
 	if cm.DefaultDevice() != "" {
 		t.Skip("an address may be in use for a while after Close there")
 	}

@@ -16,6 +16,7 @@ import (
 
 // TestNetConn runs the standard conformance test of a net.Conn on streams.
 func TestNetConn(t *testing.T) {
+	mostlyWaits(t)
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
@@ -228,6 +229,7 @@ func TestBothWriteFirst(t *testing.T) {
 
 // TestUnread: an end that is in no call takes 4 MiB at once, or 100,000 messages of a byte.
 func TestUnread(t *testing.T) {
+	mostlyWaits(t)
 	for _, fl := range flavours() {
 		if fl.cfg.MaxRing != 0 {
 			continue
