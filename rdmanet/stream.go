@@ -42,7 +42,7 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	st := &stream{s: s}
 	st.network = idOf(network)
 	st.left.Store(2)
-	s.OnFinish(st.leave)
+	s.OnFinish(st.finished)
 	c := &Conn{stream: st, guard: &dropGuard{st}}
 	c.linger.Store(-1)
 	live.add(st, accepted)
@@ -279,15 +279,21 @@ func (st *stream) shut(reset bool) {
 func (st *stream) finish(linger time.Duration) {
 	st.closeLiveness()
 	st.s.FinishWithin(linger)
-	st.leave()
-}
-
-// leave is called when the stream is finished, and when no call is inside the Conn any more.
-func (st *stream) leave() {
-	if st.left.Add(-1) == 0 {
+	if st.leave() {
 		st.gone()
 	}
 }
+
+// finished is called when the stream is, with the lane's lock held.
+func (st *stream) finished() {
+	if st.leave() {
+		go st.gone() // it asks for the lock
+	}
+}
+
+// leave records that the stream is finished, or that no call is inside the Conn any more, and
+// reports whether both are so.
+func (st *stream) leave() (gone bool) { return st.left.Add(-1) == 0 }
 
 func (st *stream) lane() (id, link uint64) { return st.s.Lane() }
 

@@ -7,10 +7,11 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// OnFinish has f called, once and on a goroutine of its own, when the stream was closed and
-// the peer's device has all that was written, and that this is the end: or never will. The
-// peer's library, which may be stopped, need not have seen it, unless it has to say first
-// whether the stream stays with this listener. It is to be called before Close.
+// OnFinish has f called, once, when the stream was closed and the peer's device has all that was
+// written, and that this is the end: or never will. The peer's library, which may be stopped, need
+// not have seen it, unless it has to say first whether the stream stays with this listener. f must
+// not block and must not call the stream: the lane's lock is held. OnFinish is to be called before
+// Close.
 func (h *Stream) OnFinish(f func()) {
 	s := h.lockNow()
 	defer h.unlock()
@@ -44,7 +45,7 @@ func (s *stream) finish() {
 		s.limit.Stop()
 	}
 	if s.finished != nil {
-		go s.finished() // it may ask for the lock
+		s.finished()
 		s.finished = nil
 	}
 }
