@@ -278,7 +278,9 @@ func (st *stream) shut(reset bool) {
 // finish: what the peer's library has not taken in after linger the lane keeps for it.
 func (st *stream) finish(linger time.Duration) {
 	st.closeLiveness()
-	st.s.FinishWithin(linger)
+	if st.left.Load() > 1 { // it has not finished in Close
+		st.s.FinishWithin(linger)
+	}
 	if st.leave() {
 		st.gone()
 	}
