@@ -13,8 +13,8 @@ import (
 // not block and must not call the stream: the lane's lock is held. OnFinish is to be called before
 // Close.
 func (h *Stream) OnFinish(f func()) {
-	if h.re == nil { // before Close only who dials it again looks
-		h.finished = f
+	if s := h.now(); s.re == nil { // before Close only who dials a stream again looks
+		s.finished = f
 		return
 	}
 	s := h.lockNow()

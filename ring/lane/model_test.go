@@ -163,11 +163,8 @@ func (m *model) do(e int, at spot, f func() error) error {
 	return err
 }
 
-// clone copies a model.
-func (m *model) clone() *model { return m.cloneInto(&model{}) }
-
-// cloneInto is clone in the memory of a model that nobody needs any more: most of what an explorer
-// does is copying. Streams are copied once, however many point to them.
+// cloneInto copies a model into the memory of one that nobody needs any more, or of an empty one:
+// most of what an explorer does is copying. Streams are copied once, however many point to them.
 func (m *model) cloneInto(c *model) *model {
 	was, spare := *c, c.copies
 	*c = *m
