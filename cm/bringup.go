@@ -55,7 +55,7 @@ func (e *BringUpError) Error() string {
 	return fmt.Sprintf("cm: cannot connect %s to %s: %v", e.Local, e.Remote, e.Err)
 }
 
-// Unwrap returns the cause: ErrInvalid for arguments that cannot be, ErrNoRoute for two
+// Unwrap returns the cause: verbs.ErrInvalid for arguments that cannot be, verbs.ErrNoRoute for two
 // ports that cannot reach each other, and otherwise what the device said.
 func (e *BringUpError) Unwrap() error { return e.Err }
 

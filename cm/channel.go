@@ -68,8 +68,8 @@ func (ec *EventChannel) CreateID(opts Options) (*ID, error) {
 }
 
 // GetEvent returns the next event, waiting for it until ctx ends
-// (rdma_get_cm_event). After Close it fails with ErrClosed. On a channel with a
-// handler it fails with ErrInvalid.
+// (rdma_get_cm_event). After Close it fails with verbs.ErrClosed. On a channel with a
+// handler it fails with verbs.ErrInvalid.
 func (ec *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 	if ec.handler != nil {
 		return nil, errHasHandler

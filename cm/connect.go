@@ -151,7 +151,7 @@ func (id *ID) Reject(privateData []byte) error {
 // Withdraw gives up an ID that was accepted and is not Established, and reports whether it
 // did; the ID still has to be closed. False means that the peer has confirmed: Established
 // was delivered or is about to be. On the software device the two ends decide that in one
-// place, and a peer that was given up learns it (ErrTryAgain). Elsewhere a confirmation may
+// place, and a peer that was given up learns it (verbs.ErrTryAgain). Elsewhere a confirmation may
 // be on its way, and the peer sees the end of a connection.
 func (id *ID) Withdraw() bool {
 	if id.State() == StateConnected {

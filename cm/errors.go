@@ -36,7 +36,7 @@ func (e *StateError) Error() string {
 	return s
 }
 
-// Unwrap returns ErrState, or ErrClosed for a closed ID, and the cause.
+// Unwrap returns verbs.ErrState, or verbs.ErrClosed for a closed ID, and the cause.
 func (e *StateError) Unwrap() []error {
 	kind := verbs.ErrState
 	if e.State == StateClosed {
@@ -95,7 +95,7 @@ func (e *NoDriverError) Detail() string {
 	return s
 }
 
-// Unwrap returns what the drivers said; ErrNoDevice if there is no driver.
+// Unwrap returns what the drivers said; verbs.ErrNoDevice if there is no driver.
 func (e *NoDriverError) Unwrap() []error {
 	if len(e.Drivers) == 0 {
 		return []error{verbs.ErrNoDevice}
@@ -293,7 +293,7 @@ var (
 	errManyDevices   = fmt.Errorf("cm: the id is bound on several devices; resolve it first, or name one in Options.Device: %w", verbs.ErrState)
 )
 
-// A MalformedError says what is wrong with a refusal or the address of a QP. It is an ErrProtocol.
+// A MalformedError says what is wrong with a refusal or the address of a QP. It is a verbs.ErrProtocol.
 type MalformedError struct {
 	What   string // "refusal" or "QP address"
 	Detail string
@@ -301,5 +301,5 @@ type MalformedError struct {
 
 func (e *MalformedError) Error() string { return "cm: malformed " + e.What + ": " + e.Detail }
 
-// Is matches ErrProtocol.
+// Is matches verbs.ErrProtocol.
 func (e *MalformedError) Is(target error) bool { return target == verbs.ErrProtocol }

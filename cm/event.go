@@ -30,7 +30,12 @@ const (
 	TimewaitExit                     // the QP number may be used again; need not come
 )
 
-func (t EventType) String() string { return driver.CMEventType(t).String() }
+func (t EventType) String() string {
+	if t > TimewaitExit {
+		return fmt.Sprintf("EventType(%d)", uint8(t))
+	}
+	return driver.CMEventType(t).String()
+}
 
 // An Event is what became of an ID. Its memory belongs to the receiver; nothing
 // needs to be acknowledged.

@@ -208,6 +208,7 @@ func TestEventTypes(t *testing.T) {
 		require.EqualValues(t, of, types[i])
 		require.Equal(t, of.String(), types[i].String())
 	}
+	require.Equal(t, "EventType(16)", EventType(16).String())
 }
 
 // TestRejectReasons: so has a reason, and private data has one bound.

@@ -20,7 +20,7 @@ type fakeDriver struct {
 	name      string
 	device    string
 	transport verbs.Transport
-	routes    map[netip.Addr]driver.Route // by destination; a missing one is ErrNoRoute
+	routes    map[netip.Addr]driver.Route // by destination; a missing one is verbs.ErrNoRoute
 	createErr error
 	ports     []fakePort
 	openErr   error

@@ -116,7 +116,7 @@ func (id *ID) noteLeftOut(failed []*DriverError) {
 }
 
 // LeftOut says which drivers Options.ApartFromTCP has kept from serving a bound ID, while
-// others serve it: nil if none, otherwise *DriverErrors of ErrTCPPorts.
+// others serve it: nil if none, otherwise *DriverErrors of verbs.ErrTCPPorts.
 func (id *ID) LeftOut() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -199,7 +199,7 @@ func (id *ID) takenByAnother(l *leg, err error) bool {
 }
 
 // SetCompanion gives a bound ID a file that goes, with Options.ReusePort, to whoever
-// comes to share its address; the ID closes it. It fails with ErrNotSupported if no
+// comes to share its address; the ID closes it. It fails with verbs.ErrNotSupported if no
 // device of the ID can share.
 func (id *ID) SetCompanion(f *os.File) error {
 	if s := id.sharer(); s != nil {

@@ -33,7 +33,7 @@ type Options struct {
 	// the QP; accepted IDs have their listener's or, if that has none, the dialer's.
 	TOS uint8
 	// AckTimeout is the exponent of the QP's ACK timeout, 4.096 us x 2^t, 0 for the
-	// default; accepted IDs have their listener's. The default is DefaultAckTimeout on
+	// default; accepted IDs have their listener's. The default is verbs.DefaultAckTimeout on
 	// the software device and librdmacm's guess, from the path, elsewhere; so it is
 	// with kernels before 5.1, which do not let it be chosen.
 	AckTimeout uint8

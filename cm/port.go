@@ -27,7 +27,7 @@ type Port struct {
 //
 // The software device has every address of the host but reaches no other host, so if
 // it is not named it comes after devices that do. iWARP is left out, because its QPs
-// can only be connected by Connect and Accept: the error is then an ErrNotSupported.
+// can only be connected by Connect and Accept: the error is then a verbs.ErrNotSupported.
 //
 // If no active port has the address the error is a *NoPortError, which lists what was
 // looked at. GID tables change when addresses do: what was found is for use at once.
@@ -211,7 +211,7 @@ func (l PortLook) String() string {
 }
 
 // Unwrap returns ENETDOWN if only the port is not active, else EADDRNOTAVAIL, as
-// bind(2) has them; ErrNoDevice if no device was there to look at; and what was wrong
+// bind(2) has them; verbs.ErrNoDevice if no device was there to look at; and what was wrong
 // with those that were.
 func (e *NoPortError) Unwrap() []error {
 	errs := []error{syscall.EADDRNOTAVAIL}

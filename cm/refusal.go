@@ -160,8 +160,8 @@ func (e *RefusedError) Error() string {
 	return s
 }
 
-// Is matches ErrRefused, and by its code ErrVersion, ErrProtocol (malformed),
-// ErrNoMemory (resources), EACCES (not permitted) or ErrNoChecksum.
+// Is matches ErrRefused, and by its code ErrVersion, verbs.ErrProtocol (malformed),
+// verbs.ErrNoMemory (resources), EACCES (not permitted) or ErrNoChecksum.
 func (e *RefusedError) Is(target error) bool {
 	switch target {
 	case ErrRefused:

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,11 +88,24 @@ func loadScripts(t *testing.T, pattern string) (all []script) {
 // stepLimit is longer than any step may take.
 var stepLimit = 2 * patience
 
+// listenerScript has one script with a listener run at a time: the next may ask for the same port, or for
+// one that this has just let go of.
+var listenerScript sync.Mutex
+
+// listens reports whether a script has a listener of its own.
+func (s script) listens() bool {
+	return slices.ContainsFunc(s.steps, func(st step) bool { return st.words[0] == "listen" })
+}
+
 // run runs a script and returns the outcome of each step. A script that is about time says
 // by what time it must have come where (see scriptOnTime); if it has not, it begins again, as
 // where somebody else has a port that is to be free (see scriptListen).
 func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {
 	t.Helper()
+	if s.listens() {
+		listenerScript.Lock()
+		defer listenerScript.Unlock()
+	}
 	again(t, "the script", func() bool { return outcomes != nil }, func() { outcomes = s.runOnce(t, tr) })
 	return outcomes
 }
@@ -99,7 +113,7 @@ func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {
 // eachWay runs f for each of some ways to run the script, as a subtest; at the same time if
 // no address is left that another might take.
 func eachWay[W any](t *testing.T, s script, ways []W, name func(W) string, f func(t *testing.T, way W)) {
-	if !slices.ContainsFunc(s.steps, func(st step) bool { return st.words[0] == "listen" }) {
+	if !s.listens() {
 		atOnce(t, ways, name, f)
 		return
 	}

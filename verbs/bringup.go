@@ -74,7 +74,7 @@ var upMasks = map[QPType][3]QPAttrMask{
 }
 
 // BringUp takes a QP from RESET, or from INIT, to RTS without a connection
-// manager. attr holds what the three transitions need; its State does not matter. If
+// manager; cm.BringUp makes attr of two addresses that were exchanged. attr holds what the three transitions need; its State does not matter. If
 // one fails the QP stays where the one before has left it.
 func BringUp(qp QP, attr QPAttr) error {
 	from := qp.State()

@@ -2,8 +2,8 @@
 // CompChannel, CQ, QP, SRQ, AH), the requests posted to it (SendWR and RecvWR with their SGEs), the
 // completions that it returns (WC), and the causes of errors.
 //
-// The package declares. A Device comes from cm.Devices or cm.PortFor, and a connected QP from a
-// cm.ID. Names and numbers follow rdma-core, and what the verbs mean the InfiniBand Architecture
+// A Device comes from cm.Devices or cm.PortFor, and a connected QP from a cm.ID, or from cm.BringUp
+// where there is no connection manager. Names and numbers follow rdma-core, and what the verbs mean the InfiniBand Architecture
 // Specification, volume 1, chapters 9 to 11; both drivers, of real devices and of the software
 // device, are tested for that by one suite. A device that lacks something says so by its
 // DeviceCaps and by ErrNotSupported.

@@ -6,8 +6,8 @@ type PD interface {
 	Context() Context
 	// RegMR registers buf (ibv_reg_mr). Memory that a peer may access must come
 	// from Context.AllocMemory; other memory may be registered for local access.
-	// The caller keeps buf alive and in place until the MR is closed: memory of
-	// the Go heap is registered by tests only.
+	// The caller keeps buf alive and in place until the MR is closed: memory of the Go heap
+	// must be pinned for as long (runtime.Pinner).
 	RegMR(buf []byte, access AccessFlags) (MR, error)
 	// CreateQP makes a queue pair in RESET (ibv_create_qp). It writes the granted
 	// capacities, which are at least those asked for, back into attr.Cap.

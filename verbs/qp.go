@@ -155,9 +155,8 @@ type QP interface {
 	// State is the current state, ERR as soon as the device has moved the QP there.
 	State() QPState
 	// Modify changes the state and attributes that mask names (ibv_modify_qp). A
-	// transition that IBA figure 124 does not have, or whose required attributes, for
-	// which see RCMaskInit, UCMaskInit and so on,
-	// are missing, fails with ErrInvalid and changes nothing.
+	// transition that IBA figure 124 does not have, or whose required attributes (UpMask) are
+	// missing, fails with ErrInvalid and changes nothing.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	// Query returns all attributes (ibv_query_qp).
 	Query() (QPAttr, QPInitAttr, error)

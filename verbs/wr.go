@@ -50,8 +50,7 @@ type SendWR struct {
 	// ImmData is the immediate in host order, or for SEND_WITH_INV and LOCAL_INV the key to invalidate.
 	ImmData uint32
 
-	// For WRITE, READ and atomics. The four bytes of the key fill up what the immediate
-	// leaves: see TestConnFitsItsClass of rdmanet.
+	// For WRITE, READ and atomics. The four bytes of the key fill up what the immediate leaves.
 	RKey       uint32
 	RemoteAddr uint64
 

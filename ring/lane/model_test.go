@@ -201,7 +201,10 @@ func (m *model) cloneInto(c *model) *model {
 		d.records.items, d.credits.items = all(old.records.items, l.records.items), all(old.credits.items, l.credits.items)
 		d.waiting.items = all(old.waiting.items, l.waiting.items)
 		d.grants.items, d.control.items = recopy(old.grants.items, l.grants.items), recopy(old.control.items, l.control.items)
-		d.events.items = recopy(old.events.items, l.events.items)
+		d.arrivals.items, d.events.items = all(old.arrivals.items, l.arrivals.items), recopy(old.events.items, l.events.items)
+		for k := range d.events.items {
+			d.events.items[k].Stream = one(d.events.items[k].Stream)
+		}
 		c.lanes[i] = d
 		c.wire[i] = recopy(was.wire[i], m.wire[i])
 		c.apps[i] = recopy(was.apps[i], m.apps[i])
@@ -225,7 +228,7 @@ func recopy[S ~[]E, E any](to, from S) S {
 
 // streamCopies are the streams of a lane and their copies.
 type streamCopies struct {
-	from, to [8]*Stream
+	from, to [16]*Stream
 	n        int
 }
 

@@ -93,7 +93,7 @@ type CMOptions struct {
 	ReusePort bool
 	// AFOnly is RDMA_OPTION_ID_AFONLY.
 	AFOnly bool
-	// ApartFromTCP has BindAddr and ResolveAddr fail with ErrTCPPorts on a device that has its
+	// ApartFromTCP has BindAddr and ResolveAddr fail with verbs.ErrTCPPorts on a device that has its
 	// ports from the system's TCP. A wildcard is on all devices, so one of iWARP is enough.
 	ApartFromTCP bool
 	// TOS is RDMA_OPTION_ID_TOS.
@@ -132,7 +132,7 @@ type CMSink func(CMEvent)
 // A CMID is a communication identifier: what a socket is to TCP (rdma_cm_id). It
 // goes through bind and listen, or through resolve address, resolve route and
 // connect, or arrives with a CONNECT_REQUEST and is accepted or rejected.
-// A call in the wrong state fails with ErrState. Methods may be called concurrently.
+// A call in the wrong state fails with verbs.ErrState. Methods may be called concurrently.
 type CMID interface {
 	// SetSink changes where later events go (rdma_migrate_id).
 	SetSink(CMSink)

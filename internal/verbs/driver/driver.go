@@ -16,7 +16,7 @@ type Driver interface {
 	// none, as a missing library.
 	Devices() ([]verbs.Device, error)
 	// Route finds out from where dst is reached by the named device, or by
-	// the best one if device is "". ErrNoRoute or ErrNoDevice otherwise.
+	// the best one if device is "". verbs.ErrNoRoute or verbs.ErrNoDevice otherwise.
 	Route(device string, dst netip.Addr) (Route, error)
 	// CreateID makes a CMID (rdma_create_id, port space RDMA_PS_TCP) on the named
 	// device, or on whichever the address leads to if device is "".

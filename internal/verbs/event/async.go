@@ -88,7 +88,7 @@ func (a *Async) Forget(about func(verbs.AsyncEvent) bool) {
 	a.events = keep
 }
 
-// Close drops the events; those who wait, and all who ask later, get ErrClosed.
+// Close drops the events; those who wait, and all who ask later, get verbs.ErrClosed.
 func (a *Async) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

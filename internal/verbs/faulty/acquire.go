@@ -75,7 +75,7 @@ type Countdown struct {
 // FailNth is a Countdown to the n-th acquisition, counted from 1; 0 only counts.
 func FailNth(n int) *Countdown { return &Countdown{fail: int64(n)} }
 
-// Ask counts an acquisition, and fails with ErrNoMemory if it is the one.
+// Ask counts an acquisition, and fails with verbs.ErrNoMemory if it is the one.
 func (c *Countdown) Ask(what string) error {
 	if c.n.Add(1) != c.fail {
 		return nil

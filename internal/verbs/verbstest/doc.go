@@ -4,7 +4,7 @@
 //
 // A driver's own test calls Run with a Config. What a device cannot do is read
 // from DeviceAttr.Caps and nowhere else: without a capability the suite checks
-// that the request is refused with ErrNotSupported. What a device is known to do
+// that the request is refused with verbs.ErrNotSupported. What a device is known to do
 // otherwise than the specification says is named by a Deviation, none by default.
 //
 // The suite assumes nothing that only a software device offers: completions

@@ -46,7 +46,7 @@ const (
 )
 
 // RejectAgain answers a dialer for which there was no place and that was asked nothing: it
-// may dial again. The number is the device's own, as that of verbs.RejectDenied.
+// may dial again. The number is the device's own, as that of driver.RejectDenied.
 const RejectAgain driver.RejectReason = 0x8001
 
 // RejectUnsupported answers a request of another wire version (IBA 12.6.7.2: unsupported request).

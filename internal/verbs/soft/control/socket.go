@@ -185,7 +185,7 @@ func SendTo(fd uintptr, msg []byte, fds []int) error {
 // Recv waits for the next message and returns its length and the descriptors
 // that came with it, which the caller must close; they are close-on-exec. At
 // hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
-// or brings more than MaxFDs descriptors is an ErrProtocol.
+// or brings more than MaxFDs descriptors is a verbs.ErrProtocol.
 func (s *Socket) Recv(buf []byte) (n int, fds []int, err error) {
 	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*MaxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
 	if err := s.rc.Read(in.try); err != nil {

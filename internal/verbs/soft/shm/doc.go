@@ -5,5 +5,5 @@
 // (fence.go), the cache lines that are fetched ahead (prefetch.go), and the word that decides
 // whether a connection stands (decision.go). Nothing here waits, takes a lock of the device, or
 // knows of a QP: whoever calls sees to it that each end is used by one at a time. Of this module it
-// imports internal/verbs only, for errors and flags.
+// imports verbs and driver only, for errors and flags.
 package shm
