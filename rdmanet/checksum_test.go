@@ -60,7 +60,7 @@ func TestChecksumDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			eachWay(t, s, checkedFlavours(), flavourName, func(t *testing.T, fl flavour) {
+			atOnce(t, checkedFlavours(), flavourName, func(t *testing.T, fl flavour) {
 				compare(t, s, want, s.run(t, overRDMA{fl}))
 			})
 		})

@@ -149,7 +149,7 @@ func TestTCPNetworksDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			eachWay(t, s, tcpKinds()[:2], func(b overBoth) string { return b.kind }, func(t *testing.T, b overBoth) {
+			atOnce(t, tcpKinds()[:2], func(b overBoth) string { return b.kind }, func(t *testing.T, b overBoth) {
 				want, got := slices.Clone(want), s.run(t, b)
 				plain := s
 				plain.steps = slices.Clone(s.steps)

@@ -53,7 +53,7 @@ func TestDifferential(t *testing.T) {
 		}
 		t.Run(s.name, func(t *testing.T) {
 			want := s.run(t, overTCP{})
-			eachWay(t, s, flavours(), flavourName, func(t *testing.T, fl flavour) {
+			atOnce(t, flavours(), flavourName, func(t *testing.T, fl flavour) {
 				compare(t, s, want, s.run(t, overRDMA{fl}))
 			})
 		})

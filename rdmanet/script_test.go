@@ -92,34 +92,17 @@ var stepLimit = 2 * patience
 // one that this has just let go of.
 var listenerScript sync.Mutex
 
-// listens reports whether a script has a listener of its own.
-func (s script) listens() bool {
-	return slices.ContainsFunc(s.steps, func(st step) bool { return st.words[0] == "listen" })
-}
-
 // run runs a script and returns the outcome of each step. A script that is about time says
 // by what time it must have come where (see scriptOnTime); if it has not, it begins again, as
 // where somebody else has a port that is to be free (see scriptListen).
 func (s script) run(t *testing.T, tr transport) (outcomes []outcome) {
 	t.Helper()
-	if s.listens() {
+	if slices.ContainsFunc(s.steps, func(st step) bool { return st.words[0] == "listen" }) {
 		listenerScript.Lock()
 		defer listenerScript.Unlock()
 	}
 	again(t, "the script", func() bool { return outcomes != nil }, func() { outcomes = s.runOnce(t, tr) })
 	return outcomes
-}
-
-// eachWay runs f for each of some ways to run the script, as a subtest; at the same time if
-// no address is left that another might take.
-func eachWay[W any](t *testing.T, s script, ways []W, name func(W) string, f func(t *testing.T, way W)) {
-	if !s.listens() {
-		atOnce(t, ways, name, f)
-		return
-	}
-	for _, way := range ways {
-		t.Run(name(way), func(t *testing.T) { f(t, way) })
-	}
 }
 
 // runOnce returns nil if the machine was too busy for the script, or somebody else of this host
