@@ -136,6 +136,7 @@ type laneEnd struct {
 	torn       bool
 
 	wcs      [wcBatch]verbs.WC // of who has the poll role
+	spins    laneSpins         // of who has it
 	sleeper  *waiter           // who sleeps in the channel with it
 	recheck  func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it

@@ -30,3 +30,76 @@ func TestSpinBudget(t *testing.T) {
 	b.slept(0)
 	require.False(t, b.off)
 }
+
+// A spinner is a call that waits on a lane.
+type spinner struct{ budget spinBudget }
+
+// poll has it poll if it may, and reports whether it has.
+func (s *spinner) poll(l *laneSpins, hit bool) bool {
+	by := l.of(&s.budget)
+	if by.off {
+		return false
+	}
+	l.note(&s.budget, by, hit)
+	return true
+}
+
+// TestLaneSpins: calls of many streams that wait in turn learn from each other, while a call that has
+// polled a moment ago goes by what it has found itself.
+func TestLaneSpins(t *testing.T) {
+	manyPoll := func(l *laneSpins, calls int, hit func(i int) bool) (polled int) {
+		for i := range calls {
+			if new(spinner).poll(l, hit(i)) {
+				polled++
+			}
+			l.budget.slept(maxTrip)
+		}
+		return polled
+	}
+	for _, c := range []struct {
+		name        string
+		hit         func(i int) bool
+		least, most int
+	}{
+		{"never", func(int) bool { return false }, 10, 40},
+		{"always", func(int) bool { return true }, 1000, 1000},
+		{"one of four", func(i int) bool { return i%4 == 0 }, 10, 60},
+		{"nine of ten", func(i int) bool { return i%10 != 0 }, 850, 1000},
+	} {
+		var l laneSpins
+		n := manyPoll(&l, 1000, c.hit)
+		require.True(t, n >= c.least && n <= c.most, "%s: %d of 1000 calls polled", c.name, n)
+		for range maxMisses * hitsPerMiss * 1 << maxMisses { // they find something again
+			manyPoll(&l, 1, func(int) bool { return true })
+		}
+		require.Equal(t, 100, manyPoll(&l, 100, func(int) bool { return true }), c.name)
+	}
+
+	var l laneSpins
+	var talks spinner // it finds something whenever it polls
+	require.True(t, talks.poll(&l, true))
+	for range 1000 {
+		manyPoll(&l, recentSpins-1, func(int) bool { return false })
+		require.True(t, talks.poll(&l, true), "it has experience of its own")
+	}
+	for l.count-talks.budget.last < recentSpins {
+		manyPoll(&l, 1, func(int) bool { return false })
+	}
+	require.True(t, l.budget.off)
+	require.False(t, talks.poll(&l, true), "which is old")
+
+	l = laneSpins{}
+	var learnt spinner
+	require.True(t, learnt.poll(&l, false))
+	require.True(t, learnt.budget.off)
+	l.budget = spinBudget{}
+	require.False(t, learnt.poll(&l, false), "though others may")
+	manyPoll(&l, recentSpins, func(int) bool { return true })
+	require.True(t, learnt.poll(&l, true), "what it has learnt is old")
+	require.False(t, learnt.budget.off)
+
+	l = laneSpins{count: ^uint32(0)}
+	var first spinner
+	require.True(t, first.poll(&l, true))
+	require.NotZero(t, first.budget.last)
+}

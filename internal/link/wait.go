@@ -3,7 +3,6 @@ package link
 import (
 	"errors"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -167,8 +166,10 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		} else {
 			w.sleep()
 		}
-		w.pays.slept(time.Since(began))
+		took := time.Since(began)
+		w.pays.slept(took)
 		if poll {
+			e.spins.budget.slept(took)
 			continue // it has the poll role still
 		}
 		e.mu.Lock()
@@ -352,101 +353,5 @@ func (e *laneEnd) arm() {
 	}
 	if err != nil {
 		e.end(err)
-	}
-}
-
-const (
-	// maxSpin is how long a call polls before it sleeps: longer than a wake-up takes.
-	maxSpin = 50 * time.Microsecond
-	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
-	pollsPerLook = 32
-	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
-	// a longer one the peer is taken to be slow or idle.
-	maxTrip = 4 * maxSpin
-	// maxMisses bounds for how many such sleeps nobody polls, 2^maxMisses/2.
-	maxMisses = 7
-)
-
-// spinBudget decides whether to poll before sleeping: until that finds nothing; then again
-// after a short sleep or, if it keeps finding nothing, after ever more of them.
-type spinBudget struct {
-	off    bool
-	misses uint8
-	skip   uint8 // short sleeps to let pass
-}
-
-func (b *spinBudget) hit() { b.misses = 0 }
-
-func (b *spinBudget) miss() {
-	b.off = true
-	b.misses = min(b.misses+1, maxMisses)
-	b.skip = 1<<(b.misses-1) - 1
-}
-
-// slept: a sleep took so long.
-func (b *spinBudget) slept(d time.Duration) {
-	switch {
-	case d > maxTrip:
-	case b.skip > 0:
-		b.skip--
-	default:
-		b.off = false
-	}
-}
-
-// spinning counts the goroutines of the process that poll just now. More of them than
-// processors would take the time from those they wait for.
-var spinning, procs atomic.Int32
-
-func init() { lookAtProcs() }
-
-func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
-
-// pollFor polls, and reports whether there is something for w. If so it returns with mu held.
-func (e *laneEnd) pollFor(w *waiter) bool {
-	some, _ := e.pollLocked()
-	if !some {
-		if !w.woken.Load() {
-			return false
-		}
-		e.mu.Lock() // somebody else has found it
-		return true
-	}
-	if w.woken.Load() {
-		return true
-	}
-	e.mu.Unlock()
-	e.startWorker()
-	return false
-}
-
-// spin polls for as long as that pays, and reports whether there is something for w. If so it
-// returns with mu held.
-func (e *laneEnd) spin(w *waiter) bool {
-	if e.pollFor(w) {
-		return true
-	}
-	limit := time.Duration(w.busyPoll.Load())
-	if limit == 0 && !w.pays.off {
-		limit = maxSpin
-	}
-	if limit <= 0 {
-		return false
-	}
-	defer spinning.Add(-1)
-	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
-		return false
-	}
-	for began := time.Now(); ; runtime.Gosched() {
-		for range pollsPerLook {
-			if e.pollFor(w) {
-				w.pays.hit()
-				return true
-			}
-		}
-		if time.Since(began) > limit || w.expired() || e.failed.Load() {
-			w.pays.miss()
-			return false
-		}
 	}
 }
