@@ -69,6 +69,7 @@ func newLinks(key linkKey) (*link.Links, error) {
 	if err != nil {
 		return nil, err
 	}
+	go limitAtStart() // takes longer than all else the first lane needs of this process
 	if dialLinks.sets == nil {
 		dialLinks.sets = map[linkKey]*link.Links{}
 	}
@@ -138,6 +139,7 @@ func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
 	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.reportShortage, l.logger
 	links, err := link.Bind(config, at)
 	if err == nil {
+		limitAtStart() // now, since the first client would wait for it
 		l.links, l.id = links, links.ID()
 	}
 	return err

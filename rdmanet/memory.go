@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -16,12 +17,20 @@ const DefaultMemoryLimit = 4 << 30
 // budget is what all rings and send buffers of the process together may use.
 var budget = memory.NewBudget(limitAtStart)
 
-// knownAtStart is what limitAtStart has found, or 0.
-var knownAtStart atomic.Int64
+// knownAtStart is what limitAtStart has found, or 0; findingAtStart is held meanwhile.
+var (
+	knownAtStart   atomic.Int64
+	findingAtStart sync.Mutex
+)
 
 // limitAtStart leaves the other half of a container's memory to the program: rings are
 // charged to it, and what exceeds its limit is killed, not refused.
 func limitAtStart() int64 {
+	if limit := knownAtStart.Load(); limit > 0 {
+		return limit
+	}
+	findingAtStart.Lock()
+	defer findingAtStart.Unlock()
 	if limit := knownAtStart.Load(); limit > 0 {
 		return limit
 	}
