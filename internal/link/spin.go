@@ -11,6 +11,10 @@ const (
 	maxSpin = 50 * time.Microsecond
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
+	// busyYield is how long it takes at least to let others run where there are some, and maxYields
+	// how often a call does so that is not to spin.
+	busyYield = 2 * time.Microsecond
+	maxYields = 20
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
 	// a longer one the peer is taken to be slow or idle.
 	maxTrip = 4 * maxSpin
@@ -133,11 +137,15 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if limit == 0 && !budget.off {
 		limit = maxSpin
 	}
-	if limit <= 0 {
+	n := procs.Load()
+	if limit < 0 || n == 1 {
 		return false
 	}
+	if limit == 0 {
+		return pollBetween(func() bool { return e.pollFor(w) }, func() bool { return w.expired() || e.failed.Load() })
+	}
 	defer spinning.Add(-1)
-	if n := procs.Load(); spinning.Add(1) > n || n == 1 {
+	if spinning.Add(1) > n {
 		return false
 	}
 	for began := time.Now(); ; runtime.Gosched() {
@@ -152,4 +160,21 @@ func (e *laneEnd) spin(w *waiter) bool {
 			return false
 		}
 	}
+}
+
+// pollBetween lets other goroutines run and polls behind them, as long as they have something to do:
+// what has come meanwhile need not wake this process, which is awake. It reports whether poll has found
+// what it is for; over ends it.
+func pollBetween(poll, over func() bool) bool {
+	for range maxYields {
+		began := time.Now()
+		runtime.Gosched()
+		if poll() {
+			return true
+		}
+		if time.Since(began) < busyYield || over() {
+			return false
+		}
+	}
+	return false
 }

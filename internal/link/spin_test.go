@@ -2,6 +2,7 @@ package link
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -102,4 +103,37 @@ func TestLaneSpins(t *testing.T) {
 	var first spinner
 	require.True(t, first.poll(&l, true))
 	require.NotZero(t, first.budget.last)
+}
+
+// TestPollBetween: a call that is not to spin polls behind other goroutines for as long as they have
+// something to do, not for ever, and until it finds something or has to end.
+func TestPollBetween(t *testing.T) {
+	never := func() bool { return false }
+	after := func(n int, polls *int, takes time.Duration) func() bool {
+		return func() bool {
+			*polls++
+			time.Sleep(takes)
+			return *polls == n
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		takes time.Duration
+		found int // by which poll; 0: by none
+		over  func() bool
+		polls int
+	}{
+		{"nobody else", busyYield - 1, 5, never, 1},
+		{"busy", busyYield, 0, never, maxYields},
+		{"found", busyYield, 5, never, 5},
+		{"found at once", 0, 1, never, 1},
+		{"over", busyYield, 5, func() bool { return true }, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			polls := 0
+			found := pollBetween(after(c.found, &polls, c.takes), c.over)
+			require.Equal(t, c.polls, polls, c.name)
+			require.Equal(t, c.polls == c.found, found, c.name)
+		})
+	}
 }
