@@ -142,7 +142,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 		return false
 	}
 	if limit == 0 {
-		return pollBetween(func() bool { return e.pollFor(w) }, func() bool { return w.expired() || e.failed.Load() })
+		return pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return w.expired() || e.failed.Load() })
 	}
 	defer spinning.Add(-1)
 	if spinning.Add(1) > n {
@@ -162,17 +162,18 @@ func (e *laneEnd) spin(w *waiter) bool {
 	}
 }
 
-// pollBetween lets other goroutines run and polls behind them, as long as they have something to do:
-// what has come meanwhile need not wake this process, which is awake. It reports whether poll has found
-// what it is for; over ends it.
-func pollBetween(poll, over func() bool) bool {
+// pollBetween lets other goroutines run, by yield, and polls behind them, as long as they have something
+// to do: what has come meanwhile need not wake this process, which is awake. It reports whether poll has
+// found what it is for; over ends it.
+func pollBetween(yield func(), poll, over func() bool) bool {
 	for range maxYields {
 		began := time.Now()
-		runtime.Gosched()
+		yield()
+		idle := time.Since(began) < busyYield // of poll this says nothing, which may be slow
 		if poll() {
 			return true
 		}
-		if time.Since(began) < busyYield || over() {
+		if idle || over() {
 			return false
 		}
 	}

@@ -106,22 +106,16 @@ func TestLaneSpins(t *testing.T) {
 }
 
 // TestPollBetween: a call that is not to spin polls behind other goroutines for as long as they have
-// something to do, not for ever, and until it finds something or has to end.
+// something to do, not for ever, and until it finds something or has to end. How long a poll takes
+// does not matter.
 func TestPollBetween(t *testing.T) {
 	never := func() bool { return false }
-	after := func(n int, polls *int, takes time.Duration) func() bool {
-		return func() bool {
-			*polls++
-			time.Sleep(takes)
-			return *polls == n
-		}
-	}
 	for _, c := range []struct {
-		name  string
-		takes time.Duration
-		found int // by which poll; 0: by none
-		over  func() bool
-		polls int
+		name   string
+		others time.Duration // what they take
+		found  int           // by which poll; 0: by none
+		over   func() bool
+		polls  int
 	}{
 		{"nobody else", busyYield - 1, 5, never, 1},
 		{"busy", busyYield, 0, never, maxYields},
@@ -131,7 +125,11 @@ func TestPollBetween(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			polls := 0
-			found := pollBetween(after(c.found, &polls, c.takes), c.over)
+			found := pollBetween(func() { time.Sleep(c.others) }, func() bool {
+				polls++
+				time.Sleep(10 * busyYield)
+				return polls == c.found
+			}, c.over)
 			require.Equal(t, c.polls, polls, c.name)
 			require.Equal(t, c.polls == c.found, found, c.name)
 		})
