@@ -69,7 +69,9 @@ func newLinks(key linkKey) (*link.Links, error) {
 	if err != nil {
 		return nil, err
 	}
-	go limitAtStart() // takes longer than all else the first lane needs of this process
+	if knownAtStart.Load() == 0 {
+		go budget.SetLimit(-1) // which asks: that takes longer than all else the first lane needs of this process
+	}
 	if dialLinks.sets == nil {
 		dialLinks.sets = map[linkKey]*link.Links{}
 	}
@@ -139,7 +141,7 @@ func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
 	config.Shortages, config.OnShortage, config.Logger = l.shortages, l.reportShortage, l.logger
 	links, err := link.Bind(config, at)
 	if err == nil {
-		limitAtStart() // now, since the first client would wait for it
+		budget.SetLimit(-1) // which asks, now, since the first client would wait for it
 		l.links, l.id = links, links.ID()
 	}
 	return err

@@ -17,7 +17,7 @@ const DefaultMemoryLimit = 4 << 30
 // budget is what all rings and send buffers of the process together may use.
 var budget = memory.NewBudget(limitAtStart)
 
-// knownAtStart is what limitAtStart has found, or 0; findingAtStart is held meanwhile.
+// knownAtStart is what limitAtStart has found, or 0; findingAtStart is held while it looks.
 var (
 	knownAtStart   atomic.Int64
 	findingAtStart sync.Mutex

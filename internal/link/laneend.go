@@ -136,7 +136,7 @@ type laneEnd struct {
 	torn       bool
 
 	wcs      [wcBatch]verbs.WC // of who has the poll role
-	spins    laneSpins         // of who has it
+	pays     laneBudget        // of who has it
 	sleeper  *waiter           // who sleeps in the channel with it
 	recheck  func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
@@ -165,7 +165,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.sq.counter, _ = p.qp.(driver.QPStatter)
-	e.recheck, e.kept.timeout = e.pollAndArm, e.keptTimeout
+	e.recheck, e.kept.timeout, e.endPays.lasting = e.pollAndArm, e.keptTimeout, true
 	if role == lane.RoleListener {
 		e.share = &share{e: e}
 	}

@@ -72,6 +72,7 @@ func Bind(c Config, addr netip.AddrPort) (*Listener, error) {
 		ready: make(chan struct{}, 1), backlog: newBacklog(c.Backlog, c.Places),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
+	l.acceptor.call.pays.lasting = true
 	id, err := cm.NewHandlerChannel(l.request).CreateID(c.CM)
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ const (
 	maxSpin = 50 * time.Microsecond
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
-	// busyYield is how long it takes at least to let others run where there are some, and maxYields
-	// how often a call does so that is not to spin.
+	// busyYield is what it takes at least to let others run, if there are some; mostly it takes less
+	// if there are none. maxYields is how often a call does so that does not spin.
 	busyYield = 2 * time.Microsecond
 	maxYields = 20
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
@@ -20,7 +20,7 @@ const (
 	maxTrip = 4 * maxSpin
 	// maxMisses bounds for how many such sleeps nobody polls, 2^maxMisses/2.
 	maxMisses = 7
-	// recentSpins is how many calls may poll a lane after one until its experience is old.
+	// recentSpins is how many calls of a lane may spin after one until its experience is old.
 	recentSpins = 16
 	// hitsPerMiss is how many hits of calls without experience make up for a miss of one.
 	hitsPerMiss = 2
@@ -29,10 +29,11 @@ const (
 // spinBudget decides whether to poll before sleeping: until that finds nothing; then again
 // after a short sleep or, if it keeps finding nothing, after ever more of them.
 type spinBudget struct {
-	off    bool
-	misses uint8
-	skip   uint8  // short sleeps to let pass
-	last   uint32 // of a call: laneSpins.count when it polled last; 0: it has not
+	off     bool
+	lasting bool // it is of many calls, one after the other: their experience does not grow old
+	misses  uint8
+	skip    uint8  // short sleeps to let pass
+	last    uint32 // laneBudget.count when its call spun last; 0: it has not
 }
 
 func (b *spinBudget) hit() { b.misses = 0 }
@@ -41,6 +42,14 @@ func (b *spinBudget) miss() {
 	b.off = true
 	b.misses = min(b.misses+1, maxMisses)
 	b.skip = 1<<(b.misses-1) - 1
+}
+
+func (b *spinBudget) note(hit bool) {
+	if hit {
+		b.hit()
+	} else {
+		b.miss()
+	}
 }
 
 // slept: a sleep took so long.
@@ -54,53 +63,49 @@ func (b *spinBudget) slept(d time.Duration) {
 	}
 }
 
-// laneSpins is what all calls of a lane have found by polling. Where many streams wait in turn, each
-// of them would poll once before it learns that this takes the processors from those who are to
-// answer. So a call without recent experience goes by that of the others. Who has the poll role
-// uses it.
-type laneSpins struct {
-	budget spinBudget // of calls without recent experience
-	hits   uint8      // since the last hitsPerMiss of them
-	count  uint32     // of calls that have polled
+// laneBudget is that of all calls of a lane without recent experience of their own. Where many streams
+// wait in turn each of them would spin once before it learns that this takes the processors from those
+// who are to answer. Who has the poll role uses it.
+type laneBudget struct {
+	spinBudget
+	hits  uint8  // since they last made up for a miss
+	count uint32 // of calls that have spun
 }
 
 // of returns the budget that decides for a call with budget b.
-func (l *laneSpins) of(b *spinBudget) *spinBudget {
-	if b.last != 0 && l.count-b.last < recentSpins {
+func (l *laneBudget) of(b *spinBudget) *spinBudget {
+	if b.lasting || b.last != 0 && l.count-b.last < recentSpins {
 		return b
 	}
-	return &l.budget
+	return &l.spinBudget
 }
 
-// note records what a call with budget b has found, by a decision of the budget by.
-func (l *laneSpins) note(b, by *spinBudget, hit bool) {
-	if by == &l.budget {
+// note records what a call with budget b has found, for which the budget by has decided.
+func (l *laneBudget) note(b, by *spinBudget, hit bool) {
+	if by == &l.spinBudget {
 		*b = spinBudget{}
 		l.noteUnknown(hit)
 	}
-	if hit {
-		b.hit()
-	} else {
-		b.miss()
-	}
+	b.note(hit)
 	if l.count++; l.count == 0 {
 		l.count = 1
 	}
 	b.last = l.count
 }
 
-// noteUnknown records what a call without recent experience has found. One hit makes up for all
-// misses of a single call, which answers somebody; those of many calls are added up.
-func (l *laneSpins) noteUnknown(hit bool) {
+// noteUnknown records what a call without recent experience has found. A single call that finds
+// something is in a conversation, and its misses count no more. Of many calls some always find
+// something: they pay when most do.
+func (l *laneBudget) noteUnknown(hit bool) {
 	if !hit {
-		l.budget.miss()
+		l.miss()
 	} else if l.hits++; l.hits == hitsPerMiss {
 		l.hits = 0
-		l.budget.misses = max(l.budget.misses, 1) - 1
+		l.misses = max(l.misses, 1) - 1
 	}
 }
 
-// spinning counts the goroutines of the process that poll just now. More of them than
+// spinning counts the goroutines of the process that spin just now. More of them than
 // processors would take the time from those they wait for.
 var spinning, procs atomic.Int32
 
@@ -126,37 +131,56 @@ func (e *laneEnd) pollFor(w *waiter) bool {
 	return false
 }
 
-// spin polls for as long as that pays, and reports whether there is something for w. If so it
-// returns with mu held.
+// spin polls before w sleeps, and reports whether there is something for it. If so it returns with mu
+// held.
 func (e *laneEnd) spin(w *waiter) bool {
 	if e.pollFor(w) {
 		return true
 	}
-	limit := time.Duration(w.busyPoll.Load())
-	budget := e.spins.of(&w.pays)
-	if limit == 0 && !budget.off {
-		limit = maxSpin
+	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
+	limit, between := howToPoll(busyPoll, budget.off, n)
+	if limit > 0 && spinning.Add(1) <= n {
+		found := e.spinFor(w, limit)
+		spinning.Add(-1)
+		if busyPoll == 0 {
+			e.pays.note(&w.pays, budget, found)
+		} else { // which says nothing of what pays for others
+			w.pays.note(found)
+		}
+		return found
+	} else if limit > 0 {
+		spinning.Add(-1)
 	}
-	n := procs.Load()
-	if limit < 0 || n == 1 {
-		return false
+	return between && pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return e.over(w) })
+}
+
+// howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
+// not. With one processor it does neither: the scheduler looks for what has come for sleepers when it
+// finds no goroutine to run.
+func howToPoll(busyPoll time.Duration, off bool, procs int32) (limit time.Duration, between bool) {
+	switch {
+	case busyPoll < 0 || procs == 1:
+		return 0, false
+	case busyPoll > 0:
+		return busyPoll, true
+	case off:
+		return 0, true
 	}
-	if limit == 0 {
-		return pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return w.expired() || e.failed.Load() })
-	}
-	defer spinning.Add(-1)
-	if spinning.Add(1) > n {
-		return false
-	}
+	return maxSpin, true
+}
+
+// over reports whether w waits no more, whatever comes.
+func (e *laneEnd) over(w *waiter) bool { return w.expired() || e.failed.Load() }
+
+// spinFor polls for so long, and returns as spin does.
+func (e *laneEnd) spinFor(w *waiter, limit time.Duration) bool {
 	for began := time.Now(); ; runtime.Gosched() {
 		for range pollsPerLook {
 			if e.pollFor(w) {
-				e.spins.note(&w.pays, budget, true)
 				return true
 			}
 		}
-		if time.Since(began) > limit || w.expired() || e.failed.Load() {
-			e.spins.note(&w.pays, budget, false)
+		if time.Since(began) > limit || e.over(w) {
 			return false
 		}
 	}

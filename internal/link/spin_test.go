@@ -1,6 +1,8 @@
 package link
 
 import (
+	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +38,7 @@ func TestSpinBudget(t *testing.T) {
 type spinner struct{ budget spinBudget }
 
 // poll has it poll if it may, and reports whether it has.
-func (s *spinner) poll(l *laneSpins, hit bool) bool {
+func (s *spinner) poll(l *laneBudget, hit bool) bool {
 	by := l.of(&s.budget)
 	if by.off {
 		return false
@@ -45,15 +47,15 @@ func (s *spinner) poll(l *laneSpins, hit bool) bool {
 	return true
 }
 
-// TestLaneSpins: calls of many streams that wait in turn learn from each other, while a call that has
+// TestLaneBudget: calls of many streams that wait in turn learn from each other, while a call that has
 // polled a moment ago goes by what it has found itself.
-func TestLaneSpins(t *testing.T) {
-	manyPoll := func(l *laneSpins, calls int, hit func(i int) bool) (polled int) {
+func TestLaneBudget(t *testing.T) {
+	manyPoll := func(l *laneBudget, calls int, hit func(i int) bool) (polled int) {
 		for i := range calls {
 			if new(spinner).poll(l, hit(i)) {
 				polled++
 			}
-			l.budget.slept(maxTrip)
+			l.slept(maxTrip)
 		}
 		return polled
 	}
@@ -67,7 +69,7 @@ func TestLaneSpins(t *testing.T) {
 		{"one of four", func(i int) bool { return i%4 == 0 }, 10, 60},
 		{"nine of ten", func(i int) bool { return i%10 != 0 }, 850, 1000},
 	} {
-		var l laneSpins
+		var l laneBudget
 		n := manyPoll(&l, 1000, c.hit)
 		require.True(t, n >= c.least && n <= c.most, "%s: %d of 1000 calls polled", c.name, n)
 		for range maxMisses * hitsPerMiss * 1 << maxMisses { // they find something again
@@ -76,7 +78,7 @@ func TestLaneSpins(t *testing.T) {
 		require.Equal(t, 100, manyPoll(&l, 100, func(int) bool { return true }), c.name)
 	}
 
-	var l laneSpins
+	var l laneBudget
 	var talks spinner // it finds something whenever it polls
 	require.True(t, talks.poll(&l, true))
 	for range 1000 {
@@ -86,23 +88,106 @@ func TestLaneSpins(t *testing.T) {
 	for l.count-talks.budget.last < recentSpins {
 		manyPoll(&l, 1, func(int) bool { return false })
 	}
-	require.True(t, l.budget.off)
+	require.True(t, l.off)
 	require.False(t, talks.poll(&l, true), "which is old")
 
-	l = laneSpins{}
+	l = laneBudget{}
 	var learnt spinner
 	require.True(t, learnt.poll(&l, false))
 	require.True(t, learnt.budget.off)
-	l.budget = spinBudget{}
+	l.spinBudget = spinBudget{}
 	require.False(t, learnt.poll(&l, false), "though others may")
 	manyPoll(&l, recentSpins, func(int) bool { return true })
 	require.True(t, learnt.poll(&l, true), "what it has learnt is old")
 	require.False(t, learnt.budget.off)
 
-	l = laneSpins{count: ^uint32(0)}
+	l = laneBudget{}
+	many := spinner{spinBudget{lasting: true}}
+	require.True(t, many.poll(&l, true))
+	require.Zero(t, l.hits, "it says nothing of others")
+	l.off = true
+	manyPoll(&l, 10*recentSpins, func(int) bool { return true })
+	l.off = true
+	require.True(t, many.poll(&l, true), "its experience lasts")
+
+	l = laneBudget{count: ^uint32(0)}
 	var first spinner
 	require.True(t, first.poll(&l, true))
 	require.NotZero(t, first.budget.last)
+}
+
+// TestHowToPoll: a call spins where that pays, or for as long as it was told to; else it polls behind
+// others. It does nothing of the kind if it was told so, and with one processor.
+func TestHowToPoll(t *testing.T) {
+	for _, c := range []struct {
+		busyPoll time.Duration
+		off      bool
+		procs    int32
+		limit    time.Duration
+		between  bool
+	}{
+		{0, false, 2, maxSpin, true},
+		{0, true, 2, 0, true},
+		{time.Second, true, 2, time.Second, true},
+		{time.Second, false, 1, 0, false},
+		{-1, false, 2, 0, false},
+		{-1, true, 2, 0, false},
+		{0, false, 1, 0, false},
+	} {
+		limit, between := howToPoll(c.busyPoll, c.off, c.procs)
+		require.Equal(t, c.limit, limit, "%+v", c)
+		require.Equal(t, c.between, between, "%+v", c)
+	}
+}
+
+// TestBusyPollTeachesNobody: for how long a call is to spin is its program's choice, and what comes of
+// it says nothing of what pays for others.
+func TestBusyPollTeachesNobody(t *testing.T) {
+	client, server := newBed(t, Config{}).pair()
+	client.SetBusyPoll(time.Microsecond)
+	say(t, server, client) // nothing may have spun so far
+	client.e.mu.Lock()
+	before := client.e.pays
+	client.e.mu.Unlock()
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	client.e.mu.Lock()
+	defer client.e.mu.Unlock()
+	require.Equal(t, before.count, client.e.pays.count)
+	require.Equal(t, before.misses, client.e.pays.misses)
+}
+
+// TestShortSleepsLetSpinAgain: a lane on which nobody spins learns by sleeps that it would pay. The
+// budgets of Accept and of ends are of many calls.
+func TestShortSleepsLetSpinAgain(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	say(t, server, client)
+	client.e.mu.Lock()
+	client.e.pays.off = true
+	require.True(t, client.e.endPays.lasting)
+	client.e.mu.Unlock()
+	require.True(t, b.l.acceptor.call.pays.lasting)
+	on := func() bool {
+		client.e.mu.Lock()
+		defer client.e.mu.Unlock()
+		return !client.e.pays.off
+	}
+	for began := time.Now(); !on(); { // a sleep is short if no processor is late
+		require.Less(t, time.Since(began), patience)
+		read := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			read <- err
+		}()
+		for !client.reader.inChannel.Load() && time.Since(began) < patience {
+			runtime.Gosched()
+		}
+		_, err := server.Write([]byte{1})
+		require.NoError(t, err)
+		require.NoError(t, <-read)
+	}
 }
 
 // TestPollBetween: a call that is not to spin polls behind other goroutines for as long as they have

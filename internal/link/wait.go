@@ -169,7 +169,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		took := time.Since(began)
 		w.pays.slept(took)
 		if poll {
-			e.spins.budget.slept(took)
+			e.pays.slept(took)
 			continue // it has the poll role still
 		}
 		e.mu.Lock()
