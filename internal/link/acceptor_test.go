@@ -21,6 +21,11 @@ func TestAcceptPolls(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
 	e := server.e
+	for range 2 { // a stream comes to Accept when the device knows where to write to, as it then does
+		other, accepted := b.pair()
+		require.NoError(t, accepted.Close())
+		require.NoError(t, other.Close())
+	}
 	endless(t, e)
 	awaitKept(t, client, server)
 	b.l.BeginAccept()

@@ -252,23 +252,38 @@ func TestDatagramsReconnect(t *testing.T) {
 
 // TestDatagramToWhoDoesNotRead: what does not get through is given up, and costs no time then.
 func TestDatagramToWhoDoesNotRead(t *testing.T) {
-	fd, err := control.HoldName(blockName("soft0", 5))
-	require.NoError(t, err)
+	fd, full := holdBlock(t)
 	require.NoError(t, unix.Listen(fd, 4))
-	defer unix.Close(fd)
+	_, silent := holdBlock(t)
 	var out datagramOut
 	defer out.close()
-	msg := newDatagramOf(5 << qpnBlockBits)
+	msg := newDatagramOf(full)
 	var o outcome
 	for range 10_000 {
-		if o = out.send(soft0, 5<<qpnBlockBits, msg); o != succeeded {
+		if o = out.send(soft0, full, msg); o != succeeded {
 			break
 		}
 	}
 	require.Equal(t, waitSocket, o, "its socket is full")
 	out.list[0].taken = time.Now().Add(-2 * datagramPatience)
-	require.Equal(t, succeeded, out.send(soft0, 5<<qpnBlockBits, msg))
-	require.Equal(t, succeeded, out.send(soft0, 6<<qpnBlockBits, msg), "nobody is there")
+	require.Equal(t, succeeded, out.send(soft0, full, msg))
+	require.Equal(t, succeeded, out.send(soft0, silent, msg), "nobody is there")
+}
+
+// holdBlock takes a block of QPNs, which other processes take as well, until the test ends. It returns the
+// socket of its name and its first QPN.
+func holdBlock(t *testing.T) (fd int, first uint32) {
+	for n := uint32(1); n <= qpnBlockCount; n++ {
+		fd, err := control.HoldName(blockName("soft0", n))
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd, n << qpnBlockBits
+	}
+	t.Fatal("no block is free")
+	return -1, 0
 }
 
 func newDatagramOf(to uint32) []byte {
