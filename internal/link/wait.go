@@ -151,7 +151,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	e.mu.Unlock()
 	e.startWorker()               // of what the call has taken in before it waits
 	locked, slept := false, false // locked: by spin
-	for !w.woken.Load() && !w.expired() && !e.failed.Load() {
+	for !w.woken.Load() && !e.over(w) {
 		if poll {
 			if locked = e.spin(w); locked {
 				w.spins.Add(1)
@@ -237,7 +237,7 @@ func (e *laneEnd) pollAndArm() bool {
 		for more := true; more && !w.woken.Load() && !w.expired(); {
 			more = e.poll()
 		}
-		return w.woken.Load() || e.failed.Load() || w.expired()
+		return w.woken.Load() || e.over(w)
 	}
 	if found() {
 		return true // with a queue that is not armed, whose next messages wake nobody
