@@ -111,8 +111,7 @@ type laneEnd struct {
 	recalls     recalls                        // listener
 	making      int                            // listener: places that the worker is about to take ids for
 	refused     map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
-	unasked     []lane.ID                      // listener: ids that may be granted again
-	nextID      lane.ID                        // listener: the first that never was
+	ids         freeIDs                        // listener
 	maxID       lane.ID
 	heard       bool // a message has arrived
 	away        bool // no stream can be opened any more
@@ -158,7 +157,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		return nil, err
 	}
 	e := &laneEnd{
-		cfg: cfg, role: role, owner: o, id: id, p: p, nextID: 1,
+		cfg: cfg, role: role, owner: o, id: id, p: p, ids: freeIDs{next: 1},
 		slab:  p.rings,
 		sends: newSends(p, cfg.Budget),
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
@@ -177,7 +176,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 
 // start begins the lane with what the peer has told. Nothing was posted before.
 func (e *laneEnd) start(peer hello.Word, streams lane.ID, epoch uint32) (err error) {
-	e.peer, e.maxID, e.epoch = peer, streams, epoch
+	e.peer, e.maxID, e.ids.last, e.epoch = peer, streams, streams, epoch
 	if c := e.p.confirm; c != nil {
 		c.addr, c.rkey = peer.Records, peer.RKey
 	}

@@ -45,15 +45,15 @@ func (e *laneEnd) carryOut(o allotment) {
 	}
 }
 
-// freeIDs is how many places more there are ids for. mu is held.
-func (e *laneEnd) freeIDs() int { return len(e.unasked) + e.newIDs() - e.work.grant - e.making }
+// idsLeft is how many places more there are ids for. mu is held.
+func (e *laneEnd) idsLeft() int { return e.ids.len() - e.work.grant - e.making }
 
 // note keeps account of the places of a lane.
 func (l *Listener) note(e *laneEnd, what note, n int) allotment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, s := &l.backlog, e.share
-	s.ids = e.freeIDs() - s.order.grant
+	s.ids = e.idsLeft() - s.order.grant
 	switch what {
 	case noteWanted:
 		b.wanted(s, n)

@@ -147,8 +147,12 @@ func TestDocumentedConversation(t *testing.T) {
 	var b [lane.RecordLen]byte
 	require.NoError(t, m.Record.Put(b[:]))
 	arrive(dialer, m.Imm, b[:])
-	says(dialer, listener, "RELEASE", 3)
+	require.Equal(t, 1, dialer.Streams(), "the other place")
 	require.Equal(t, 1, listener.Streams(), "the other place")
+	listener.Recall(1)
+	says(listener, dialer, "RECALL", 3)
+	says(dialer, listener, "RELEASE", 3)
+	require.Zero(t, dialer.Streams()+listener.Streams())
 }
 
 // The numbers that docs/PROTOCOL.md is full of are those of the code.

@@ -555,7 +555,7 @@ func (p *wirePeer) opened() *wireStream {
 	p.t.Helper()
 	for {
 		m := p.heard()
-		if m.Type != lane.TypeControl || m.record.Kind == lane.KindRelease {
+		if m.Type != lane.TypeControl {
 			continue
 		}
 		require.Equal(p.t, lane.KindOpen, m.record.Kind, "%+v", m.record)

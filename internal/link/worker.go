@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"math/bits"
 
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -159,7 +158,7 @@ func (e *laneEnd) grant(n int, u memory.Use) {
 	size := e.cfg.FirstRing
 	for n > 0 {
 		e.mu.Lock()
-		first, count := e.idRun(min(n, int(memory.ChunkSize/size)))
+		first, count := e.ids.take(min(n, int(memory.ChunkSize/size)))
 		if count == 0 { // ids that were counted on are in use
 			e.making -= n
 			e.ungranted(n, u, noteFailed)
@@ -171,13 +170,11 @@ func (e *laneEnd) grant(n int, u memory.Use) {
 		for count > got { // ports are one behind the other as well
 			count /= 2
 			e.making += count
-			for i := range count {
-				e.unasked = append(e.unasked, first+lane.ID(count+i))
-			}
+			e.ids.give(first+lane.ID(count), count)
 		}
 		e.ports.free(port+uint16(count), got-count)
 		if count == 0 {
-			e.unasked = append(e.unasked, first)
+			e.ids.give(first, 1)
 			e.making -= n - 1
 			e.memoryRefused() // which asks again
 			e.ungranted(n, u, noteDenied)
@@ -202,9 +199,7 @@ func (e *laneEnd) grant(n int, u memory.Use) {
 			if !p.IsZero() {
 				e.freePiece(p)
 			}
-			for i := range count {
-				e.unasked = append(e.unasked, first+lane.ID(i))
-			}
+			e.ids.give(first, count)
 			e.ports.free(port, count)
 			e.making -= n - count
 			e.ungranted(n, u, why)
@@ -234,32 +229,6 @@ func (e *laneEnd) ungranted(n int, u memory.Use, why note) {
 	if e.err == nil {
 		e.settle() // others may be asked to give some back
 	}
-}
-
-// newIDs is how many ids never were granted. mu is held.
-func (e *laneEnd) newIDs() int { return int(e.maxID) - int(e.nextID) + 1 }
-
-// idRun takes ids that follow one another, a power of two of them and at most n; none if
-// there are none.
-func (e *laneEnd) idRun(n int) (first lane.ID, count int) {
-	run := e.newIDs()
-	first = e.nextID
-	if len(e.unasked) > 0 {
-		first, run = e.unasked[0], 1
-		for run < len(e.unasked) && e.unasked[run] == first+lane.ID(run) {
-			run++
-		}
-	}
-	if run == 0 {
-		return 0, 0
-	}
-	count = 1 << (bits.Len(uint(min(n, run))) - 1)
-	if len(e.unasked) > 0 {
-		e.unasked = append(e.unasked[:0], e.unasked[count:]...)
-	} else {
-		e.nextID += lane.ID(count)
-	}
-	return first, count
 }
 
 // openArrived makes a stream of a place.
@@ -293,7 +262,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 // released takes an id back, whose stream has ended or never was one.
 func (e *laneEnd) released(st *lane.Stream) {
 	id := st.ID()
-	e.unasked = append(e.unasked, id)
+	e.ids.give(id, 1)
 	p := e.places.At(id)
 	if p.IsZero() {
 		if s := e.streams.At(id); s != nil {

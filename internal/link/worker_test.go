@@ -151,7 +151,6 @@ func TestLeavesWhoDoesNotRelease(t *testing.T) {
 	require.NoError(t, m.ours.Close())
 	m.p.heardRecord(lane.KindClose)
 	m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id})
-	m.p.say(lane.Record{Kind: lane.KindRelease, Stream: m.s.id})
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()

@@ -54,7 +54,7 @@ const (
 	RuleNotOpen
 	// RuleAfterEnd: a message came for a stream that its sender has ended.
 	RuleAfterEnd
-	// RuleRelease: an id was released whose stream has not ended.
+	// RuleRelease: an id was released that is neither a place nor of a stream that was refused.
 	RuleRelease
 	// RuleGoAway: GOAWAY came out of order, or something that it rules out came after it.
 	RuleGoAway
@@ -103,7 +103,7 @@ var ruleTexts = [numRules]string{
 	RuleOpenNumber:   "opens counted wrongly",
 	RuleNotOpen:      "stream is not open",
 	RuleAfterEnd:     "message after the end of its stream",
-	RuleRelease:      "release of a stream that has not ended",
+	RuleRelease:      "release of neither a place nor a refused stream",
 	RuleGoAway:       "GOAWAY out of turn",
 	RuleRecall:       "places that were asked back are kept",
 	RuleOverflow:     "data beyond the free room of the ring",

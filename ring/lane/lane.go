@@ -51,9 +51,10 @@ var (
 // The listener grants places: each is an id and a ring. The dialer takes a place by OPEN. Each end
 // ends a stream once, by CLOSE or RESET, the listener also by REFUSED, and sends nothing of the
 // stream after that. An end answers the peer's end with its own at once, since the peer would
-// ignore what it might still send. When both have ended, the dialer sends RELEASE. Since a lane
-// keeps messages in order, nothing of the stream is under way then, and the id may be granted
-// again.
+// ignore what it might still send. When the listener has ended and the dialer's end has arrived, the
+// id may be granted again: a lane keeps messages in order, so nothing of the stream comes any more,
+// and the dialer hears of the end before it hears of the grant. RELEASE gives an id back that the
+// dialer has not ended: of a place that it did not take, and of a stream that was refused.
 //
 // What is granted bounds what a peer can cost: streams are bounded by places, messages by slots,
 // and events by messages.
@@ -248,7 +249,7 @@ func (l *Lane) take(s *Stream) Record {
 		r.Kind, r.Code = KindReset, s.code
 	case todoRelease:
 		r.Kind = KindRelease
-		l.table.Set(s.id, nil)
+		l.free(s)
 		return r
 	}
 	if s.endSent {
@@ -349,10 +350,23 @@ func (l *Lane) end(s *Stream, how uint16) {
 	l.queue(s, how)
 }
 
-// release queues the release of an id when both ends have ended.
+// release frees an id when both ends have ended. A stream that was refused may have had more on its
+// way to the listener, so RELEASE follows that.
 func (l *Lane) release(s *Stream) {
-	if l.cfg.Role == RoleDialer && s.endSent && s.endGot && l.table.At(s.id) == s {
+	switch {
+	case !s.endSent || !s.endGot || l.table.At(s.id) != s:
+	case !s.refused:
+		l.free(s)
+	case l.cfg.Role == RoleDialer:
 		l.queue(s, todoRelease)
+	}
+}
+
+// free has an id be no stream's.
+func (l *Lane) free(s *Stream) {
+	l.table.Set(s.id, nil)
+	if l.cfg.Role == RoleListener {
+		l.tell(Event{Kind: EventReleased, Stream: s})
 	}
 }
 

@@ -197,11 +197,11 @@ var breaches = []breach{
 				})
 			}
 		}},
-	{name: "an id is granted again without a release", plan: "reuse", want: RulePlace.Error(),
+	{name: "an id is granted again before the dialer has ended", plan: "reuse", want: RuleNotOpen.Error(),
 		after: func(m *model, e int, at spot) {
 			if e == 1 {
 				m.streams(e, func(s *Stream) {
-					if s.endSent && m.lanes[e].table.At(s.id) == s {
+					if s.endSent && !s.endGot && m.lanes[e].table.At(s.id) == s {
 						m.lanes[e].table.Set(s.id, nil)
 						_ = m.grant(s.id)
 					}
@@ -226,13 +226,7 @@ var breaches = []breach{
 			}
 		}},
 	{name: "no id is released", plan: "reuse", want: "deadlock: a dial waits for ever",
-		after: func(m *model, e int, at spot) {
-			for _, s := range m.lanes[0].table {
-				if s != nil {
-					s.todo &^= todoRelease
-				}
-			}
-		}},
+		after: func(m *model, e int, at spot) { m.lanes[1].dropEvents(EventReleased) }},
 	{name: "bytes follow CLOSE", plan: "reuse", want: RuleTotal.Error(),
 		packet: func(m *model, e int, p *packet) bool {
 			if w := m.wire[1-e]; p.Record.Kind == KindClose && len(w) > 0 && w[len(w)-1].span.Len > 0 {

@@ -176,16 +176,15 @@ func (l *Lane) mayAnswer(s *Stream) error {
 	return nil
 }
 
-// releaseArrived frees an id.
+// releaseArrived takes an id back that was not taken, or whose stream was refused.
 func (l *Lane) releaseArrived(s *Stream, id ID) error {
-	if s == nil || !s.placed || s.opened && (!s.endSent || !s.endGot && !s.refused) {
+	if s == nil || !s.placed || s.opened && !(s.refused && s.endSent) {
 		return violation(RuleRelease, id, uint64(id), 0)
 	}
 	if !s.opened {
 		l.placeUsed()
 	}
 	s.endGot = true
-	l.table.Set(id, nil)
-	l.tell(Event{Kind: EventReleased, Stream: s})
+	l.free(s)
 	return nil
 }

@@ -51,11 +51,12 @@ const (
 	// KindFIN ends the data of the stream, which had Total bytes.
 	KindFIN
 	// KindClose is KindFIN from an end that does not read any more either. Nothing of the
-	// stream follows but RELEASE.
+	// stream follows.
 	KindClose
-	// KindReset breaks the stream off. Nothing of it follows but RELEASE.
+	// KindReset breaks the stream off. Nothing of it follows.
 	KindReset
-	// KindRelease gives an id back to the listener, which may grant it again.
+	// KindRelease gives an id back to the listener that the dialer has not taken, or whose stream was
+	// refused.
 	KindRelease
 	// KindPlaces grants Count places, with the ids from Stream on. Place i has the ring at
 	// Ring.Addr+i*Ring.Size and the port Port+i.

@@ -45,8 +45,8 @@ type Stream struct {
 	told    bool // among the arrivals
 }
 
-// ID returns the id. It may be another stream's after EventReleased at the listener, or once the
-// dialer has sent RELEASE.
+// ID returns the id. It may be another stream's after EventReleased at the listener and, at the
+// dialer, once both ends have ended or RELEASE was sent.
 func (s *Stream) ID() ID { return s.id }
 
 // Port returns the port of the dialer's end: that of its place, or one that the dialer has bound.
