@@ -17,8 +17,9 @@ import (
 //
 //   - Dials that wait come before places in store. Dialers take turns, and the lanes of each.
 //   - A dialer has at most so many places in store as it may keep there, an even part on each of
-//     its lanes, and a lane twice as many whenever it has used them all: so one that opens nothing
-//     holds little, however much it wants.
+//     its lanes. A lane may have twice as many whenever it has used as many and dials wait all the
+//     same, and it keeps up to eight times as many in store: so one that opens nothing holds little,
+//     however much it wants, and one that opens many at once need not ask.
 //   - No dialer gets so much that less than an eighth of what it holds is left for others. So one
 //     can use a small backlog wholly, and of a large one there is something left for the
 //     next dialer, however much the others want.
@@ -54,6 +55,9 @@ type dialer struct {
 	waiting []*share // of them, in the order in which they get something
 }
 
+// storeGrowth is how many times as many places a dialer may have in store that opens many at once.
+const storeGrowth = 8
+
 // reserve is the part of what a dialer holds that has to be left for others: one in so many.
 const reserve = 8
 
@@ -67,6 +71,7 @@ type share struct {
 	want    int  // its dials that wait
 	ids     int  // how many more places it has ids for
 	window  int  // how many places it might have in store if it was its dialer's only lane
+	used    int  // places that were taken since the window became what it is
 	denied  bool // there was no memory for places
 	noStore bool // nor for such that no dial waits for
 	waiting bool
@@ -140,6 +145,7 @@ func (b *backlog) give(s *share, n int) {
 // wanted: n dials more wait.
 func (b *backlog) wanted(s *share, n int) {
 	s.want = min(s.want+n, 1<<30)
+	b.widen(s)
 	b.settle()
 	b.fill(s)
 }
@@ -181,10 +187,22 @@ func (b *backlog) retry(s *share) {
 // taken: a stream was opened with a place.
 func (b *backlog) taken(s *share) {
 	if !s.gone {
+		s.used++
+		b.widen(s)
 		b.unstore(s)
 		b.fill(s)
 	}
 }
+
+// widen lets a lane have more in store whose dials wait though it has used what it had.
+func (b *backlog) widen(s *share) {
+	if s.want > 0 && s.used >= s.dialer.part(s.window) {
+		s.window, s.used = min(2*s.window, b.size), 0
+	}
+}
+
+// narrow has a lane keep no more in store than any.
+func (b *backlog) narrow(s *share) { s.window, s.used = b.store, 0 }
 
 // back: a place was given back.
 func (b *backlog) back(s *share) {
@@ -199,9 +217,6 @@ func (b *backlog) back(s *share) {
 // unstore records that a place is not in store any more. It counts as one that was asked back, if any was.
 func (b *backlog) unstore(s *share) {
 	s.stored--
-	if s.stored+s.coming == 0 && s.want > 0 {
-		s.window = min(2*s.window, b.size)
-	}
 	if s.asked > 0 {
 		s.asked--
 		b.asked--
@@ -220,8 +235,11 @@ func (b *backlog) accepted(s *share) {
 	}
 }
 
-// reset: a stream that waits to be accepted was reset.
-func (b *backlog) reset(s *share) { s.dialer.resets++ }
+// reset: a stream that waits to be accepted was reset. Who does so needs no large store.
+func (b *backlog) reset(s *share) {
+	s.dialer.resets++
+	b.narrow(s)
+}
 
 // resetAccepted: such a stream does not wait any more. accepted is to follow.
 func (b *backlog) resetAccepted(s *share) { s.dialer.resets-- }
@@ -351,7 +369,7 @@ func (b *backlog) askBack(s *share, n int) {
 		b.asked += k
 		b.stored -= k
 		o.order.recall += k
-		o.window = b.store
+		b.narrow(o)
 		b.enqueue(o)
 		if n -= k; n == 0 {
 			return
@@ -376,7 +394,7 @@ func (b *backlog) fill(s *share) {
 		return
 	}
 	// All stores together are half of the backlog, so that asking back is rare.
-	want := s.dialer.part(min(b.store, max(b.size/(2*len(b.dialers)), 1)))
+	want := s.dialer.part(min(s.window, storeGrowth*b.store, max(b.size/(2*len(b.dialers)), 1)))
 	have := s.coming + s.stored
 	if s.denied || s.noStore || b.asked > 0 || have > want/2 {
 		return

@@ -144,6 +144,56 @@ func TestManyLanesAndTheBacklog(t *testing.T) {
 	require.Equal(t, 32, b.stored)
 }
 
+// TestStoreGrows: a dialer whose dials wait again and again has more in store, until they wait no
+// more; one that opens as many one after the other does not.
+func TestStoreGrows(t *testing.T) {
+	const at = 60 // dials at once: a store is filled up when half of it is used
+	b := newBacklog(4096, 16)
+	fs := fakeShares(&b, 2, 1<<13)
+	many, one := fs[0], fs[1]
+	asked := 0
+	for range 200 {
+		for range at {
+			many.dial(&b)
+			one.dial(&b)
+			one.deliver(&b)
+		}
+		if many.told > 0 {
+			asked++
+		}
+		for many.waiting+many.dials > 0 {
+			if deliverAll(&b, fs); many.waiting > 0 {
+				many.accept(&b)
+			}
+		}
+		for one.waiting > 0 {
+			one.accept(&b)
+		}
+		deliverAll(&b, fs)
+	}
+	require.GreaterOrEqual(t, many.stored, at)
+	require.Less(t, asked, 10)
+	for range 20 * at {
+		many.dial(&b)
+	}
+	for many.waiting+many.dials > 0 {
+		if deliverAll(&b, fs); many.waiting > 0 {
+			many.accept(&b)
+		}
+	}
+	require.Greater(t, many.window, storeGrowth*b.store)
+	require.LessOrEqual(t, many.stored, storeGrowth*b.store)
+	require.LessOrEqual(t, one.stored, b.store)
+
+	other := fakeLanes(&b, 1, 1<<13)
+	for range 4096 { // more than there is, so others give back
+		other[0].dial(&b)
+		deliverAll(&b, append(other, fs...))
+	}
+	require.Zero(t, many.stored)
+	require.Equal(t, b.store, many.window)
+}
+
 // TestDialersTakeTurns: of two dialers that want more than there is each gets as much, though
 // one has eight lanes, and each of those as much.
 func TestDialersTakeTurns(t *testing.T) {

@@ -71,8 +71,9 @@ type Config struct {
 	// back to one of FirstRing bytes. Where memory is short a fifth of it will do.
 	Shrink time.Duration
 
-	// Places is how many streams a listener lets each dialer open without asking. Backlog
-	// bounds the places of all of them and the streams that nobody has accepted.
+	// Places is how many streams a listener lets each dialer open without asking, and eight times
+	// as many one that opens many at once. Backlog bounds the places of all of them and the
+	// streams that nobody has accepted.
 	Places  int
 	Backlog int
 
