@@ -85,7 +85,7 @@ func laneLies() []lie {
 		{"GoAwayWithoutStage", byEither, lane.RuleStage, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, func(b []byte) { b[50] = 0 })},
 		{"GoAwayOfTheFuture", byEither, lane.RuleStage, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, func(b []byte) { b[50] = 9 })},
 
-		{"DialerAccepts", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindAccepted, Stream: own}, nil)},
+		{"DialerAccepts", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindAccepted, Stream: own, Count: 1}, nil)},
 		{"DialerRefuses", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRefused, Stream: own, Code: lane.CodeClosed}, nil)},
 		{"DialerGrants", byDialer, lane.RuleRole, rec(places, nil)},
 		{"DialerRecalls", byDialer, lane.RuleRole, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, nil)},
@@ -113,7 +113,10 @@ func laneLies() []lie {
 		{"GrantOfNone", byListener, lane.RuleCount, rec(places, func(b []byte) { b[14] = 0 })},
 		{"GrantWithoutPort", byListener, lane.RulePort, rec(places, func(b []byte) { b[48] = 0 })},
 		{"GrantOfHighPorts", byListener, lane.RulePort, rec(places, func(b []byte) { b[14] = 2; le.PutUint16(b[48:], 65535) })},
-		{"AcceptOfNone", byListener, lane.RuleNotOpen, rec(lane.Record{Kind: lane.KindAccepted, Stream: wireStreams - 1}, nil)},
+		{"AcceptOfNone", byListener, lane.RuleNotOpen, rec(lane.Record{Kind: lane.KindAccepted, Stream: wireStreams - 1, Count: 1}, nil)},
+		{"AcceptTwice", byListener, lane.RuleNotOpen, rec(lane.Record{Kind: lane.KindAccepted, Stream: own, Count: 1}, nil)},
+		{"AcceptOfNoCount", byListener, lane.RuleCount, rec(lane.Record{Kind: lane.KindAccepted, Stream: own, Count: 1}, func(b []byte) { b[14] = 0 })},
+		{"AcceptOfMany", byListener, lane.RuleCount, rec(lane.Record{Kind: lane.KindAccepted, Stream: own, Count: 1}, func(b []byte) { b[14], b[15] = 0xff, 0xff })},
 		{"RecallOfNothing", byListener, lane.RuleCount, rec(lane.Record{Kind: lane.KindRecall, Count: 1}, func(b []byte) { b[14] = 0 })},
 		{"FinalUnannounced", byListener, lane.RuleGoAway, rec(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageFinal}, nil)},
 		{"FinalOfMoreOpens", byListener, lane.RuleOpenNumber, func(m *wirePair) {

@@ -37,11 +37,7 @@ func (e *laneEnd) countArrived(d lane.Doorbell) {
 
 // countRecord counts a record that has arrived and was taken for right. mu is held.
 func (e *laneEnd) countRecord(record []byte) {
-	r, err := lane.ParseRecord(record)
-	if err != nil {
-		return
-	}
-	if s := e.about(&r); s != nil {
+	if s := e.about(lane.RecordHeader(record)); s != nil {
 		s.counts.recordsIn++
 	}
 }
@@ -50,7 +46,7 @@ func (e *laneEnd) countRecord(record []byte) {
 // about, if there is one. mu is held.
 func (e *laneEnd) countSaid(m *lane.Message) *stream {
 	if m.Record.Kind != 0 {
-		s := e.about(&m.Record)
+		s := e.about(m.Record.Kind, m.Record.Stream)
 		if s != nil {
 			s.counts.recordsOut++
 		}
@@ -89,10 +85,10 @@ func (e *laneEnd) countWoken() {
 }
 
 // about is the stream that a record is about, nil if that is not one. mu is held.
-func (e *laneEnd) about(r *lane.Record) *stream {
-	switch r.Kind {
+func (e *laneEnd) about(kind lane.Kind, id lane.ID) *stream {
+	switch kind {
 	case lane.KindPlaces, lane.KindRelease: // ids without a stream
 		return nil
 	}
-	return e.streams.At(r.Stream)
+	return e.streams.At(id)
 }

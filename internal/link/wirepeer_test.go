@@ -561,7 +561,7 @@ func (p *wirePeer) opened() *wireStream {
 		require.Equal(p.t, lane.KindOpen, m.record.Kind, "%+v", m.record)
 		s := wireStream{id: m.record.Stream, to: m.record.Ring, port: m.record.Port}
 		p.ownRing(&s)
-		p.say(lane.Record{Kind: lane.KindAccepted, Stream: s.id})
+		p.say(lane.Record{Kind: lane.KindAccepted, Stream: s.id, Count: 1})
 		return &s
 	}
 }

@@ -161,8 +161,10 @@ func (l *Lane) streamRecord(r *Record) error {
 		return l.openArrived(s, r)
 	case KindRelease:
 		return l.releaseArrived(s, r.Stream)
-	case KindAccepted, KindRefused:
-		return l.answered(s, r)
+	case KindAccepted:
+		return l.acceptedArrived(r)
+	case KindRefused:
+		return l.refusedArrived(s, r)
 	}
 	s, err := l.live(r.Stream)
 	if err != nil {
@@ -188,22 +190,35 @@ func (l *Lane) streamRecord(r *Record) error {
 	return nil
 }
 
-// answered takes in the listener's answer to an OPEN.
-func (l *Lane) answered(s *Stream, r *Record) error {
-	if s == nil || !s.opened || s.decided {
+// acceptedArrived takes in that the listener has accepted streams.
+func (l *Lane) acceptedArrived(r *Record) error {
+	for i := range ID(r.Count) {
+		if !l.table.At(r.Stream + i).unanswered() {
+			return violation(RuleNotOpen, r.Stream+i, uint64(r.Kind), 0)
+		}
+	}
+	for i := range ID(r.Count) {
+		s := l.table.At(r.Stream + i)
+		s.decided = true
+		l.tell(Event{Kind: EventAccepted, Stream: s})
+	}
+	return nil
+}
+
+// refusedArrived takes in that the listener has refused a stream.
+func (l *Lane) refusedArrived(s *Stream, r *Record) error {
+	if !s.unanswered() {
 		return violation(RuleNotOpen, r.Stream, uint64(r.Kind), 0)
 	}
-	s.decided = true
-	if r.Kind == KindAccepted {
-		l.tell(Event{Kind: EventAccepted, Stream: s})
-		return nil
-	}
-	s.refused, s.drops, s.endGot, s.endSent, s.todo = true, true, true, true, 0
+	s.refused, s.drops, s.decided, s.endGot, s.endSent, s.todo = true, true, true, true, true, 0
 	l.tell(Event{Kind: EventRefused, Stream: s, Code: r.Code})
 	l.writable(s)
 	l.release(s)
 	return nil
 }
+
+// unanswered reports whether the listener has not said what becomes of a stream, which may be nil.
+func (s *Stream) unanswered() bool { return s != nil && s.opened && !s.decided }
 
 func (l *Lane) moved(s *Stream) {
 	if s.ignored {

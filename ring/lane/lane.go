@@ -229,7 +229,7 @@ func (l *Lane) take(s *Stream) Record {
 		r.Kind, r.Ring, r.Port, r.Opens = KindOpen, s.rx.Ring(), s.port, s.number
 	case todoAccepted:
 		s.decided = true
-		r.Kind = KindAccepted
+		r.Kind, r.Count = KindAccepted, 1+l.acceptedBehind(s)
 	case todoRefused:
 		s.decided, s.endSent = true, true
 		r.Kind, r.Code = KindRefused, s.code
@@ -257,6 +257,23 @@ func (l *Lane) take(s *Stream) Record {
 		l.release(s)
 	}
 	return r
+}
+
+// acceptedBehind counts those as accepted, too, whose ids follow that of s and which are to be told
+// so: one record says it of all. Of many dials at once most have such ids, as places are granted in
+// runs and taken in order.
+func (l *Lane) acceptedBehind(s *Stream) (n uint16) {
+	for id := s.id + 1; ; id++ {
+		o := l.table.At(id)
+		if o == nil || o.todo&-o.todo != todoAccepted {
+			return n
+		}
+		o.todo &^= todoAccepted
+		o.decided = true
+		n++
+		l.owe(o)
+		l.writable(o)
+	}
 }
 
 // Data returns where in the peer's ring the next bytes of s go, at most n, and the doorbell that

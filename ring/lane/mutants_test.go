@@ -250,6 +250,13 @@ var breaches = []breach{
 				}
 			})
 		}},
+	{name: "ACCEPTED counts a stream that was not opened", plan: "GOAWAY, one", want: RuleNotOpen.Error(),
+		packet: func(m *model, e int, p *packet) bool {
+			if p.Record.Kind == KindAccepted {
+				p.Record.Count++
+			}
+			return false
+		}},
 	{name: "GOAWAY counts an open that was not seen", plan: "GOAWAY in a hurry, one", want: "a stream is left closing",
 		before: func(m *model, e int, at spot) {
 			for i := range m.lanes[1].control.all() {

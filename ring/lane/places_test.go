@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,61 @@ func TestAfterEnd(t *testing.T) {
 		}
 		requireViolation(t, ProtocolError{want, 1, 0, 0}, say(t, l, Record{Kind: KindFIN, Stream: 1}))
 	}
+}
+
+// One record accepts all that are to be accepted and whose ids follow one another, and each may go on.
+func TestAcceptTogether(t *testing.T) {
+	pair := newPair(t, 6)
+	d, l := pair[0], pair[1]
+	var dialed []*Stream
+	for range 6 {
+		s, err := d.Open(Ring{RKey: 2, Size: 4096}, 0)
+		require.NoError(t, err)
+		dialed = append(dialed, s)
+	}
+	for m, ok := d.Next(); ok; m, ok = d.Next() {
+		deliver(t, l, m, make([]byte, RecordLen))
+	}
+	for id := ID(1); id <= 6; id++ {
+		switch s := l.table.At(id); id {
+		case 2:
+			require.NoError(t, l.Refuse(s, CodePort))
+		case 5: // nobody has decided
+			continue
+		default:
+			require.NoError(t, l.Accept(s))
+		}
+		_, _, ok, err := l.Data(l.table.At(id), 5, true)
+		require.False(t, ok, "before the answer")
+		require.Equal(t, id == 2, err != nil)
+	}
+	for ev, ok := l.Event(); ok; ev, ok = l.Event() {
+		require.Equal(t, EventOpened, ev.Kind)
+	}
+	var said []Record
+	for m, ok := l.Next(); ok; m, ok = l.Next() {
+		said = append(said, Record{Kind: m.Record.Kind, Stream: m.Record.Stream, Count: m.Record.Count})
+		deliver(t, d, m, make([]byte, RecordLen))
+	}
+	assert.Equal(t, []Record{
+		{Kind: KindAccepted, Stream: 1, Count: 1}, {Kind: KindRefused, Stream: 2},
+		{Kind: KindAccepted, Stream: 3, Count: 2}, {Kind: KindAccepted, Stream: 6, Count: 1},
+	}, said)
+	told := map[EventKind][]ID{}
+	for _, end := range pair {
+		for ev, ok := end.Event(); ok; ev, ok = end.Event() {
+			told[ev.Kind] = append(told[ev.Kind], ev.Stream.ID())
+		}
+	}
+	slices.Sort(told[EventWritable])
+	assert.Equal(t, map[EventKind][]ID{EventAccepted: {1, 3, 4, 6}, EventRefused: {2}, EventWritable: {1, 3, 4, 6}}, told)
+	_, _, ok, err := l.Data(l.table.At(4), 5, true)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.False(t, dialed[3].unanswered())
+	assert.True(t, dialed[4].unanswered())
+	requireViolation(t, ProtocolError{RuleNotOpen, 6, uint64(KindAccepted), 0}, say(t, d, Record{Kind: KindAccepted, Stream: 5, Count: 2}))
+	assert.True(t, dialed[4].unanswered(), "a lie changes nothing")
 }
 
 // The id of a stream that was refused is the dialer's until it says so: more of the stream may be on

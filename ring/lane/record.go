@@ -40,7 +40,7 @@ const (
 	// the place, one that the dialer has bound, or one that the stream had at another listener, and
 	// how many streams the dialer has opened.
 	KindOpen Kind = iota + 1
-	// KindAccepted accepts a stream.
+	// KindAccepted accepts Count streams, those with the ids from Stream on.
 	KindAccepted
 	// KindRefused ends a stream that was not accepted. Nothing of it was delivered.
 	KindRefused
@@ -92,7 +92,7 @@ var kinds = [numKinds]struct {
 	has  uint16
 }{
 	KindOpen:     {"OPEN", hasStream | hasRing | hasOpens | hasPort},
-	KindAccepted: {"ACCEPTED", hasStream},
+	KindAccepted: {"ACCEPTED", hasStream | hasCount},
 	KindRefused:  {"REFUSED", hasStream | hasCode},
 	KindRing:     {"RING", hasStream | hasRing},
 	KindMoved:    {"MOVED", hasStream},
@@ -240,6 +240,11 @@ func ParseRecord(b []byte) (Record, error) {
 		return Record{}, err
 	}
 	return r, nil
+}
+
+// RecordHeader returns the kind and the stream of an encoded record that ParseRecord takes.
+func RecordHeader(b []byte) (Kind, ID) {
+	return Kind(b[1]), ID(binary.LittleEndian.Uint16(b[2:]))
 }
 
 // check checks a record by itself.

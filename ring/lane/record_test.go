@@ -23,8 +23,8 @@ var wireRecords = []struct {
 		00 00 00 10  2a 7f 00 00  01 3c 2b 1a  00 10 00 00
 		00 00 00 00  00 00 00 00  09 00 00 00  00 00 00 00
 		41 9c 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
-	{"accepted", Record{Kind: KindAccepted, Stream: 16383, Epoch: 1}, `
-		01 02 ff 3f  01 00 00 00  00 00 00 00  00 00 00 00
+	{"accepted", Record{Kind: KindAccepted, Stream: 16383, Count: 1, Epoch: 1}, `
+		01 02 ff 3f  01 00 00 00  00 00 00 00  00 00 01 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00
 		00 00 00 00  00 00 00 00  00 00 00 00  00 00 00 00`},
@@ -106,6 +106,8 @@ func TestRecordWire(t *testing.T) {
 		r, err := ParseRecord(want)
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.r, r, tt.name)
+		kind, id := RecordHeader(want)
+		assert.Equal(t, [...]any{r.Kind, r.Stream}, [...]any{kind, id}, tt.name)
 		seen[tt.r.Kind] = true
 	}
 	assert.Len(t, seen, int(numKinds)-1, "an example of each kind")
