@@ -86,9 +86,10 @@ func comparisons(bench, crowds, rsdial string) (groups []group) {
 	for _, d := range []struct {
 		name, binary, work, option string
 		count, dials               int
+		limit                      float64 // against TCP
 	}{
-		{"dials, one after the other", bench, "Dial/goroutines=1", "-c", 50, 50},
-		{"200 dials at once", crowds, "DialCrowd", "-a", 1, 200},
+		{"dials, one after the other", bench, "Dial/goroutines=1", "-c", 50, 50, 0.5},
+		{"200 dials at once", crowds, crowdWork, "-a", 1, 200, 1},
 	} {
 		groups = append(groups, group{
 			name: d.name,
@@ -98,9 +99,17 @@ func comparisons(bench, crowds, rsdial string) (groups []group) {
 				dials("SMC-R", d.binary, d.work, "smc", d.count, d.dials),
 				dials("TCP", d.binary, d.work, "tcp", d.count, d.dials),
 			},
-			rows: []row{{against: "rsockets (rsdial)"}, {against: "SMC-R"}, {against: "TCP"}},
+			rows: []row{{against: "rsockets (rsdial)"}, {against: "SMC-R"}, {against: "TCP", limit: d.limit}},
 		})
 	}
+	groups = append(groups, group{
+		name: "1,000 dials at once",
+		runs: []program{
+			dials(ours, crowds, crowdWork, "rdma", 1, 1000),
+			dials("TCP", crowds, crowdWork, "tcp", 1, 1000),
+		},
+		rows: []row{{against: "TCP", limit: 1}},
+	})
 	// cmtime only connects, so what is compared with it is when the last dial has returned.
 	const connections = 200
 	groups = append(groups, group{

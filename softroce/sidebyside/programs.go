@@ -138,20 +138,23 @@ func refused(output []byte) bool {
 
 // stream is a stream of this module's benchmarks, over rdmanet or TCP.
 func stream(name, bench, transport string, size int, d time.Duration) program {
-	b := benchmark{bench, "Stream", transport, size, d.String()}
+	b := benchmark{path: bench, work: "Stream", transport: transport, size: size, howLong: d.String()}
 	return b.program(name, "ns/op", func(ns float64) float64 { return float64(size) / (ns * 1e-9) })
 }
 
 // echo is an echo of this module's benchmarks; metric is what it is measured by.
 func echo(name, bench, work, transport string, size, trips int, metric string) program {
-	b := benchmark{bench, work, transport, size, strconv.Itoa(trips) + "x"}
+	b := benchmark{path: bench, work: work, transport: transport, size: size, howLong: strconv.Itoa(trips) + "x"}
 	return b.program(name, metric, func(ns float64) float64 { return ns * 1e-9 })
 }
+
+// crowdWork is the benchmark of dials at once.
+const crowdWork = "DialCrowd"
 
 // dials is a benchmark of this module that dials, echoes and closes: count operations of
 // so many dials together. It comes to dials a second that succeeded.
 func dials(name, bench, work, transport string, count, dials int) program {
-	b := benchmark{path: bench, work: work, transport: transport, howLong: strconv.Itoa(count) + "x"}
+	b := benchmark{path: bench, work: work, transport: transport, crowd: dials, howLong: strconv.Itoa(count) + "x"}
 	p := b.program(name, "ns/op", nil)
 	p.measure = func(ctx context.Context) (float64, string, error) {
 		output, err := b.run(ctx)
@@ -193,7 +196,7 @@ func rsockets(name, path, option string, dials int) program {
 // crowd is the benchmark of dials at once, and comes to the seconds until all of them have
 // returned. A dial that fails may return early or late, so then there is no result.
 func crowd(name, bench string, dials int) program {
-	b := benchmark{path: bench, work: "DialCrowd", transport: "rdma", howLong: "1x"}
+	b := benchmark{path: bench, work: crowdWork, transport: "rdma", crowd: dials, howLong: "1x"}
 	p := b.program(name, "dialed-ns", func(ns float64) float64 { return ns * 1e-9 })
 	measure := p.measure
 	p.measure = func(ctx context.Context) (float64, string, error) {
@@ -237,6 +240,7 @@ type benchmark struct {
 	path, work, transport string // work is the name behind "Benchmark", with the levels that come first
 	size                  int
 	howLong               string // -test.benchtime
+	crowd                 int    // of crowdWork: how many dial at once
 }
 
 func (b benchmark) program(name, metric string, value func(metric float64) float64) program {
@@ -278,7 +282,8 @@ func (b benchmark) run(ctx context.Context, more ...string) (string, error) {
 	defer cancel()
 	args := append([]string{"-test.run", "^$", "-test.bench", b.pattern(), "-test.benchtime", b.howLong}, more...)
 	cmd := exec.CommandContext(ctx, b.path, args...)
-	cmd.Env = append(cmd.Environ(), "RDMANET_DEVICE="+clientDevice, "RDMANET_BENCH_PEER_DEVICE="+serverDevice, "RDMANET_BENCH_HOST="+serverHost, "RDMANET_BENCH_SMC=1")
+	cmd.Env = append(cmd.Environ(), "RDMANET_DEVICE="+clientDevice, "RDMANET_BENCH_PEER_DEVICE="+serverDevice, "RDMANET_BENCH_HOST="+serverHost, "RDMANET_BENCH_SMC=1",
+		"RDMANET_BENCH_CROWD="+strconv.Itoa(b.crowd))
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("no result within %v", runLimit)

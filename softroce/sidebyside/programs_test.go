@@ -10,11 +10,11 @@ import (
 // TestBenchmarksExist: what is compared is there under its name. A pattern that matches nothing passes.
 func TestBenchmarksExist(t *testing.T) {
 	for _, b := range []benchmark{
-		{"../..", "Dial/goroutines=1", "tcp", 0, ""},
-		{"../..", "Stream", "tcp", 4 << 10, ""},
-		{"../..", "Echo", "tcp", 64, ""},
-		{"../..", "EchoPolled", "rdma", 64, ""},
-		{"../../internal/bench", "DialCrowd", "tcp", 0, ""},
+		{path: "../..", work: "Dial/goroutines=1", transport: "tcp"},
+		{path: "../..", work: "Stream", transport: "tcp", size: 4 << 10},
+		{path: "../..", work: "Echo", transport: "tcp", size: 64},
+		{path: "../..", work: "EchoPolled", transport: "rdma", size: 64},
+		{path: "../../internal/bench", work: crowdWork, transport: "tcp"},
 	} {
 		output, err := exec.Command("go", "test", "-run", "^$", "-bench", b.pattern(), "-benchtime", "1x", b.path).CombinedOutput()
 		require.NoError(t, err, "%s", output)
