@@ -138,7 +138,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 		return true
 	}
 	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
-	limit, between := howToPoll(busyPoll, budget.off, n)
+	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n)
 	if limit > 0 && spinning.Add(1) <= n {
 		found := e.spinFor(w, limit)
 		spinning.Add(-1)
@@ -155,18 +155,18 @@ func (e *laneEnd) spin(w *waiter) bool {
 }
 
 // howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
-// not. With one processor it does neither: the scheduler looks for what has come for sleepers when it
-// finds no goroutine to run.
-func howToPoll(busyPoll time.Duration, off bool, procs int32) (limit time.Duration, between bool) {
+// not, which pays where the peer would have to wake this process. With one processor it does neither:
+// the scheduler looks for what has come for sleepers when it finds no goroutine to run.
+func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32) (limit time.Duration, between bool) {
 	switch {
 	case busyPoll < 0 || procs == 1:
 		return 0, false
 	case busyPoll > 0:
-		return busyPoll, true
+		return busyPoll, sameHost
 	case off:
-		return 0, true
+		return 0, sameHost
 	}
-	return maxSpin, true
+	return maxSpin, sameHost
 }
 
 // over reports whether w waits no more, whatever comes.

@@ -117,7 +117,7 @@ func TestLaneBudget(t *testing.T) {
 }
 
 // TestHowToPoll: a call spins where that pays, or for as long as it was told to; else it polls behind
-// others. It does nothing of the kind if it was told so, and with one processor.
+// others, of a peer in this host. It does nothing of the kind if it was told so, and with one processor.
 func TestHowToPoll(t *testing.T) {
 	for _, c := range []struct {
 		busyPoll time.Duration
@@ -134,9 +134,11 @@ func TestHowToPoll(t *testing.T) {
 		{-1, true, 2, 0, false},
 		{0, false, 1, 0, false},
 	} {
-		limit, between := howToPoll(c.busyPoll, c.off, c.procs)
-		require.Equal(t, c.limit, limit, "%+v", c)
-		require.Equal(t, c.between, between, "%+v", c)
+		for _, sameHost := range []bool{true, false} {
+			limit, between := howToPoll(c.busyPoll, c.off, sameHost, c.procs)
+			require.Equal(t, c.limit, limit, "%+v", c)
+			require.Equal(t, c.between && sameHost, between, "%+v", c)
+		}
 	}
 }
 
