@@ -64,6 +64,7 @@ func TestReserveOutlivesClose(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		before := settled(t)
 		client, server := fl.pair(t)
+		synchronous := client.synchronous()
 		b, err := client.Reserve(MaxReserve)
 		require.NoError(t, err)
 		require.NoError(t, client.Close())
@@ -73,7 +74,7 @@ func TestReserveOutlivesClose(t *testing.T) {
 		for i := range b {
 			b[i] = 1
 		}
-		if !client.synchronous() { // else it is memory of Go
+		if !synchronous { // else it is memory of Go
 			require.Greater(t, MemoryInUse(), before, "the block is still mapped")
 		}
 		require.ErrorIs(t, client.Commit(len(b)), net.ErrClosed)

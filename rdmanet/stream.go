@@ -23,12 +23,10 @@ type stream struct {
 	place
 
 	s         *link.Stream
-	deadlines sync.Mutex    // of two concurrent calls one is the last for both directions
-	copied    atomic.Uint64 // bytes
-	placed    atomic.Uint64 // bytes that were not
-	buffer    *link.Buffer  // of reserve; nil where memory of Go does as well, or there is no other
-	reserved  []byte        // likewise: memory of Go, kept for the next
-	length    int           // how many of the bytes it asked for
+	deadlines sync.Mutex   // of two concurrent calls one is the last for both directions
+	buffer    *link.Buffer // of reserve; nil where memory of Go does as well, or there is no other
+	reserved  []byte       // likewise: memory of Go, kept for the next
+	length    int          // how many of the bytes it asked for
 	held      atomic.Bool
 	left      atomic.Int32             // of the stream and the calls, what has not ended
 	failed    atomic.Bool              // the cause was counted
@@ -97,7 +95,6 @@ func (st *stream) read(p []byte) (int, error) {
 	}
 	st.releasePeek()
 	n, err := st.s.Read(p)
-	st.copied.Add(uint64(n))
 	return n, st.cause(err)
 }
 
@@ -106,12 +103,7 @@ func (st *stream) await(limit int) ([]byte, error) {
 	return b, st.cause(err)
 }
 
-func (st *stream) consumed(n int, placed bool) {
-	if placed {
-		st.placed.Add(uint64(n))
-	}
-	st.s.Consume(n)
-}
+func (st *stream) consumed(n int, placed bool) { st.s.Consume(n, placed) }
 
 func (st *stream) unpeek() { st.s.Unpeek() }
 
@@ -139,11 +131,6 @@ func (st *stream) releasePins() {
 
 func (st *stream) write(p []byte) (int, error) {
 	n, err := st.s.Write(p)
-	if st.s.Synchronous() {
-		st.placed.Add(uint64(n))
-	} else {
-		st.copied.Add(uint64(n))
-	}
 	return n, st.cause(err)
 }
 
@@ -199,7 +186,6 @@ func (st *stream) commit(n int) (err error) {
 
 func (st *stream) send(b *link.Buffer, n int) (int, error) {
 	sent, err := st.s.Send(b, n)
-	st.placed.Add(uint64(sent))
 	return sent, st.cause(err)
 }
 
@@ -309,7 +295,7 @@ func (st *stream) stats() ConnStats {
 		DoorbellsSent: s.Sent + s.CreditsSent + s.RecordsSent, DoorbellsReceived: s.Received + s.CreditsGot + s.RecordsGot,
 		CreditsSent: s.CreditsSent, CreditsReceived: s.CreditsGot, RingsGrown: s.Grown,
 		CreditStalls: s.Stalls, CreditStallTime: s.StallTime, Spins: s.Spins, Parks: s.Parks,
-		BytesCopied: st.copied.Load(), BytesPlaced: st.placed.Load(), ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
+		BytesCopied: s.Copied, BytesPlaced: s.Placed, ReadBuffer: s.ReadBuffer, WriteBuffer: s.WriteBuffer,
 		ChecksumErrors: s.ChecksumErrors, WakeupsSent: s.Wakeups, WakeupsSuppressed: s.Quiet, KeepAlivesSent: s.KeepAlives,
 	}
 }

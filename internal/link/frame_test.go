@@ -110,7 +110,7 @@ func peekAndConsume(s *Stream, n int) ([]byte, error) {
 	b, err := s.Peek(n)
 	b = bytes.Clone(b)
 	if err == nil {
-		s.Consume(len(b))
+		s.Consume(len(b), true)
 	}
 	return b, err
 }
@@ -358,7 +358,7 @@ func TestFrameTakeTooMuch(t *testing.T) {
 	require.NoError(t, err)
 	b, err := server.Peek(0)
 	require.NoError(t, err)
-	server.Consume(len(b) + 1)
+	server.Consume(len(b)+1, true)
 	_, err = io.ReadFull(server, make([]byte, len(b)))
 	require.NoError(t, err, "what has arrived can be read")
 	_, err = server.Read(make([]byte, 1))

@@ -19,11 +19,12 @@ func (h *Stream) Peek(limit int) ([]byte, error) {
 	return b, err
 }
 
-// Consume consumes the first n bytes of what Peek has returned, and ends its use.
-func (h *Stream) Consume(n int) { h.now().endPeek(n) }
+// Consume consumes the first n bytes of what Peek has returned, and ends its use. placed says that the
+// program has read them there.
+func (h *Stream) Consume(n int, placed bool) { h.now().endPeek(n, placed) }
 
 // Unpeek ends the use of what Peek has returned, which is unread again.
-func (h *Stream) Unpeek() { h.now().endPeek(0) }
+func (h *Stream) Unpeek() { h.now().endPeek(0, false) }
 
 func (s *stream) peek(limit int) ([]byte, error) {
 	e := s.e
@@ -83,13 +84,18 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 	return b, nil
 }
 
-func (s *stream) endPeek(n int) {
+func (s *stream) endPeek(n int, placed bool) {
 	e := s.e
 	e.mu.Lock()
 	if s.peeked {
 		s.peeked, s.borrowed = false, 0
 		if n > 0 {
 			used := s.ringBytes(n)
+			if placed {
+				s.counts.placedIn += uint64(n)
+			} else {
+				s.counts.discarded += uint64(n)
+			}
 			if f := s.st.Frames(); f != nil && n <= f.Left() {
 				f.Take(n)
 				s.counts.framingIn += uint64(used - n)

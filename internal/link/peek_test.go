@@ -25,7 +25,7 @@ func TestPeek(t *testing.T) {
 		got, err = server.Peek(0)
 		require.NoError(t, err)
 		require.Equal(t, "0123456789", string(got))
-		server.Consume(3)
+		server.Consume(3, true)
 		p := make([]byte, 2)
 		n, err := server.Read(p)
 		require.NoError(t, err)

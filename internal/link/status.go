@@ -47,9 +47,6 @@ func (s *stream) over() bool {
 	return s.st.Ended() && s.shut
 }
 
-// Synchronous reports whether Write is done with its bytes when it returns, without a copy.
-func (h *Stream) Synchronous() bool { return h.now().e.p.synchronous }
-
 // QueryQP asks the device for the attributes of the QP that carries the stream.
 func (h *Stream) QueryQP() (verbs.QPAttr, error) {
 	e := h.now().e
@@ -70,6 +67,7 @@ func (h *Stream) Checksum() bool { return h.now().st.Frames() != nil }
 // A Status is what can be seen of a stream.
 type Status struct {
 	Read, Written           uint64 // bytes that the program took and gave
+	Copied, Placed          uint64 // of them, those that were copied, and those that were not
 	Unread, Writable        int    // bytes that wait to be read, and that the peer has room for
 	ReadBuffer, WriteBuffer int    // sizes of the rings of either end
 
@@ -117,6 +115,7 @@ func (h *Stream) Status() Status {
 	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn
 	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, n.grown
 	st.Wakeups, st.Quiet, st.KeepAlives = n.wakeups, n.quiet, s.keepAlives()
+	st.Copied, st.Placed = s.copied(st.Read, st.Written)
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
 	if n.stalled != 0 {
@@ -132,6 +131,17 @@ func (h *Stream) Status() Status {
 	}
 	st.Err = s.failure()
 	return st
+}
+
+// copied returns how many of the bytes that were read and written were copied to or from registered
+// memory, and how many the device or the program took where they were. mu is held.
+func (s *stream) copied(read, written uint64) (copied, placed uint64) {
+	n := &s.counts
+	copied, placed = read-n.placedIn-n.discarded, n.placedIn
+	if s.e.p.synchronous {
+		return copied, placed + written
+	}
+	return copied + written - n.placedOut, placed + n.placedOut
 }
 
 // Failure returns why an open stream has failed, or nil.

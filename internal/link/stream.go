@@ -101,6 +101,9 @@ type counts struct {
 	stalled        time.Duration // since when a Write waits, from epoch on; 0 if none does
 	framingIn      uint64        // bytes of frames that are not the stream's
 	framingOut     uint64
+	placedIn       uint64 // bytes that the program has read in the ring
+	discarded      uint64 // and that it has not read
+	placedOut      uint64 // bytes of Buffers
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
