@@ -45,7 +45,7 @@ func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}
-	runtime.SetFinalizer(c.guard, nil)
+	runtime.SetFinalizer(c.dropGuard, nil)
 	c.stream.shut(c.linger.Load() == 0)
 	c.stream.dropPins(c)
 	c.exit(c.life.decref())

@@ -16,9 +16,8 @@ var (
 // Reads are served one after the other, and so are concurrent Writes. A Conn that neither Dial nor a Listener has
 // made fails with syscall.EINVAL.
 type Conn struct {
-	life lifecycle
 	*stream
-	guard *dropGuard
+	*dropGuard
 }
 
 // ok reports whether c is a connection, and not the zero value of a program.

@@ -41,16 +41,20 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	st.network = idOf(network)
 	st.left.Store(2)
 	s.OnFinish(st.finished)
-	c := &Conn{stream: st, guard: &dropGuard{st}}
+	c := &Conn{stream: st, dropGuard: &dropGuard{stream: st}}
 	c.linger.Store(-1)
 	live.add(st, accepted)
-	runtime.SetFinalizer(c.guard, (*dropGuard).dropped) // cheaper than a cleanup, to set and to clear
+	runtime.SetFinalizer(c.dropGuard, (*dropGuard).dropped) // cheaper than a cleanup, to set and to clear
 	return c
 }
 
 // dropGuard is what nothing but a Conn refers to. The Conn itself has no finalizer, so that a
-// program may set one, as on a *net.TCPConn.
-type dropGuard struct{ *stream }
+// program may set one, as on a *net.TCPConn. It is not the smallest that it could be: to set a finalizer
+// the runtime goes through those of all objects of 8 KiB.
+type dropGuard struct {
+	*stream
+	life lifecycle
+}
 
 // dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is
 // inside.
