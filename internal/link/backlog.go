@@ -18,8 +18,9 @@ import (
 //   - Dials that wait come before places in store. Dialers take turns, and the lanes of each.
 //   - A dialer has at most so many places in store as it may keep there, an even part on each of
 //     its lanes. A lane may have twice as many whenever it has used as many and dials wait all the
-//     same, and it keeps up to eight times as many in store: so one that opens nothing holds little,
-//     however much it wants, and one that opens many at once need not ask.
+//     same, and it keeps up to eight times as many in store while half of the backlog is left: so one
+//     that opens nothing holds little, however much it wants, and one that opens many at once need not
+//     ask.
 //   - No dialer gets so much that less than an eighth of what it holds is left for others. So one
 //     can use a small backlog wholly, and of a large one there is something left for the
 //     next dialer, however much the others want.
@@ -55,8 +56,13 @@ type dialer struct {
 	waiting []*share // of them, in the order in which they get something
 }
 
-// storeGrowth is how many times as many places a dialer may have in store that opens many at once.
-const storeGrowth = 8
+const (
+	// storeGrowth is how many times as many places a dialer may have in store that opens many at once.
+	storeGrowth = 8
+	// mostGrown is how many places there may be in store for that to be so: each holds a port of its
+	// client's address.
+	mostGrown = numPorts / 4
+)
 
 // reserve is the part of what a dialer holds that has to be left for others: one in so many.
 const reserve = 8
@@ -389,12 +395,16 @@ func (b *backlog) fill(s *share) {
 			if s.dialer.waiting = append(s.dialer.waiting, s); len(s.dialer.waiting) == 1 {
 				b.waiting = append(b.waiting, s.dialer)
 			}
-			b.settle()
 		}
+		b.settle() // also if it waited already: it may use more now
 		return
 	}
-	// All stores together are half of the backlog, so that asking back is rare.
-	want := s.dialer.part(min(s.window, storeGrowth*b.store, max(b.size/(2*len(b.dialers)), 1)))
+	// Half of the backlog is for dials, so that asking back is rare.
+	most := b.store
+	if b.left > b.size/2 && b.stored < mostGrown {
+		most = min(s.window, storeGrowth*b.store)
+	}
+	want := s.dialer.part(min(most, max(b.size/(2*len(b.dialers)), 1)))
 	have := s.coming + s.stored
 	if s.denied || s.noStore || b.asked > 0 || have > want/2 {
 		return

@@ -194,6 +194,54 @@ func TestStoreGrows(t *testing.T) {
 	require.Equal(t, b.store, many.window)
 }
 
+// TestStoresLeaveHalf: however many dialers open many at once, one after the other, they leave half of
+// the backlog to dials, and most of the ports of one client address; those that come next need ask
+// nobody back.
+func TestStoresLeaveHalf(t *testing.T) {
+	for size, dialers := range map[int]int{4096: 20, 65535: 60} {
+		b := newBacklog(size, 32)
+		var fs []*fakeShare
+		for range dialers {
+			f := fakeLanes(&b, 1, 1<<13)[0]
+			fs = append(fs, f)
+			for range 1000 {
+				f.dial(&b)
+			}
+			for f.waiting+f.dials > 0 {
+				if deliverAll(&b, fs); f.waiting > 0 {
+					f.accept(&b)
+				}
+			}
+			deliverAll(&b, fs)
+			require.Zero(t, b.asked)
+		}
+		require.Greater(t, fs[0].stored, b.store)
+		ungrown := (dialers + storeGrowth) * b.store // and the last that has grown
+		require.GreaterOrEqual(t, b.left, size/2-ungrown, "of %d", size)
+		require.LessOrEqual(t, b.stored, mostGrown+ungrown)
+	}
+}
+
+// TestWaitingLaneAsks: a lane that may use more, as it has used places, has others asked for as much at
+// once, though it waits already.
+func TestWaitingLaneAsks(t *testing.T) {
+	b := newBacklog(4096, 32)
+	idle, busy := fakeShares(&b, 16, 1000), fakeShares(&b, 1, 4000)[0]
+	for _, f := range idle {
+		b.grant(&f.share, 250)
+		f.deliver(&b)
+		f.deaf = true
+	}
+	for range 2000 {
+		busy.dial(&b)
+	}
+	for busy.order.grant > 0 {
+		busy.deliver(&b)
+	}
+	require.Greater(t, busy.wish(), 32)
+	require.GreaterOrEqual(t, b.asked+b.left, b.most(&busy.share, busy.wish(), b.left+b.stored+b.asked))
+}
+
 // TestDialersTakeTurns: of two dialers that want more than there is each gets as much, though
 // one has eight lanes, and each of those as much.
 func TestDialersTakeTurns(t *testing.T) {
