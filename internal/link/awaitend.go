@@ -35,8 +35,10 @@ const (
 func (h *Stream) AwaitEnd() bool {
 	s := h.now()
 	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	return s.awaitEnd() || s.e.role == lane.RoleListener
+	safe := s.awaitEnd() || s.e.role == lane.RoleListener
+	s.e.mu.Unlock()
+	s.e.startWorker() // for what it has taken in
+	return safe
 }
 
 // awaitEnd reports whether the end of s is safe. mu is held.

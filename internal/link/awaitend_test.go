@@ -239,3 +239,24 @@ func TestAwaitEndOfNothing(t *testing.T) {
 	require.NoError(t, client.Close())
 	require.True(t, atOnce(t, client))
 }
+
+// TestAwaitEndStartsWorker: what AwaitEnd takes in for others may be work, which is done though nothing
+// more happens on the lane.
+func TestAwaitEndStartsWorker(t *testing.T) {
+	client, server := newBed(t, Config{}).pair()
+	say(t, client, server)
+	e := client.e
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.live == 0 && !e.work.any() && !e.work.running
+	}, patience, time.Millisecond)
+	e.mu.Lock()
+	e.work.trim = true
+	e.hasWork.Store(true)
+	e.mu.Unlock()
+	require.True(t, client.AwaitEnd())
+	require.Eventually(t, func() bool { return !e.hasWork.Load() }, patience, time.Millisecond)
+}

@@ -91,17 +91,19 @@ func (s *stream) endPeek(n int, placed bool) {
 		s.peeked, s.borrowed = false, 0
 		if n > 0 {
 			used := s.ringBytes(n)
-			if placed {
-				s.counts.placedIn += uint64(n)
-			} else {
-				s.counts.discarded += uint64(n)
-			}
 			if f := s.st.Frames(); f != nil && n <= f.Left() {
 				f.Take(n)
 				s.counts.framingIn += uint64(used - n)
 			}
-			if s.consume(used) && e.err == nil {
-				e.settle()
+			if s.consume(used) {
+				if placed {
+					s.counts.placedIn += uint64(n)
+				} else {
+					s.counts.discarded += uint64(n)
+				}
+				if e.err == nil {
+					e.settle()
+				}
 			}
 		}
 		s.free() // if it was closed meanwhile

@@ -57,7 +57,7 @@ var (
 // dialer has not ended: of a place that it did not take, and of a stream that was refused.
 //
 // What is granted bounds what a peer can cost: streams are bounded by places, messages by slots,
-// and events by messages.
+// and events by messages and streams.
 type Lane struct {
 	cfg    Config
 	slots  *slots
