@@ -45,7 +45,7 @@ func TestWriteCopies(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, data, readFull(t, server, len(data)))
 		c, s := client.Stats(), server.Stats()
-		if !client.synchronous() {
+		if !client.synchronous(t) {
 			require.EqualValues(t, len(data), c.BytesCopied, "to memory the device reads later")
 			require.Zero(t, c.BytesPlaced)
 		} else {

@@ -64,7 +64,7 @@ func TestReserveOutlivesClose(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		before := settled(t)
 		client, server := fl.pair(t)
-		synchronous := client.synchronous()
+		synchronous := client.synchronous(t)
 		b, err := client.Reserve(MaxReserve)
 		require.NoError(t, err)
 		require.NoError(t, client.Close())
