@@ -116,6 +116,7 @@ func TestDiscardWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x", string(readFull(t, server, 1)))
 	require.Zero(t, server.Stats().BytesPlaced, "what nobody peeked at was not placed")
+	require.EqualValues(t, 1, server.Stats().BytesCopied, "nor copied, but for what was read")
 }
 
 func TestDiscardBeyondTheEnd(t *testing.T) {

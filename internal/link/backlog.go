@@ -196,6 +196,9 @@ func (b *backlog) taken(s *share) {
 		s.used++
 		b.widen(s)
 		b.unstore(s)
+		if s.waiting { // it may use more now
+			b.settle()
+		}
 		b.fill(s)
 	}
 }
@@ -395,8 +398,8 @@ func (b *backlog) fill(s *share) {
 			if s.dialer.waiting = append(s.dialer.waiting, s); len(s.dialer.waiting) == 1 {
 				b.waiting = append(b.waiting, s.dialer)
 			}
+			b.settle()
 		}
-		b.settle() // also if it waited already: it may use more now
 		return
 	}
 	// Half of the backlog is for dials, so that asking back is rare.

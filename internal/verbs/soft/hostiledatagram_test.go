@@ -89,11 +89,12 @@ func (v *udTarget) datagram() datagram {
 // dial connects to the block of the QP, as a peer does that was never told its number.
 func (v *udTarget) dial() *control.Socket {
 	v.t.Helper()
-	s, err := dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
-	for errors.Is(err, unix.EAGAIN) { // the backlog is full
-		time.Sleep(time.Millisecond)
+	var s *control.Socket
+	var err error
+	until(func() bool { // the backlog may be full
 		s, err = dialBlock(blockName("soft0", v.qp.num>>qpnBlockBits))
-	}
+		return !errors.Is(err, unix.EAGAIN)
+	})
 	require.NoError(v.t, err)
 	v.t.Cleanup(func() { s.Close() })
 	hello := [helloHeader]byte{msgDatagrams, helloVersion}
