@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -114,4 +115,10 @@ func TestLifecycleExactlyOneIsLast(t *testing.T) {
 		wg.Wait()
 		require.EqualValues(t, 1, last.Load())
 	}
+}
+
+// TestLifecycleLine: of two connections that are opened one after the other, the words that each call
+// writes lie in two cache lines.
+func TestLifecycleLine(t *testing.T) {
+	require.Zero(t, unsafe.Sizeof(dropGuard{})%cacheLine)
 }

@@ -49,12 +49,18 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 }
 
 // dropGuard is what nothing but a Conn refers to. The Conn itself has no finalizer, so that a
-// program may set one, as on a *net.TCPConn. It is not the smallest that it could be: to set a finalizer
-// the runtime goes through those of all objects of 8 KiB.
+// program may set one, as on a *net.TCPConn.
+//
+// Each call writes to life. So a dropGuard fills a cache line: the next one is of another connection,
+// which another processor may use. And to set a finalizer the runtime goes through those of all objects
+// of 8 KiB.
 type dropGuard struct {
 	*stream
 	life lifecycle
+	_    [cacheLine - 24]byte
 }
+
+const cacheLine = 64
 
 // dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is
 // inside.

@@ -40,6 +40,10 @@ type owner interface {
 	endsGivenUp() *endsGivenUp
 }
 
+// firstCalls is for how many calls that wait a lane has room at first: a call that waits writes there, and
+// less would lie in a cache line that another lane's calls write to, on another processor.
+const firstCalls = 16
+
 // laneEnd is one end of a lane.
 //
 // # Locks
@@ -158,6 +162,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 	}
 	e := &laneEnd{
 		cfg: cfg, role: role, owner: o, id: id, p: p, ids: freeIDs{next: 1},
+		calls: make([]*waiter, 0, firstCalls), unused: make([]lane.Waiter, 0, firstCalls),
 		slab:  p.rings,
 		sends: newSends(p, cfg.Budget),
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},

@@ -63,7 +63,7 @@ func (m *model) actions() (out []action) {
 // abort ends the lane at end e.
 func (m *model) abort(e int) error {
 	m.aborted = e + 1
-	slots := m.lanes[e].slots
+	slots := &m.lanes[e].slots
 	may := slots.Free() > 0 && slots.hasPlace()
 	m.lanes[e].Abort(RuleRecall)
 	sent, err := m.next(e)
@@ -355,7 +355,7 @@ func (h *hasher) stream(s *Stream) {
 func (m *model) hash() uint64 {
 	h := hasher(1)
 	for i, l := range m.lanes {
-		s := l.slots
+		s := &l.slots
 		h.add(uint64(s.free), uint64(s.arrived), uint64(s.posted), uint64(s.pending), uint64(s.unmarked), uint64(l.sent), uint64(l.got), uint64(l.opens))
 		for k := range s.depth - s.free {
 			u := s.used[(s.head+k)%s.depth]

@@ -60,7 +60,7 @@ var (
 // and events by messages and streams.
 type Lane struct {
 	cfg    Config
-	slots  *slots
+	slots  slots
 	table  Table[*Stream]
 	places queue[*Stream] // dialer: granted and not taken, in order
 	events queue[Event]

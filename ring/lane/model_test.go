@@ -191,13 +191,12 @@ func (m *model) cloneInto(c *model) *model {
 		}
 		d := was.lanes[i]
 		if d == nil {
-			d = &Lane{slots: &slots{}}
+			d = new(Lane)
 		}
-		old, slots := *d, d.slots
-		used, streams := slots.used, slots.streams
-		*d, *slots = *l, *l.slots
-		slots.used, slots.streams = recopy(used, slots.used), recopy(streams, slots.streams)
-		d.slots, d.table, d.places.items = slots, all(old.table, l.table), all(old.places.items, l.places.items)
+		old := *d
+		*d = *l
+		d.slots.used, d.slots.streams = recopy(old.slots.used, l.slots.used), recopy(old.slots.streams, l.slots.streams)
+		d.table, d.places.items = all(old.table, l.table), all(old.places.items, l.places.items)
 		d.records.items, d.credits.items = all(old.records.items, l.records.items), all(old.credits.items, l.credits.items)
 		d.waiting.items = all(old.waiting.items, l.waiting.items)
 		d.grants.items, d.control.items = recopy(old.grants.items, l.grants.items), recopy(old.control.items, l.control.items)

@@ -1,5 +1,10 @@
 package lane
 
+// cacheLine is how much memory processors pass to each other at once, in bytes. A message changes a
+// queue and the counts of slots: an array of less would lie in one line with another lane's, as a
+// rule, which another processor uses.
+const cacheLine = 64
+
 // queue is a first-in, first-out list. It allocates only when it becomes longer than ever before,
 // and keeps no reference to what was taken.
 type queue[T any] struct {
@@ -17,6 +22,9 @@ func (q *queue[T]) push(v T) {
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
+	}
+	if cap(q.items) == 0 {
+		q.items = make([]T, 0, cacheLine/8)
 	}
 	q.items = append(q.items, v)
 }

@@ -2,10 +2,20 @@ package lane
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// TestLines: what each message changes shares no cache line with another lane.
+func TestLines(t *testing.T) {
+	var q queue[*Stream]
+	q.push(nil)
+	assert.Zero(t, cap(q.items)*int(unsafe.Sizeof(q.items[0]))%cacheLine)
+	s := countedSlots(t, 64, 64, 16)
+	assert.Zero(t, cap(s.streams)*int(unsafe.Sizeof(s.streams[0]))%cacheLine)
+}
 
 func TestQueue(t *testing.T) {
 	var q queue[*int]

@@ -69,20 +69,21 @@ type usage struct {
 // newSlots returns the accounting of an end that has own receives posted and whose peer has
 // depth, with places for records. Streams have the ids 1 to streams. The error matches
 // ring.ErrConfig.
-func newSlots(own, depth, places int, streams ID) (*slots, error) {
+func newSlots(own, depth, places int, streams ID) (slots, error) {
 	switch {
 	case own < MinDepth || own > MaxDepth || depth < MinDepth || depth > MaxDepth:
-		return nil, misuse("receives %d and %d are not from %d to %d", own, depth, MinDepth, MaxDepth)
+		return slots{}, misuse("receives %d and %d are not from %d to %d", own, depth, MinDepth, MaxDepth)
 	case places < MinPlaces || places > MaxPlaces || places&(places-1) != 0:
-		return nil, misuse("%d places for records are not a power of two from %d to %d", places, MinPlaces, MaxPlaces)
+		return slots{}, misuse("%d places for records are not a power of two from %d to %d", places, MinPlaces, MaxPlaces)
 	case places < max(own, depth)/4:
-		return nil, misuse("%d places for records are fewer than a quarter of %d and %d receives", places, own, depth)
+		return slots{}, misuse("%d places for records are fewer than a quarter of %d and %d receives", places, own, depth)
 	case streams == 0 || streams > MaxStream:
-		return nil, misuse("%d streams are not from 1 to %d", streams, MaxStream)
+		return slots{}, misuse("%d streams are not from 1 to %d", streams, MaxStream)
 	}
-	return &slots{
+	return slots{
 		depth: depth, free: depth, used: make([]usage, depth),
 		own: own, places: uint32(places),
+		streams: make(Table[uint16], 0, cacheLine/2),
 	}, nil
 }
 

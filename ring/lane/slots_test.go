@@ -11,7 +11,7 @@ import (
 func countedSlots(t testing.TB, own, depth, places int) *slots {
 	s, err := newSlots(own, depth, places, 8)
 	require.NoError(t, err)
-	return s
+	return &s
 }
 
 func TestSlotsConfig(t *testing.T) {
