@@ -51,7 +51,7 @@ func (s *stream) peekLocked(limit int) ([]byte, error) {
 		if b != nil || err != nil {
 			return b, err
 		}
-		if err := s.e.wait(&s.reader, s.readable); err != nil {
+		if err := s.awaitReadable(); err != nil {
 			return nil, err
 		}
 	}

@@ -35,12 +35,20 @@ func (s *stream) read(p []byte) (int, error) {
 		}
 		n, err := s.take(p)
 		if n == 0 && err == nil && len(p) > 0 {
-			if err = e.wait(&s.reader, s.readable); err == nil {
+			if err = s.awaitReadable(); err == nil {
 				continue
 			}
 		}
 		return n, err
 	}
+}
+
+// awaitReadable waits until there may be something to read. mu is held when it is called and when it
+// returns.
+func (s *stream) awaitReadable() error {
+	sent := s.st.Sender().SentBytes()
+	s.reader.ahead, s.asked = sent-s.asked, sent
+	return s.e.wait(&s.reader, s.readable)
 }
 
 // readable reports whether a Read need not wait. mu is held.

@@ -9,6 +9,10 @@ import (
 const (
 	// maxSpin is how long a call polls before it sleeps: longer than a wake-up takes.
 	maxSpin = 50 * time.Microsecond
+	// bytesPerSpin is what a peer copies in maxSpin. A call that waits for the answer to many bytes
+	// polls for as much longer as the peer takes to read mostAhead of them.
+	bytesPerSpin = 512 << 10
+	mostAhead    = 3 * bytesPerSpin
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
 	// busyYield is what it takes at least to let others run, if there are some; mostly it takes less
@@ -138,7 +142,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 		return true
 	}
 	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
-	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n)
+	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n, w.ahead)
 	if limit > 0 && spinning.Add(1) <= n {
 		found := e.spinFor(w, limit)
 		spinning.Add(-1)
@@ -156,8 +160,9 @@ func (e *laneEnd) spin(w *waiter) bool {
 
 // howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
 // not, which pays where the peer would have to wake this process. With one processor it does neither:
-// the scheduler looks for what has come for sleepers when it finds no goroutine to run.
-func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32) (limit time.Duration, between bool) {
+// the scheduler looks for what has come for sleepers when it finds no goroutine to run. ahead is what the
+// peer has to read first.
+func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32, ahead uint64) (limit time.Duration, between bool) {
 	switch {
 	case busyPoll < 0 || procs == 1:
 		return 0, false
@@ -166,7 +171,8 @@ func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32) (limit t
 	case off:
 		return 0, sameHost
 	}
-	return maxSpin, sameHost
+	reading := time.Duration(min(ahead, mostAhead)) * maxSpin / bytesPerSpin
+	return maxSpin + reading, sameHost
 }
 
 // over reports whether w waits no more, whatever comes.

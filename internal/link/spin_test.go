@@ -1,6 +1,7 @@
 package link
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -123,19 +124,23 @@ func TestHowToPoll(t *testing.T) {
 		busyPoll time.Duration
 		off      bool
 		procs    int32
+		ahead    uint64
 		limit    time.Duration
 		between  bool
 	}{
-		{0, false, 2, maxSpin, true},
-		{0, true, 2, 0, true},
-		{time.Second, true, 2, time.Second, true},
-		{time.Second, false, 1, 0, false},
-		{-1, false, 2, 0, false},
-		{-1, true, 2, 0, false},
-		{0, false, 1, 0, false},
+		{0, false, 2, 0, maxSpin, true},
+		{0, true, 2, 0, 0, true},
+		{0, false, 2, bytesPerSpin / 2, maxSpin * 3 / 2, true},
+		{0, false, 2, math.MaxUint64, maxTrip, true},
+		{0, true, 2, math.MaxUint64, 0, true},
+		{time.Second, true, 2, bytesPerSpin, time.Second, true},
+		{time.Second, false, 1, 0, 0, false},
+		{-1, false, 2, bytesPerSpin, 0, false},
+		{-1, true, 2, 0, 0, false},
+		{0, false, 1, bytesPerSpin, 0, false},
 	} {
 		for _, sameHost := range []bool{true, false} {
-			limit, between := howToPoll(c.busyPoll, c.off, sameHost, c.procs)
+			limit, between := howToPoll(c.busyPoll, c.off, sameHost, c.procs, c.ahead)
 			require.Equal(t, c.limit, limit, "%+v", c)
 			require.Equal(t, c.between && sameHost, between, "%+v", c)
 		}
@@ -220,5 +225,21 @@ func TestPollBetween(t *testing.T) {
 			require.Equal(t, c.polls, polls, c.name)
 			require.Equal(t, c.polls == c.found, found, c.name)
 		})
+	}
+}
+
+// TestAhead: a Read knows how much the peer has to read before it can answer, and of what was written
+// before an earlier Read waited nothing.
+func TestAhead(t *testing.T) {
+	client, _ := newBed(t, Config{}).pair()
+	for _, written := range []int{100, 0, 1000} {
+		_, err := client.Write(make([]byte, written))
+		require.NoError(t, err)
+		require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		_, err = client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		client.e.mu.Lock()
+		require.EqualValues(t, written, client.reader.ahead)
+		client.e.mu.Unlock()
 	}
 }

@@ -18,6 +18,7 @@ type waiter struct {
 	timer     *time.Timer  // made by the first call that parks with a deadline
 	inChannel atomic.Bool  // the call sleeps in the lane's channel
 	number    lane.Waiter  // while a call waits; the lane's lock guards it
+	ahead     uint64       // bytes that the peer may have to read before it answers the call that waits
 	pays      spinBudget
 	busyPoll  atomic.Int64  // of SetBusyPoll
 	spins     atomic.Uint64 // waits that ended while polling

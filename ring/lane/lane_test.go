@@ -276,6 +276,24 @@ func TestLaneNoAllocation(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(200, step))
 }
 
+// TestBulkSolicits: a message of much data wakes a peer that sleeps, so that it reads while the rest is
+// written; one of less does not, if more follows.
+func TestBulkSolicits(t *testing.T) {
+	for _, n := range []int{bulk - 1, bulk, MaxMessage} {
+		pair := newPair(t, 0)
+		require.NoError(t, pair[1].Grant(1, 1, Ring{RKey: 1, Size: 4 * MaxMessage}, 40000))
+		carry(t, pair)
+		s, err := pair[0].Open(Ring{Size: MinRing}, 0)
+		require.NoError(t, err)
+		carry(t, pair)
+		p, m, ok, err := pair[0].Data(s, n, false)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.EqualValues(t, n, p.Len)
+		require.Equal(t, n >= bulk, m.Solicited, "%d bytes", n)
+	}
+}
+
 func BenchmarkLaneData(b *testing.B) {
 	pair := newPair(b, 1)
 	s, err := pair[0].Open(Ring{RKey: 2, Size: 1 << 16}, 1)

@@ -8,6 +8,9 @@ const (
 	SlotsReserve = 4
 	// ControlReserve is how many more of them are kept from data, for records and credits.
 	ControlReserve = 4
+	// bulk is from how many bytes on a message of data wakes a peer that sleeps although more follow:
+	// it reads them while those are written. To wake it takes less time than to copy as many.
+	bulk = 16 << 10
 	// MinPlaces and MaxPlaces bound how many records the ring of records holds. It is a power
 	// of two, and at least a quarter of the receives of either end, so that a record finds one.
 	MinPlaces = 4
@@ -116,8 +119,8 @@ func (s *slots) share() int { return max(s.depth/8, 2) }
 
 // send uses up a slot, and reports whether the message is to be marked as solicited, which wakes a
 // peer that sleeps. Those are records, returns and credits, the last message of a burst, one after
-// which its sender has to wait for the peer, all while at most half of the slots are free, and
-// otherwise one for each eighth of the slots.
+// which its sender has to wait for the peer, one of much data, all while at most half of the slots are
+// free, and otherwise one for each eighth of the slots.
 func (s *slots) send(u usage, solicited bool) bool {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
