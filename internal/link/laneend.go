@@ -140,6 +140,7 @@ type laneEnd struct {
 
 	wcs      [wcBatch]verbs.WC // of who has the poll role
 	pays     laneBudget        // of who has it
+	yields   yieldBudget       // likewise
 	sleeper  *waiter           // who sleeps in the channel with it
 	recheck  func() bool       // of the sleeper
 	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it

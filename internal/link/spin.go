@@ -15,10 +15,6 @@ const (
 	mostAhead    = 3 * bytesPerSpin
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
-	// busyYield is what it takes at least to let others run, if there are some; mostly it takes less
-	// if there are none. maxYields is how often a call does so that does not spin.
-	busyYield = 2 * time.Microsecond
-	maxYields = 20
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
 	// a longer one the peer is taken to be slow or idle.
 	maxTrip = 4 * maxSpin
@@ -155,7 +151,12 @@ func (e *laneEnd) spin(w *waiter) bool {
 	} else if limit > 0 {
 		spinning.Add(-1)
 	}
-	return between && pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return e.over(w) })
+	if !between || !e.yields.try() {
+		return false
+	}
+	found := pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return e.over(w) })
+	e.yields.note(found)
+	return found
 }
 
 // howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
@@ -190,22 +191,4 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration) bool {
 			return false
 		}
 	}
-}
-
-// pollBetween lets other goroutines run, by yield, and polls behind them, as long as they have something
-// to do: what has come meanwhile need not wake this process, which is awake. It reports whether poll has
-// found what it is for; over ends it.
-func pollBetween(yield func(), poll, over func() bool) bool {
-	for range maxYields {
-		began := time.Now()
-		yield()
-		idle := time.Since(began) < busyYield // of poll this says nothing, which may be slow
-		if poll() {
-			return true
-		}
-		if idle || over() {
-			return false
-		}
-	}
-	return false
 }
