@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
 func TestLifecycleLockExcludes(t *testing.T) {
@@ -120,5 +122,5 @@ func TestLifecycleExactlyOneIsLast(t *testing.T) {
 // TestLifecycleLine: of two connections that are opened one after the other, the words that each call
 // writes lie in two cache lines.
 func TestLifecycleLine(t *testing.T) {
-	require.Zero(t, unsafe.Sizeof(dropGuard{})%cacheLine)
+	require.Zero(t, unsafe.Sizeof(dropGuard{})%cacheline.Size)
 }

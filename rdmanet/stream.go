@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -57,10 +58,8 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 type dropGuard struct {
 	*stream
 	life lifecycle
-	_    [cacheLine - 24]byte
+	_    [cacheline.Size - 24]byte
 }
-
-const cacheLine = 64
 
 // dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is
 // inside.

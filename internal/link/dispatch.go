@@ -88,7 +88,7 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 	}
 	e.counts.messagesIn += uint64(len(wcs))
 	for i := range wcs {
-		if err := e.message(&wcs[i]); err != nil {
+		if err := e.message(&wcs[i], len(wcs) == 1); err != nil {
 			e.settle() // what was said before it
 			e.failLocked(err)
 			return
@@ -107,8 +107,8 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 	}
 }
 
-// message takes in one.
-func (e *laneEnd) message(wc *verbs.WC) error {
+// message takes in one, which has come alone or with others.
+func (e *laneEnd) message(wc *verbs.WC, alone bool) error {
 	if wc.Status != verbs.WCSuccess {
 		return e.receiveFailed(wc.Status)
 	}
@@ -125,6 +125,9 @@ func (e *laneEnd) message(wc *verbs.WC) error {
 		return err // which names what is wrong with it
 	}
 	if d.Type != lane.TypeControl {
+		if alone { // a stream of many is in no hurry
+			e.fetch(d)
+		}
 		if err = e.state.ArriveDoorbell(d, nil); err != nil {
 			return err
 		}

@@ -15,6 +15,9 @@ const (
 	mostAhead    = 3 * bytesPerSpin
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
+	// pollsUncounted is how often it polls before it counts as one that spins. In a conversation that is
+	// enough as a rule, and to count takes the cache line of spinning from all other processors.
+	pollsUncounted = 64
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
 	// a longer one the peer is taken to be slow or idle.
 	maxTrip = 4 * maxSpin
@@ -139,17 +142,15 @@ func (e *laneEnd) spin(w *waiter) bool {
 	}
 	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
 	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n, w.ahead)
-	if limit > 0 && spinning.Add(1) <= n {
-		found := e.spinFor(w, limit)
-		spinning.Add(-1)
-		if busyPoll == 0 {
-			e.pays.note(&w.pays, budget, found)
-		} else { // which says nothing of what pays for others
-			w.pays.note(found)
+	if limit > 0 {
+		if found, spun := e.spinFor(w, limit, n); spun {
+			if busyPoll == 0 {
+				e.pays.note(&w.pays, budget, found)
+			} else { // which says nothing of what pays for others
+				w.pays.note(found)
+			}
+			return found
 		}
-		return found
-	} else if limit > 0 {
-		spinning.Add(-1)
 	}
 	if !between || !e.yields.try() {
 		return false
@@ -179,16 +180,26 @@ func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32, ahead ui
 // over reports whether w waits no more, whatever comes.
 func (e *laneEnd) over(w *waiter) bool { return w.expired() || e.failed.Load() }
 
-// spinFor polls for so long, and returns as spin does.
-func (e *laneEnd) spinFor(w *waiter, limit time.Duration) bool {
+// spinFor polls for so long, unless as many do as there are processors, which spun says. found is what
+// spin returns.
+func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, spun bool) {
+	for range pollsUncounted {
+		if e.pollFor(w) {
+			return true, true
+		}
+	}
+	defer spinning.Add(-1)
+	if spinning.Add(1) > procs {
+		return false, false
+	}
 	for began := time.Now(); ; runtime.Gosched() {
 		for range pollsPerLook {
 			if e.pollFor(w) {
-				return true
+				return true, true
 			}
 		}
 		if time.Since(began) > limit || e.over(w) {
-			return false
+			return false, true
 		}
 	}
 }

@@ -211,3 +211,19 @@ func TestAhead(t *testing.T) {
 		client.e.mu.Unlock()
 	}
 }
+
+// TestSpinnersAreCounted: while as many calls spin as there are processors another one polls a few times,
+// and no more.
+func TestSpinnersAreCounted(t *testing.T) {
+	_, server := newBed(t, Config{}).pair()
+	e := server.e
+	n := e.aboutToLeave(t)
+	defer e.leave(n)
+	const procs = 1000 // no other test has so many spin
+	spinning.Add(procs)
+	found, spun := e.spinFor(&server.reader, time.Hour, procs)
+	spinning.Add(-procs)
+	require.False(t, found)
+	require.False(t, spun)
+	require.Eventually(t, func() bool { return spinning.Load() == 0 }, patience, time.Millisecond)
+}

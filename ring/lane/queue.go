@@ -1,9 +1,10 @@
 package lane
 
-// cacheLine is how much memory processors pass to each other at once, in bytes. A message changes a
-// queue and the counts of slots: an array of less would lie in one line with another lane's, as a
-// rule, which another processor uses.
-const cacheLine = 64
+import "github.com/rdmanet/go-rdmanet/internal/cacheline"
+
+// firstItems is for how many a queue has room at first. Messages change it, and less would lie in one
+// line with another lane's as a rule, which another processor uses.
+const firstItems = cacheline.Size / 8
 
 // queue is a first-in, first-out list. It allocates only when it becomes longer than ever before,
 // and keeps no reference to what was taken.
@@ -24,7 +25,7 @@ func (q *queue[T]) push(v T) {
 		q.items, q.head = q.items[:n], 0
 	}
 	if cap(q.items) == 0 {
-		q.items = make([]T, 0, cacheLine/8)
+		q.items = make([]T, 0, firstItems)
 	}
 	q.items = append(q.items, v)
 }

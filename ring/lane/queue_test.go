@@ -6,15 +6,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
 // TestLines: what each message changes shares no cache line with another lane.
 func TestLines(t *testing.T) {
 	var q queue[*Stream]
 	q.push(nil)
-	assert.Zero(t, cap(q.items)*int(unsafe.Sizeof(q.items[0]))%cacheLine)
+	assert.Zero(t, cap(q.items)*int(unsafe.Sizeof(q.items[0]))%cacheline.Size)
 	s := countedSlots(t, 64, 64, 16)
-	assert.Zero(t, cap(s.streams)*int(unsafe.Sizeof(s.streams[0]))%cacheLine)
+	assert.Zero(t, cap(s.streams)*int(unsafe.Sizeof(s.streams[0]))%cacheline.Size)
 }
 
 func TestQueue(t *testing.T) {

@@ -55,6 +55,9 @@ func (r *Receiver) data(n uint32) error {
 	return nil
 }
 
+// Next returns where the next byte goes that arrives, from the beginning of the ring.
+func (r *Receiver) Next() uint32 { return uint32((r.received - r.ring.start) & uint64(r.ring.Size-1)) }
+
 // Buffered returns how many bytes can be read.
 func (r *Receiver) Buffered() uint64 { return r.received - r.consumed }
 

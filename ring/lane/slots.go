@@ -1,5 +1,7 @@
 package lane
 
+import "github.com/rdmanet/go-rdmanet/internal/cacheline"
+
 const (
 	// MinDepth and MaxDepth bound the receives that an end keeps posted for its lane.
 	MinDepth = 16
@@ -86,7 +88,7 @@ func newSlots(own, depth, places int, streams ID) (slots, error) {
 	return slots{
 		depth: depth, free: depth, used: make([]usage, depth),
 		own: own, places: uint32(places),
-		streams: make(Table[uint16], 0, cacheLine/2),
+		streams: make(Table[uint16], 0, cacheline.Size/2), // as of a queue
 	}, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
 func TestTable(t *testing.T) {
@@ -31,6 +33,6 @@ func TestTablesOfFewStreams(t *testing.T) {
 	carry(t, pair)
 	for i, l := range pair {
 		require.Less(t, cap(l.table), 16, "end %d", i)
-		require.Equal(t, cacheLine, 2*cap(l.slots.streams), "end %d: it fills a line, and no more", i)
+		require.Equal(t, cacheline.Size, 2*cap(l.slots.streams), "end %d: it fills a line, and no more", i)
 	}
 }

@@ -40,6 +40,7 @@ type cq struct {
 
 	users  []*qp // QPs that complete here
 	closed bool
+	_      [32]byte // as of an Inbox
 }
 
 // cqe is a completion in the ring. Polling it frees the slots of sq up to idx.

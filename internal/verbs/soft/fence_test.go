@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -72,7 +73,7 @@ func TestUnfencedPublication(t *testing.T) {
 	}
 	const over = math.MaxInt64
 	// The publication is late where the processor has to fetch the lines before it.
-	data := make([]byte, 8*shm.CacheLine)
+	data := make([]byte, 8*cacheline.Size)
 	var start, posted atomic.Int64
 	defer start.Store(over)
 	go func() {

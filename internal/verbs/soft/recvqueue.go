@@ -38,6 +38,7 @@ type recvQueue struct {
 	next     uint32        // receives taken
 	tailSeen uint32        // tail, as the taker saw it last
 	head     atomic.Uint32 // next, as those who post see it
+	_        [24]byte      // as of an Inbox
 }
 
 type recvWR struct {

@@ -14,11 +14,12 @@ import (
 type Inbox struct {
 	Mapping
 	FD       int
-	Head     uint64 // entries taken
-	emptied  uint64 // bounce bytes taken
-	backed   bool   // the bounce area is committed
-	Unfenced bool   // armed is ArmedUnfenced
-	Streak   uint32 // entries taken since the CQ was armed
+	Head     uint64   // entries taken
+	emptied  uint64   // bounce bytes taken
+	backed   bool     // the bounce area is committed
+	Unfenced bool     // armed is ArmedUnfenced
+	Streak   uint32   // entries taken since the CQ was armed
+	_        [16]byte // it fills cache lines: the next one in memory is polled by another processor
 }
 
 // GeometryFor is that of our inboxes for n posted receives.

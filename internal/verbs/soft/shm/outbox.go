@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -72,8 +73,8 @@ func (o *Outbox) Publish(op uint64, imm uint32, w1 uint64) {
 		// the load of armed after it.
 		atomic.StoreUint64((*uint64)(p), w0)
 	}
-	if o.Next++; o.Next%(CacheLine/entrySize) == 0 {
-		prefetchWrite(unsafe.Add(o.entries, int((o.Next+2*CacheLine/entrySize)&o.mask)*entrySize))
+	if o.Next++; o.Next%(cacheline.Size/entrySize) == 0 {
+		cacheline.FetchToWrite(unsafe.Add(o.entries, int((o.Next+2*cacheline.Size/entrySize)&o.mask)*entrySize))
 	}
 }
 

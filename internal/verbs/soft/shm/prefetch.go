@@ -2,23 +2,20 @@
 
 package shm
 
-import "unsafe"
+import (
+	"unsafe"
 
-const (
-	CacheLine = 64
-	// prefetchAhead is how far before its use memory of the peer is asked for: as
-	// long as fetching it takes, and the messages of that time are small.
-	prefetchAhead = 8 * CacheLine
-	// maxPrefetch is the longest message for which that pays. Longer copies keep the
-	// processor's own prefetcher busy.
-	maxPrefetch = 8 * CacheLine
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
-// prefetchWrite asks for the cache line at p, which the peer's processor has, to write
-// to it soon. p may be anywhere: a line that cannot be had is not an error.
-//
-//go:noescape
-func prefetchWrite(p unsafe.Pointer)
+const (
+	// prefetchAhead is how far before its use memory of the peer is asked for: as
+	// long as fetching it takes, and the messages of that time are small.
+	prefetchAhead = 8 * cacheline.Size
+	// maxPrefetch is the longest message for which that pays. Longer copies keep the
+	// processor's own prefetcher busy.
+	maxPrefetch = 8 * cacheline.Size
+)
 
 // PrefetchBehind asks for the memory of the WRITEs that come next, if they follow the
 // one to dst as closely as in a ring. A small message costs little but the wait for
@@ -28,8 +25,8 @@ func PrefetchBehind(dst []byte) {
 		return
 	}
 	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), prefetchAhead)
-	for n := len(dst); n > 0; n -= CacheLine {
-		prefetchWrite(p)
-		p = unsafe.Add(p, CacheLine)
+	for n := len(dst); n > 0; n -= cacheline.Size {
+		cacheline.FetchToWrite(p)
+		p = unsafe.Add(p, cacheline.Size)
 	}
 }

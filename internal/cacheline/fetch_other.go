@@ -1,0 +1,11 @@
+//go:build !(amd64 || arm64)
+
+package cacheline
+
+import "unsafe"
+
+// Fetch does nothing on this processor.
+func Fetch(unsafe.Pointer) {}
+
+// FetchToWrite does nothing on this processor.
+func FetchToWrite(unsafe.Pointer) {}

@@ -1,0 +1,29 @@
+package link
+
+import (
+	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
+)
+
+// maxFetch is the longest message that is fetched while it is taken in. Of a longer one the processor
+// sees by itself that its lines lie one behind the other, and would only be disturbed.
+const maxFetch = 256
+
+// fetch asks for what a message is about to bring. The processor that wrote it has it, and a Read
+// wants it at once, as a rule: it comes over while the lane takes the message in. mu is held.
+func (e *laneEnd) fetch(d lane.Doorbell) {
+	if d.Type != lane.TypeData || d.N > maxFetch {
+		return
+	}
+	s := e.streams.At(d.Stream)
+	if s == nil || len(s.pieces) != 1 { // of two, one is the ring that the peer is about to move to
+		return
+	}
+	ring, from := s.pieces[0].Bytes(), int(s.st.Receiver().Next())
+	to := min(from+int(d.N), len(ring))
+	for at := from &^ (cacheline.Size - 1); at < to; at += cacheline.Size {
+		cacheline.Fetch(unsafe.Pointer(&ring[at]))
+	}
+}
