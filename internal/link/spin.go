@@ -16,8 +16,9 @@ const (
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
 	// pollsUncounted is how often it polls before it counts as one that spins. In a conversation that is
-	// enough as a rule, and to count takes the cache line of spinning from all other processors.
-	pollsUncounted = 64
+	// enough as a rule, and to count takes the cache line of spinning from all other processors. More
+	// would keep others waiting that it has just woken.
+	pollsUncounted = 40
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
 	// a longer one the peer is taken to be slow or idle.
 	maxTrip = 4 * maxSpin
@@ -192,14 +193,13 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, s
 	if spinning.Add(1) > procs {
 		return false, false
 	}
-	for began := time.Now(); ; runtime.Gosched() {
+	for began := time.Now(); time.Since(began) <= limit && !e.over(w); {
+		runtime.Gosched()
 		for range pollsPerLook {
 			if e.pollFor(w) {
 				return true, true
 			}
 		}
-		if time.Since(began) > limit || e.over(w) {
-			return false, true
-		}
 	}
+	return false, true
 }
