@@ -7,14 +7,14 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// maxFetch is the longest message that is fetched while it is taken in. Of a longer one the processor
-// sees by itself that its lines lie one behind the other, and would only be disturbed.
-const maxFetch = 256
+// maxFetch is how much of a message is fetched while it is taken in. Of what lies behind it the processor
+// sees by itself, when it is read, that its lines lie one behind the other.
+const maxFetch = 2 << 10
 
 // fetch asks for what a message is about to bring. The processor that wrote it has it, and a Read
 // wants it at once, as a rule: it comes over while the lane takes the message in. mu is held.
 func (e *laneEnd) fetch(d lane.Doorbell) {
-	if d.Type != lane.TypeData || d.N > maxFetch {
+	if d.Type != lane.TypeData {
 		return
 	}
 	s := e.streams.At(d.Stream)
@@ -22,7 +22,7 @@ func (e *laneEnd) fetch(d lane.Doorbell) {
 		return
 	}
 	ring, from := s.pieces[0].Bytes(), int(s.st.Receiver().Next())
-	to := min(from+int(d.N), len(ring))
+	to := min(from+int(min(d.N, maxFetch)), len(ring))
 	for at := from &^ (cacheline.Size - 1); at < to; at += cacheline.Size {
 		cacheline.Fetch(unsafe.Pointer(&ring[at]))
 	}
