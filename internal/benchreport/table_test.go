@@ -153,6 +153,19 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+// TestSecondMachine has the table of the second machine be that of its raw output.
+func TestSecondMachine(t *testing.T) {
+	const docs = "../../docs/bench/xeon"
+	page, err := os.ReadFile(docs + ".md")
+	require.NoError(t, err)
+	again := filepath.Join(t.TempDir(), "again.md")
+	require.NoError(t, os.WriteFile(again, page, 0o644))
+	require.NoError(t, run([]string{"-docs", again, docs + ".txt"}, new(bytes.Buffer)))
+	got, err := os.ReadFile(again)
+	require.NoError(t, err)
+	require.Equal(t, string(got), string(page))
+}
+
 // TestDocumentation has the table and the charts in docs be those of the raw output that
 // lies beside them. make bench writes them all; after a change of this program
 // go run . -docs ../../docs/BENCHMARKS.md -charts ../../docs/bench ../../docs/bench/software.txt
