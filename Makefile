@@ -116,6 +116,8 @@ BENCH ?= .
 BENCH_TIME ?= 0.1s
 documented := docs/bench/software.txt
 OUT ?= $(if $(filter .,$(BENCH)),$(documented),bench.out)
+# The page of another machine's output, if there is one beside it: its table is written anew.
+page = $(filter %.md,$(wildcard $(OUT:.txt=.md)))
 bench:
 	go test -c -o bench.test .
 	go test -c -o internal/bench/bench.test ./internal/bench
@@ -126,7 +128,7 @@ bench:
 		done; \
 		echo "round $$i of $(COUNT) measured"; \
 	done
-	go run -C internal/benchreport . $(if $(filter $(documented),$(OUT)),-docs $(CURDIR)/docs/BENCHMARKS.md -charts $(CURDIR)/docs/bench) $(abspath $(OUT))
+	go run -C internal/benchreport . $(if $(filter $(documented),$(OUT)),-docs $(CURDIR)/docs/BENCHMARKS.md -charts $(CURDIR)/docs/bench,$(if $(page),-docs $(abspath $(page)))) $(abspath $(OUT))
 
 # This library beside perftest, rsockets, SMC-R and kernel TCP, in such a machine: one table of
 # ratios. OUT=DIR keeps what the programs printed.

@@ -39,10 +39,10 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 
 // SetBusyPoll sets how long a Read or Write that has to wait polls the device before
 // it sleeps, as SO_BUSY_POLL does for a socket: it saves the wake-up and takes a
-// processor meanwhile. With 0, the default, it polls for some 50 microseconds as long
-// as that pays, and else, where the peer is on this host, while other goroutines have something
-// to do; below 0 it never does. No more goroutines poll for so long than there are processors, and none polls
-// where there is one.
+// processor meanwhile. With 0, the default, it polls for 50 to 200 microseconds, by how much the peer has
+// to read before it can answer, as long as that pays, and else, where the peer is on this host, while other
+// goroutines have something to do, if that pays; below 0 it never does. No more goroutines poll for longer
+// than a few microseconds than there are processors, and none polls where there is one.
 func (c *Conn) SetBusyPoll(d time.Duration) error {
 	return c.set(func() { c.stream.setBusyPoll(d) })
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 	"github.com/rdmanet/go-rdmanet/internal/link"
@@ -53,12 +54,12 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 // program may set one, as on a *net.TCPConn.
 //
 // Each call writes to life. So a dropGuard fills a cache line: the next one is of another connection,
-// which another processor may use. And to set a finalizer the runtime goes through those of all objects
-// of 8 KiB.
+// which another processor may use. A small one would not be cheaper: to set a finalizer the runtime goes
+// through those of all objects of 8 KiB.
 type dropGuard struct {
 	*stream
 	life lifecycle
-	_    [cacheline.Size - 24]byte
+	_    [cacheline.Size - unsafe.Sizeof((*stream)(nil)) - unsafe.Sizeof(lifecycle{})]byte
 }
 
 // dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is

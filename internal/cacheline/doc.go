@@ -3,5 +3,6 @@
 // is to lie in different lines, and what is needed soon can be asked for before that.
 package cacheline
 
-// Size is the length of a line in bytes. Lines begin at multiples of it.
+// Size is the length of a line in bytes, of most processors: of some it is twice that. Lines begin at
+// multiples of it.
 const Size = 64

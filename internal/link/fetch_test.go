@@ -20,7 +20,7 @@ func TestFetch(t *testing.T) {
 			server.e.fetch(lane.Doorbell{Type: lane.TypeData, Stream: id, N: n})
 		}
 	}
-	for range lane.MinRing {
+	for range client.st.Sender().Ring().Size + 10 {
 		_, err := client.Write([]byte("x"))
 		require.NoError(t, err)
 		_, err = io.ReadFull(server, make([]byte, 1))

@@ -49,6 +49,7 @@ func (s *stream) peekLocked(limit int) ([]byte, error) {
 	for {
 		b, err := s.tryPeek(limit)
 		if b != nil || err != nil {
+			s.sentThen = s.st.Sender().SentBytes()
 			return b, err
 		}
 		if err := s.awaitReadable(); err != nil {

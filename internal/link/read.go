@@ -34,6 +34,9 @@ func (s *stream) read(p []byte) (int, error) {
 			e.pollKept()
 		}
 		n, err := s.take(p)
+		if n > 0 {
+			s.sentThen = s.st.Sender().SentBytes()
+		}
 		if n == 0 && err == nil && len(p) > 0 {
 			if err = s.awaitReadable(); err == nil {
 				continue
@@ -46,8 +49,7 @@ func (s *stream) read(p []byte) (int, error) {
 // awaitReadable waits until there may be something to read. mu is held when it is called and when it
 // returns.
 func (s *stream) awaitReadable() error {
-	sent := s.st.Sender().SentBytes()
-	s.reader.ahead, s.asked = sent-s.asked, sent
+	s.reader.ahead = s.st.Sender().SentBytes() - s.sentThen
 	return s.e.wait(&s.reader, s.readable)
 }
 

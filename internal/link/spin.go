@@ -10,7 +10,7 @@ const (
 	// maxSpin is how long a call polls before it sleeps: longer than a wake-up takes.
 	maxSpin = 50 * time.Microsecond
 	// bytesPerSpin is what a peer copies in maxSpin. A call that waits for the answer to many bytes
-	// polls for as much longer as the peer takes to read mostAhead of them.
+	// polls for as much longer as the peer takes to read them, or mostAhead of them.
 	bytesPerSpin = 512 << 10
 	mostAhead    = 3 * bytesPerSpin
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
@@ -109,8 +109,8 @@ func (l *laneBudget) noteUnknown(hit bool) {
 	}
 }
 
-// spinning counts the goroutines of the process that spin just now. More of them than
-// processors would take the time from those they wait for.
+// spinning counts the goroutines of the process that spin just now, and have polled more than
+// pollsUncounted times. More of them than processors would take the time from those they wait for.
 var spinning, procs atomic.Int32
 
 func init() { lookAtProcs() }
@@ -181,25 +181,32 @@ func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32, ahead ui
 // over reports whether w waits no more, whatever comes.
 func (e *laneEnd) over(w *waiter) bool { return w.expired() || e.failed.Load() }
 
-// spinFor polls for so long, unless as many do as there are processors, which spun says. found is what
+// spinFor polls for so long. spun is false if as many others do as there are processors; found is what
 // spin returns.
 func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, spun bool) {
+	began := time.Now()
+	expired := func() bool { return time.Since(began) > limit || e.over(w) }
 	for range pollsUncounted {
 		if e.pollFor(w) {
 			return true, true
 		}
 	}
+	if expired() {
+		return false, true
+	}
 	defer spinning.Add(-1)
 	if spinning.Add(1) > procs {
 		return false, false
 	}
-	for began := time.Now(); time.Since(began) <= limit && !e.over(w); {
+	for {
 		runtime.Gosched()
 		for range pollsPerLook {
 			if e.pollFor(w) {
 				return true, true
 			}
 		}
+		if expired() {
+			return false, true
+		}
 	}
-	return false, true
 }

@@ -196,19 +196,30 @@ func TestShortSleepsLetSpinAgain(t *testing.T) {
 	}
 }
 
-// TestAhead: a Read knows how much the peer has to read before it can answer, and of what was written
-// before an earlier Read waited nothing.
+// TestAhead: a Read that waits knows how much was written since one last read something, which the peer
+// may have to read before it answers.
 func TestAhead(t *testing.T) {
-	client, _ := newBed(t, Config{}).pair()
+	client, server := newBed(t, Config{}).pair()
+	ahead := func() uint64 {
+		client.e.mu.Lock()
+		defer client.e.mu.Unlock()
+		return client.reader.ahead
+	}
 	for _, written := range []int{100, 0, 1000} {
 		_, err := client.Write(make([]byte, written))
 		require.NoError(t, err)
-		require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Millisecond)))
-		_, err = client.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		client.e.mu.Lock()
-		require.EqualValues(t, written, client.reader.ahead)
-		client.e.mu.Unlock()
+		read := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			read <- err
+		}()
+		require.Eventually(t, client.reader.waiting.Load, patience, time.Millisecond)
+		require.EqualValues(t, written, ahead())
+		require.NoError(t, client.SetReadDeadline(time.Time{})) // which has it look again
+		require.EqualValues(t, written, ahead(), "nothing was read")
+		_, err = server.Write([]byte("x"))
+		require.NoError(t, err)
+		within(t, "Read", func() { require.NoError(t, <-read) })
 	}
 }
 
@@ -216,14 +227,39 @@ func TestAhead(t *testing.T) {
 // and no more.
 func TestSpinnersAreCounted(t *testing.T) {
 	_, server := newBed(t, Config{}).pair()
-	e := server.e
+	e, w := server.e, &server.reader
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
 	const procs = 1000 // no other test has so many spin
 	spinning.Add(procs)
-	found, spun := e.spinFor(&server.reader, time.Hour, procs)
-	spinning.Add(-procs)
+	defer spinning.Add(-procs)
+	found, spun := e.spinFor(w, maxSpin, procs)
 	require.False(t, found)
 	require.False(t, spun)
-	require.Eventually(t, func() bool { return spinning.Load() == 0 }, patience, time.Millisecond)
+	w.woken.Store(true)
+	found, spun = e.spinFor(w, maxSpin, procs)
+	require.True(t, found && spun, "it has not polled before it counts")
+	e.mu.Unlock()
+}
+
+// TestUselessYields: a call that does not spin has the lane know whether to poll behind other goroutines
+// was of use.
+func TestUselessYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	lookAtProcs()
+	_, server := newBed(t, Config{}).pair()
+	e := server.e
+	n := e.aboutToLeave(t)
+	defer e.leave(n)
+	e.pays.off = true
+	w := new(waiter)
+	for _, want := range []yieldBudget{{1, 0}, {2, 1}, {2, 0}, {3, 3}} {
+		require.False(t, e.spin(w))
+		require.Equal(t, want, e.yields)
+	}
+	e.yields = yieldBudget{useless: 2}
+	w.woken.Store(true) // found at once, without a yield
+	require.True(t, e.spin(w))
+	e.mu.Unlock()
+	require.Equal(t, yieldBudget{useless: 2}, e.yields)
 }

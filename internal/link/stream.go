@@ -36,7 +36,7 @@ type stream struct {
 	mark     uint64               // bytes received when it was last looked at whether it is busy
 	marked   time.Duration        // and when that was, since epoch
 	opened   uint64               // dialer: how many it was on its lane
-	asked    uint64               // bytes sent when a Read waited last
+	sentThen uint64               // bytes that were sent when something was last read
 	finished func()               // see OnFinish, which sets that of an accepted stream without the lock
 	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
 	said     uint64               // sendQueue.posted behind its end; 0: it was not said

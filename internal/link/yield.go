@@ -12,9 +12,9 @@ const (
 )
 
 // yieldBudget decides whether a call that does not spin polls behind other goroutines. Where there are
-// none, to let them run wakes a thread for nothing, which takes the processor from the peer: so after
-// calls that found nothing by it some do without, ever more of them. It is of all calls of a lane; who has
-// the poll role uses it.
+// none, to let them run wakes a thread for nothing, which takes the processor from the peer, and so long
+// that it looks as if there were some. So after calls that found nothing by it, for whatever reason, some do
+// without, ever more of them. It is of all calls of a lane; who has the poll role uses it.
 type yieldBudget struct {
 	useless uint8 // calls that have found nothing, one after the other
 	skip    uint8 // calls that do without

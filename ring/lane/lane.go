@@ -303,9 +303,9 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err e
 		return Span{}, b, false, nil
 	}
 	s.tx.wrote(p)
-	last = last && int(p.Len) == n || s.tx.Free() == 0 || p.Len >= bulk
+	wake := last && int(p.Len) == n || s.tx.Free() == 0 || p.Len >= bulk
 	b.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
-	b.Solicited = l.slots.Data(s.id, last)
+	b.Solicited = l.slots.Data(s.id, wake)
 	return p, b, true, nil
 }
 

@@ -1,10 +1,14 @@
 package lane
 
-import "github.com/rdmanet/go-rdmanet/internal/cacheline"
+import (
+	"math/bits"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
+)
 
 // firstItems is for how many a queue has room at first. Messages change it, and less would lie in one
 // line with another lane's as a rule, which another processor uses.
-const firstItems = cacheline.Size / 8
+const firstItems = cacheline.Size / (bits.UintSize / 8)
 
 // queue is a first-in, first-out list. It allocates only when it becomes longer than ever before,
 // and keeps no reference to what was taken.

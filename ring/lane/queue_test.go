@@ -17,6 +17,7 @@ func TestLines(t *testing.T) {
 	assert.Zero(t, cap(q.items)*int(unsafe.Sizeof(q.items[0]))%cacheline.Size)
 	s := countedSlots(t, 64, 64, 16)
 	assert.Zero(t, cap(s.streams)*int(unsafe.Sizeof(s.streams[0]))%cacheline.Size)
+	assert.Zero(t, unsafe.Sizeof(Stream{})%cacheline.Size)
 }
 
 func TestQueue(t *testing.T) {

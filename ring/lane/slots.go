@@ -10,8 +10,8 @@ const (
 	SlotsReserve = 4
 	// ControlReserve is how many more of them are kept from data, for records and credits.
 	ControlReserve = 4
-	// bulk is from how many bytes on a message of data wakes a peer that sleeps although more follow:
-	// it reads them while those are written. To wake it takes less time than to copy as many.
+	// bulk is from how many bytes on the wire a message of data wakes a peer that sleeps although more
+	// follow: it reads them while those are written. To wake it takes less time than to copy as many.
 	bulk = 16 << 10
 	// MinPlaces and MaxPlaces bound how many records the ring of records holds. It is a power
 	// of two, and at least a quarter of the receives of either end, so that a record finds one.
@@ -145,10 +145,10 @@ func (s *slots) send(u usage, solicited bool) bool {
 }
 
 // Data uses up a slot for a data message of stream id, which CanData has allowed, and reports
-// whether it is to be marked as solicited. last means that no data of the stream follows soon.
-func (s *slots) Data(id ID, last bool) bool {
-	s.send(usage{stream: id}, last)
-	if last || !s.CanData(id) {
+// whether it is to be marked as solicited, as wake asks for: that the peer has to be woken in any case.
+func (s *slots) Data(id ID, wake bool) bool {
+	s.send(usage{stream: id}, wake)
+	if wake || !s.CanData(id) {
 		s.unmarked = 0
 		return true
 	}
