@@ -194,6 +194,7 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, s
 	if expired() {
 		return false, true
 	}
+	lookAtProcs() // for the next call: one that always finds something while it spins never sleeps
 	defer spinning.Add(-1)
 	if spinning.Add(1) > procs {
 		return false, false
