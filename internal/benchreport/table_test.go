@@ -153,18 +153,23 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
+// requireWritten checks that the table of a page is that of the raw output, written with these arguments.
+func requireWritten(t *testing.T, page, raw string, args ...string) {
+	t.Helper()
+	want, err := os.ReadFile(page)
+	require.NoError(t, err)
+	again := filepath.Join(t.TempDir(), "again.md")
+	require.NoError(t, os.WriteFile(again, want, 0o644))
+	require.NoError(t, run(append([]string{"-docs", again}, append(args, raw)...), new(bytes.Buffer)))
+	got, err := os.ReadFile(again)
+	require.NoError(t, err)
+	require.Equal(t, string(got), string(want))
+}
+
 // TestSecondMachine has the table of the second machine be that of its raw output. After a change of this
 // program go run . -docs ../../docs/bench/xeon.md ../../docs/bench/xeon.txt writes it anew.
 func TestSecondMachine(t *testing.T) {
-	const docs = "../../docs/bench/xeon"
-	page, err := os.ReadFile(docs + ".md")
-	require.NoError(t, err)
-	again := filepath.Join(t.TempDir(), "again.md")
-	require.NoError(t, os.WriteFile(again, page, 0o644))
-	require.NoError(t, run([]string{"-docs", again, docs + ".txt"}, new(bytes.Buffer)))
-	got, err := os.ReadFile(again)
-	require.NoError(t, err)
-	require.Equal(t, string(got), string(page))
+	requireWritten(t, "../../docs/bench/xeon.md", "../../docs/bench/xeon.txt")
 }
 
 // TestDocumentation has the table and the charts in docs be those of the raw output that
@@ -173,15 +178,8 @@ func TestSecondMachine(t *testing.T) {
 // does, in this directory.
 func TestDocumentation(t *testing.T) {
 	const docs = "../../docs"
-	page, err := os.ReadFile(docs + "/BENCHMARKS.md")
-	require.NoError(t, err)
-	again := filepath.Join(t.TempDir(), "BENCHMARKS.md")
-	require.NoError(t, os.WriteFile(again, page, 0o644))
 	charts := t.TempDir()
-	require.NoError(t, run([]string{"-docs", again, "-charts", charts, docs + "/bench/software.txt"}, new(bytes.Buffer)))
-	got, err := os.ReadFile(again)
-	require.NoError(t, err)
-	require.Equal(t, string(got), string(page))
+	requireWritten(t, docs+"/BENCHMARKS.md", docs+"/bench/software.txt", "-charts", charts)
 	drawn, err := os.ReadDir(charts)
 	require.NoError(t, err)
 	require.NotEmpty(t, drawn)

@@ -48,8 +48,10 @@ func (s *stream) peekLocked(limit int) ([]byte, error) {
 	}
 	for {
 		b, err := s.tryPeek(limit)
-		if b != nil || err != nil {
+		if b != nil {
 			s.sentThen = s.st.Sender().SentBytes()
+		}
+		if b != nil || err != nil {
 			return b, err
 		}
 		if err := s.awaitReadable(); err != nil {
