@@ -39,8 +39,17 @@ func (overTCP) dial(ctx context.Context, how dialHow, network, address string) (
 }
 
 func (overTCP) listen(network, address string) (net.Listener, error) {
-	return net.Listen(network, address)
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return closingListener{l.(*net.TCPListener)}, nil
 }
+
+// A closingListener ends the listening with Close, as listeners of rdmanet do.
+type closingListener struct{ *net.TCPListener }
+
+func (l closingListener) Close() error { return closeListener(l.TCPListener) }
 
 type overRDMA struct{ flavour flavour }
 

@@ -18,8 +18,13 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
-// lockPatience bounds how long a claim waits for another claim of the same port.
-const lockPatience = time.Second
+const (
+	// lockPatience bounds how long a claim waits for another claim of the same port.
+	lockPatience = time.Second
+	// leavePatience bounds how long it waits for an address that nobody listens at: a child of
+	// the process that left it has a copy of the socket until its execve.
+	leavePatience = 100 * time.Millisecond
+)
 
 // A portClaim is a local address that belongs to this id until release.
 type portClaim struct {
@@ -86,7 +91,8 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	defer unix.Close(lock)
 
 	host := control.BoundHost(addr.Addr(), v6only)
-	fd, err := control.HoldName(control.BoundName(device, host, addr.Port()))
+	name := control.BoundName(device, host, addr.Port())
+	fd, err := holdName(name, min(patience, leavePatience), func() bool { return !control.NameHeard(name) })
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)
 	}
@@ -154,14 +160,21 @@ func (c *portClaim) settle(device, host string) error {
 
 // lockPort takes the lock of addr's port; closing the descriptor releases it.
 func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, error) {
+	fd, err := holdName(control.LockName(device, addr.Port()), patience, func() bool { return true })
+	if errors.Is(err, unix.EADDRINUSE) {
+		return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
+	}
+	return fd, err
+}
+
+// holdName takes a name. While it is taken and soon reports that it may become free, it is
+// tried again for at most patience.
+func holdName(name string, patience time.Duration, soon func() bool) (int, error) {
 	deadline := time.Now().Add(patience)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		fd, err := control.HoldName(control.LockName(device, addr.Port()))
-		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
+		fd, err := control.HoldName(name)
+		if !errors.Is(err, unix.EADDRINUSE) || !time.Now().Before(deadline) || !soon() {
 			return fd, err
-		}
-		if !time.Now().Before(deadline) {
-			return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
 		}
 		time.Sleep(pause)
 	}

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
@@ -144,4 +146,28 @@ func TestCloseInEachState(t *testing.T) {
 	away(a) // disconnected
 
 	away(listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{}))
+}
+
+// TestCloseEndsListening has a copy of a listening socket, as a child of the process has until
+// its execve: nobody listens with it any more, and who wants the address waits for it.
+func TestCloseEndsListening(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
+	addr := l.LocalAddr()
+	inChild := -1
+	require.NoError(t, listenerOf(l).sock.Control(func(fd uintptr) { inChild, _ = unix.Dup(int(fd)) }))
+	require.GreaterOrEqual(t, inChild, 0)
+	l.close()
+	l.nothing()
+
+	d := dialTo(t, addr)
+	require.Equal(t, driver.RejectNoService, d.next(driver.CMRejected).Reason)
+	d.close()
+
+	id := newTestID(t, driver.CMOptions{})
+	asked := time.Now()
+	require.ErrorIs(t, id.BindAddr(addr), unix.EADDRINUSE)
+	require.GreaterOrEqual(t, time.Since(asked), leavePatience)
+	unix.Close(inChild)
+	require.NoError(t, id.BindAddr(addr))
 }

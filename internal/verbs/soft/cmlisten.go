@@ -105,7 +105,7 @@ func (l *listener) run() {
 		switch {
 		case err == nil:
 			pause = firstPause
-		case errors.Is(err, os.ErrClosed):
+		case errors.Is(err, os.ErrClosed), !l.open():
 			return
 		default:
 			l.reportShortage(err)
@@ -199,7 +199,19 @@ func (l *listener) close() {
 	}
 	l.half.Init()
 	l.mu.Unlock()
+	if !l.opts.ReusePort {
+		// A child of this process has a copy of the socket until its execve, and dialers would
+		// find somebody who listens. Of a socket that is shared that may be right.
+		l.sock.Shutdown()
+	}
 	l.sock.Close()
+}
+
+// open reports whether close has not been called.
+func (l *listener) open() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.closed
 }
 
 // accepts reports whether a dialer of dst may have come to this listener.
