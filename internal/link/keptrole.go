@@ -69,13 +69,12 @@ func (e *laneEnd) takeKept(w *waiter) bool {
 	return true
 }
 
-// keepRole keeps the poll role of w for the next call, unless another call waits, for messages, for
-// a place or for an answer.
+// keepRole keeps the poll role of w for the next call, unless another call waits.
 //
 // slept reports that the call has slept; reading the clock for one that has polled takes too long.
 func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
 	s := &e.kept
-	if e.err != nil || e.blocks.Load() || e.pollWaiters.any() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Holds(w.number) || !e.pollRole.Alone() {
+	if e.err != nil || e.blocks.Load() || e.othersWait() || !e.pollRole.Holds(w.number) {
 		return false
 	}
 	if e.role == lane.RoleListener {
@@ -94,6 +93,12 @@ func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
 		fdtimer.Start(keepTime, s.timeout)
 	}
 	return true
+}
+
+// othersWait reports whether calls wait for what somebody else polls for: messages, a place or an answer.
+// mu is held.
+func (e *laneEnd) othersWait() bool {
+	return e.pollWaiters.any() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Alone()
 }
 
 // dropKept stops keeping the role and returns its holder, in whose name the caller is to leave it.

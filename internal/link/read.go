@@ -49,7 +49,8 @@ func (s *stream) read(p []byte) (int, error) {
 // awaitReadable waits until there may be something to read. mu is held when it is called and when it
 // returns.
 func (s *stream) awaitReadable() error {
-	s.reader.ahead = s.st.Sender().SentBytes() - s.sentThen
+	sent := s.st.Sender().SentBytes()
+	s.reader.ahead, s.reader.delay = sent-s.sentThen, s.coalesce(sent)
 	return s.e.wait(&s.reader, s.readable)
 }
 

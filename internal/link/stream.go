@@ -37,6 +37,7 @@ type stream struct {
 	marked   time.Duration        // and when that was, since epoch
 	opened   uint64               // dialer: how many it was on its lane
 	sentThen uint64               // bytes that were sent when something was last read
+	together coalescing           // of messages, for Read
 	finished func()               // see OnFinish, which sets that of an accepted stream without the lock
 	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
 	said     uint64               // sendQueue.posted behind its end; 0: it was not said

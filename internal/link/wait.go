@@ -14,11 +14,12 @@ type waiter struct {
 	wakeup    chan struct{} // holds a token while there is a reason to check; made by the first call that waits
 	woken     atomic.Bool   // there is something for this call
 	waiting   atomic.Bool
-	deadline  atomic.Int64 // since epoch, 0: none
-	timer     *time.Timer  // made by the first call that parks with a deadline
-	inChannel atomic.Bool  // the call sleeps in the lane's channel
-	number    lane.Waiter  // while a call waits; the lane's lock guards it
-	ahead     uint64       // bytes that the peer may have to read before it answers the call that waits
+	deadline  atomic.Int64  // since epoch, 0: none
+	timer     *time.Timer   // made by the first call that parks with a deadline
+	inChannel atomic.Bool   // the call sleeps in the lane's channel
+	number    lane.Waiter   // while a call waits; the lane's lock guards it
+	delay     time.Duration // that the call leaves the queue alone before it polls
+	ahead     uint64        // bytes that the peer may have to read before it answers the call that waits
 	pays      spinBudget
 	busyPoll  atomic.Int64  // of SetBusyPoll
 	spins     atomic.Uint64 // waits that ended while polling
