@@ -7,12 +7,12 @@ const (
 	// a wake-up takes.
 	firstDelay = 500 * time.Nanosecond
 	lastDelay  = 12 * time.Microsecond
-	// dense is within which time each of them must come for that to pay, and fastest is within which none
-	// comes.
+	// dense is how long a delay may be for each message since the last one: with fewer it did not pay.
+	// fastest is within which time none comes.
 	dense   = 250 * time.Nanosecond
 	fastest = 100 * time.Nanosecond
-	// oneWayRun is how many must have come since this end sent something: the last part of a request is
-	// not to come late.
+	// oneWayRun is how many must have come since this end sent something: the last part of a request of
+	// fewer is not to come late.
 	oneWayRun = 1024
 	// firstPass and lastPass bound how many waits pass before a delay is tried again that did not pay.
 	firstPass, lastPass = 16, 4096
@@ -34,8 +34,9 @@ type coalescing struct {
 // arrivals are messages with data, and their bytes.
 type arrivals struct{ messages, bytes uint64 }
 
-// next returns the delay of a wait that begins when so much was received, and so many bytes were sent. At
-// most one half of room is to come in it, for the writer not to wait.
+// next returns the delay of a wait that begins when so much was received, and so many bytes were sent. Of
+// room no more than half is to come in it, once it is known how large the messages are: the writer is not to
+// wait.
 func (c *coalescing) next(received arrivals, sent uint64, room arrivals) time.Duration {
 	since := arrivals{received.messages - c.received.messages, received.bytes - c.received.bytes}
 	c.received = received
@@ -65,20 +66,24 @@ func (c *coalescing) next(received arrivals, sent uint64, room arrivals) time.Du
 // coalesce returns for how long a Read that has found nothing is to let messages come together: not if
 // another call waits for what it polls for, nor if the program has chosen how to poll. mu is held.
 func (s *stream) coalesce(sent uint64) time.Duration {
-	e, rx := s.e, s.st.Receiver()
-	if !e.p.sameHost || s.reader.busyPoll.Load() != 0 || procs.Load() == 1 || e.othersWait() {
+	e, rx, c := s.e, s.st.Receiver(), &s.together
+	received := arrivals{s.counts.received, rx.ReceivedBytes()}
+	if !e.p.sameHost || s.reader.busyPoll.Load() != 0 || procs.Load() == 1 || e.blocks.Load() || e.othersWait() {
+		c.received, c.delay = received, 0
 		return 0
 	}
-	room := arrivals{uint64(8 * e.p.lot), uint64(rx.Ring().Size)}
-	return s.together.next(arrivals{s.counts.received, rx.ReceivedBytes()}, sent, room)
+	return c.next(received, sent, arrivals{uint64(8 * e.p.lot), uint64(rx.Ring().Size)})
 }
 
-// gather lets messages come together, once in a wait.
-func (w *waiter) gather() {
+// holdOff lets messages come together, once in a wait, unless another call comes to wait.
+func (e *laneEnd) holdOff(w *waiter) {
 	if w.delay == 0 {
 		return
 	}
-	for began := time.Now(); time.Since(began) < w.delay && !w.woken.Load(); {
+	for began := time.Now(); time.Since(began) < w.delay; {
+		if w.woken.Load() || e.over(w) || e.pollWaiters.any() {
+			break
+		}
 	}
 	w.delay = 0
 }

@@ -119,20 +119,22 @@ func TestCoalesceAlone(t *testing.T) {
 	e, s := server.e, server.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	was := procs.Swap(2)
+	defer procs.Store(was)
+	s.counts.received = oneWayRun
 	delay := func() time.Duration {
 		s.together = *flowing()
-		return s.coalesce(0)
+		d := s.coalesce(0)
+		require.Equal(t, d, s.together.delay)
+		require.EqualValues(t, oneWayRun, s.together.received.messages, "what came before would count as dense")
+		return d
 	}
-	want := time.Duration(0)
-	if e.p.sameHost && procs.Load() > 1 {
-		want = firstDelay
-	}
-	s.counts.received = oneWayRun
-	require.Equal(t, want, delay())
-
-	e.p.sameHost = !e.p.sameHost
+	sameHost := e.p.sameHost
+	defer func() { e.p.sameHost = sameHost }()
+	e.p.sameHost = false
 	require.Zero(t, delay())
 	e.p.sameHost = true
+	require.Equal(t, firstDelay, delay())
 
 	for _, d := range []time.Duration{time.Second, -1} {
 		s.reader.busyPoll.Store(int64(d))
@@ -140,20 +142,88 @@ func TestCoalesceAlone(t *testing.T) {
 	}
 	s.reader.busyPoll.Store(0)
 
-	was := procs.Swap(1)
+	procs.Store(1)
 	require.Zero(t, delay(), "it takes the processor from the writer")
-	procs.Store(was)
+	procs.Store(2)
 
 	e.pollWaiters.asked.Add(1)
 	require.Zero(t, delay(), "another waits until somebody has polled")
 	e.pollWaiters.served.Add(1)
-	require.Equal(t, want, delay())
+
+	dials := e.dials
+	e.dials = append(e.dials, nil)
+	require.Zero(t, delay(), "a dial waits for a place")
+	e.dials = dials
+	require.Equal(t, firstDelay, delay())
 }
 
-// TestGatherEnds has something for a call that would let messages come together for an hour.
-func TestGatherEnds(t *testing.T) {
-	w := &waiter{delay: time.Hour}
-	time.AfterFunc(time.Millisecond, func() { w.woken.Store(true) })
-	w.gather()
+// TestDelayNeedsRole: a call whose poll role is another's does not hold off when it is handed over.
+func TestDelayNeedsRole(t *testing.T) {
+	_, server := newBed(t, Config{}).pair()
+	e, s := server.e, server.now()
+	n := e.aboutToLeave(t)
+	e.mu.Lock()
+	s.reader.delay = time.Hour
+	e.mu.Unlock()
+	waits := make(chan error, 1)
+	go func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		waits <- e.wait(&s.reader, func() bool { return false })
+	}()
+	require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+	e.mu.Lock()
+	require.Zero(t, s.reader.delay)
+	e.mu.Unlock()
+	e.leave(n)
+	require.NoError(t, server.SetReadDeadline(longPast))
+	within(t, "wait", func() { <-waits })
+}
+
+// TestHoldOff holds off for as long as it is to, once, and not longer than there is reason to.
+func TestHoldOff(t *testing.T) {
+	e := new(laneEnd)
+	w := &waiter{delay: time.Millisecond}
+	began := time.Now()
+	e.holdOff(w)
+	require.GreaterOrEqual(t, time.Since(began), time.Millisecond)
 	require.Zero(t, w.delay, "it would do so again after a sleep")
+
+	for name, end := range map[string]func(e *laneEnd, w *waiter){
+		"found":    func(_ *laneEnd, w *waiter) { w.woken.Store(true) },
+		"deadline": func(_ *laneEnd, w *waiter) { w.deadline.Store(1) },
+		"failure":  func(e *laneEnd, _ *waiter) { e.failed.Store(true) },
+		"another":  func(e *laneEnd, _ *waiter) { e.pollWaiters.asked.Add(1) },
+	} {
+		e := new(laneEnd)
+		w := &waiter{delay: time.Hour}
+		time.AfterFunc(time.Millisecond, func() { end(e, w) })
+		within(t, name, func() { e.holdOff(w) })
+	}
+}
+
+// TestReadHoldsOff: a Read that finds nothing uses the delay that it is due, and no other.
+func TestReadHoldsOff(t *testing.T) {
+	client, server := newBed(t, Config{}).pair()
+	e, s := server.e, server.now()
+	if !e.p.sameHost || procs.Load() == 1 {
+		t.Skip("only for two processors of one host")
+	}
+	e.mu.Lock()
+	s.together = *flowing()
+	s.counts.received = oneWayRun
+	e.mu.Unlock()
+	read := make(chan error, 1)
+	go func() {
+		_, err := server.Read(make([]byte, 1))
+		read <- err
+	}()
+	require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+	e.mu.Lock()
+	require.Equal(t, firstDelay, s.together.delay)
+	e.mu.Unlock()
+	_, err := client.Write([]byte("x"))
+	require.NoError(t, err)
+	within(t, "Read", func() { require.NoError(t, <-read) })
+	require.Zero(t, s.reader.delay, "it has not held off")
 }

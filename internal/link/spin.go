@@ -138,7 +138,7 @@ func (e *laneEnd) pollFor(w *waiter) bool {
 // spin polls before w sleeps, and reports whether there is something for it. If so it returns with mu
 // held.
 func (e *laneEnd) spin(w *waiter) bool {
-	w.gather()
+	e.holdOff(w)
 	if e.pollFor(w) {
 		return true
 	}

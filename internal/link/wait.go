@@ -147,7 +147,9 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		e.enter(w)
 		poll = e.pollRole.Wait(w.number)
 	}
-	if poll {
+	if !poll {
+		w.delay = 0 // a role that is handed over later is of others as well
+	} else {
 		e.unseen.Store(false) // who polls arms the queues before it sleeps
 	}
 	e.mu.Unlock()

@@ -18,19 +18,16 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
-const (
-	// lockPatience bounds how long a claim waits for another claim of the same port.
-	lockPatience = time.Second
-	// leavePatience bounds how long it waits for an address that nobody listens at: a child of
-	// the process that left it has a copy of the socket until its execve.
-	leavePatience = 100 * time.Millisecond
-)
+// lockPatience bounds how long a claim waits for another claim of the same port.
+const lockPatience = time.Second
 
 // A portClaim is a local address that belongs to this id until release.
 type portClaim struct {
 	fd   int // bound to the address's name; -1 when somebody else owns it now
 	slot int // holds the slot of a specific address, or -1
 	addr netip.AddrPort
+
+	shared bool // other listeners have the descriptors, too; the id's lock guards it
 }
 
 // take hands over the claimed descriptor.
@@ -70,7 +67,7 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 		if port < host.privBelow && !mayBindPrivileged() {
 			return nil, bindError(unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
 		}
-		return claim(device, addr, v6only, lockPatience)
+		return claimLeft(device, addr, v6only)
 	}
 	for port := range ephemeralPorts(host) {
 		// No patience: a port that others are claiming is as bad as a taken one.
@@ -91,8 +88,7 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	defer unix.Close(lock)
 
 	host := control.BoundHost(addr.Addr(), v6only)
-	name := control.BoundName(device, host, addr.Port())
-	fd, err := holdName(name, min(patience, leavePatience), func() bool { return !control.NameHeard(name) })
+	fd, err := control.HoldName(control.BoundName(device, host, addr.Port()))
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)
 	}
@@ -160,21 +156,14 @@ func (c *portClaim) settle(device, host string) error {
 
 // lockPort takes the lock of addr's port; closing the descriptor releases it.
 func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, error) {
-	fd, err := holdName(control.LockName(device, addr.Port()), patience, func() bool { return true })
-	if errors.Is(err, unix.EADDRINUSE) {
-		return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
-	}
-	return fd, err
-}
-
-// holdName takes a name. While it is taken and soon reports that it may become free, it is
-// tried again for at most patience.
-func holdName(name string, patience time.Duration, soon func() bool) (int, error) {
 	deadline := time.Now().Add(patience)
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		fd, err := control.HoldName(name)
-		if !errors.Is(err, unix.EADDRINUSE) || !time.Now().Before(deadline) || !soon() {
+		fd, err := control.HoldName(control.LockName(device, addr.Port()))
+		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
 			return fd, err
+		}
+		if !time.Now().Before(deadline) {
+			return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
 		}
 		time.Sleep(pause)
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
@@ -91,19 +90,6 @@ func TestClaimRefusals(t *testing.T) {
 	defer unix.Close(lock)
 	_, err = claim(dev, netip.MustParseAddrPort("127.0.0.1:40000"), false, 0)
 	require.ErrorIs(t, err, unix.EADDRINUSE)
-}
-
-func TestHoldName(t *testing.T) {
-	name := control.BoundName(testDevice(t), "held", 1)
-	first, err := control.HoldName(name)
-	require.NoError(t, err)
-	_, err = holdName(name, time.Minute, func() bool { return false })
-	require.ErrorIs(t, err, unix.EADDRINUSE)
-	_, err = holdName(name, 0, func() bool { t.Error("asked without patience"); return true })
-	require.ErrorIs(t, err, unix.EADDRINUSE)
-	second, err := holdName(name, time.Minute, func() bool { unix.Close(first); return true })
-	require.NoError(t, err)
-	unix.Close(second)
 }
 
 func TestClaimOneOfMany(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
 // TestCloseAtEveryMoment closes one id, and its QP before it or not, while it and
@@ -148,26 +149,50 @@ func TestCloseInEachState(t *testing.T) {
 	away(listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{}))
 }
 
-// TestCloseEndsListening has a copy of a listening socket, as a child of the process has until
-// its execve: nobody listens with it any more, and who wants the address waits for it.
+// TestCloseEndsListening has copies of the descriptors of a listener, as a child of the process has
+// until its execve: nobody listens with them any more, and who wants the port waits for them.
 func TestCloseEndsListening(t *testing.T) {
 	noLeaks(t)
-	l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{})
-	addr := l.LocalAddr()
-	inChild := -1
-	require.NoError(t, listenerOf(l).sock.Control(func(fd uintptr) { inChild, _ = unix.Dup(int(fd)) }))
-	require.GreaterOrEqual(t, inChild, 0)
-	l.close()
-	l.nothing()
+	for _, reuse := range []bool{false, true} { // permitted to share, and not shared
+		l := listenAt(t, "127.0.0.1:0", 1, driver.CMOptions{ReusePort: reuse})
+		addr := l.LocalAddr()
+		var inChild []int
+		inherit := func(fd uintptr) {
+			dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+			require.NoError(t, err)
+			inChild = append(inChild, dup)
+		}
+		require.NoError(t, listenerOf(l).sock.Control(inherit))
+		inherit(uintptr(l.CMID.(*cmID).claim.slot))
+		closed := time.Now()
+		l.close()
 
-	d := dialTo(t, addr)
-	require.Equal(t, driver.RejectNoService, d.next(driver.CMRejected).Reason)
-	d.close()
+		d := dialTo(t, addr)
+		require.Equal(t, driver.RejectNoService, d.next(driver.CMRejected).Reason)
+		d.close()
 
-	id := newTestID(t, driver.CMOptions{})
-	asked := time.Now()
-	require.ErrorIs(t, id.BindAddr(addr), unix.EADDRINUSE)
-	require.GreaterOrEqual(t, time.Since(asked), leavePatience)
-	unix.Close(inChild)
-	require.NoError(t, id.BindAddr(addr))
+		for _, host := range []string{"127.0.0.1", "0.0.0.0"} {
+			wanted := netip.AddrPortFrom(netip.MustParseAddr(host), addr.Port())
+			require.ErrorIs(t, newTestID(t, driver.CMOptions{}).BindAddr(wanted), unix.EADDRINUSE)
+			require.GreaterOrEqual(t, time.Since(closed), leavePatience)
+		}
+		control.CloseFDs(inChild)
+		require.NoError(t, newTestID(t, driver.CMOptions{}).BindAddr(addr))
+	}
+}
+
+// TestCloseLeavesShared closes one of two listeners with one socket: the other hears dialers.
+func TestCloseLeavesShared(t *testing.T) {
+	noLeaks(t)
+	for _, first := range []bool{true, false} {
+		a := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{ReusePort: true})
+		b := listenAt(t, a.LocalAddr().String(), 4, driver.CMOptions{ReusePort: true})
+		if !first {
+			a, b = b, a
+		}
+		a.close()
+		honest(t, b)
+		require.False(t, leftLately(soft0.name, b.LocalAddr().Port()), "who wants it would wait for nothing")
+		b.close()
+	}
 }

@@ -175,7 +175,10 @@ func (id *cmID) Close() error {
 
 	switch was {
 	case cmListening:
-		listen.close()
+		listen.close(claim.shared)
+		if !claim.shared {
+			leave(id.dev.name, claim.addr.Port())
+		}
 	case cmConnecting:
 		sock.Close()
 	case cmRequested:

@@ -105,7 +105,7 @@ func (l *listener) run() {
 		switch {
 		case err == nil:
 			pause = firstPause
-		case errors.Is(err, os.ErrClosed), !l.open():
+		case errors.Is(err, os.ErrClosed):
 			return
 		default:
 			l.reportShortage(err)
@@ -187,8 +187,9 @@ func (l *listener) count(n *uint64) {
 	l.mu.Unlock()
 }
 
-// close stops listening and drops all half-open dialers. Pending requests stay.
-func (l *listener) close() {
+// close stops listening and drops all half-open dialers. Pending requests stay. If the socket is shared
+// others may listen with it.
+func (l *listener) close(shared bool) {
 	l.mu.Lock()
 	l.closed = true
 	l.room.Broadcast()
@@ -199,19 +200,12 @@ func (l *listener) close() {
 	}
 	l.half.Init()
 	l.mu.Unlock()
-	if !l.opts.ReusePort {
+	if !shared {
 		// A child of this process has a copy of the socket until its execve, and dialers would
-		// find somebody who listens. Of a socket that is shared that may be right.
+		// find somebody who listens.
 		l.sock.Shutdown()
 	}
 	l.sock.Close()
-}
-
-// open reports whether close has not been called.
-func (l *listener) open() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.closed
 }
 
 // accepts reports whether a dialer of dst may have come to this listener.

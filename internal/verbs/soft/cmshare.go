@@ -107,7 +107,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 		control.CloseFDs(fds)
 		return nil, err
 	}
-	claim.addr = addr
+	claim.addr, claim.shared = addr, true
 	id.companion = companion
 	return claim, nil
 }
@@ -171,6 +171,7 @@ func (l *listener) share(sock *control.Socket) {
 		return
 	}
 	defer sock.Close()
+	l.id.claim.shared = true
 	msg := []byte{control.MsgSHARED, control.WireVersion, shareSocket}
 	_ = l.sock.Control(func(fd uintptr) {
 		fds := []int{int(fd)}

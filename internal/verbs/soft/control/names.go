@@ -111,17 +111,6 @@ func HoldName(name string) (fd int, err error) {
 	return fd, nil
 }
 
-// NameHeard reports whether somebody listens at name. It may be bound without that, or its
-// listener be shut down and not yet be closed by all who have the socket.
-func NameHeard(name string) bool {
-	fd, err := OpenSocket()
-	if err != nil {
-		return true // it cannot be told
-	}
-	defer unix.Close(fd)
-	return unix.Connect(fd, &unix.SockaddrUnix{Name: name}) != unix.ECONNREFUSED
-}
-
 // NameTaken reports whether somebody has name.
 func NameTaken(name string) (bool, error) {
 	fd, err := HoldName(name)

@@ -4,12 +4,9 @@ package control
 
 import (
 	"net/netip"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 func TestIsNameOf(t *testing.T) {
@@ -26,18 +23,4 @@ func TestIsNameOf(t *testing.T) {
 	} {
 		require.Equal(t, want, IsNameOf(name, "soft0", src), name)
 	}
-}
-
-func TestNameHeard(t *testing.T) {
-	name := BoundName("t"+strconv.Itoa(os.Getpid()), "heard", 1)
-	require.False(t, NameHeard(name))
-	fd, err := HoldName(name)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	require.False(t, NameHeard(name))
-	require.NoError(t, unix.Listen(fd, 0))
-	require.True(t, NameHeard(name))
-	require.True(t, NameHeard(name), "its backlog is full")
-	require.NoError(t, unix.Shutdown(fd, unix.SHUT_RDWR))
-	require.False(t, NameHeard(name))
 }
