@@ -163,7 +163,7 @@ func TestDelayNeedsRole(t *testing.T) {
 	e, s := server.e, server.now()
 	n := e.aboutToLeave(t)
 	e.mu.Lock()
-	s.reader.delay = time.Hour
+	s.reader.delay = time.Second
 	e.mu.Unlock()
 	waits := make(chan error, 1)
 	go func() {
