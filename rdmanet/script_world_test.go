@@ -46,7 +46,7 @@ func (overTCP) listen(network, address string) (net.Listener, error) {
 	return closingListener{l.(*net.TCPListener)}, nil
 }
 
-// A closingListener ends the listening with Close, as listeners of rdmanet do.
+// A closingListener ends the listening with Close, as those of the software device do.
 type closingListener struct{ *net.TCPListener }
 
 func (l closingListener) Close() error { return closeListener(l.TCPListener) }

@@ -43,14 +43,19 @@ func (c *coalescing) next(received arrivals, sent uint64, room arrivals) time.Du
 	if sent != c.sent {
 		c.sent, c.begun, c.delay = sent, received.messages, 0
 	}
+	switch {
+	case received.messages-c.begun < oneWayRun:
+		return 0 // as in every conversation
+	case c.delay == 0 && c.pass > 0:
+		c.pass--
+		return 0
+	case c.delay == 0:
+		c.delay = firstDelay
+		return c.delay
+	}
 	fit := min(room.messages, room.bytes*since.messages/max(since.bytes, 1)) / 2
 	longest := min(lastDelay, time.Duration(fit)*fastest)
 	switch {
-	case received.messages-c.begun < oneWayRun:
-	case c.delay == 0 && c.pass > 0:
-		c.pass--
-	case c.delay == 0:
-		c.delay = firstDelay
 	case longest < firstDelay, time.Duration(since.messages)*dense < c.delay:
 		c.passes = min(max(2*c.passes, firstPass), lastPass)
 		c.pass, c.delay = c.passes, 0

@@ -67,7 +67,9 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 		if port < host.privBelow && !mayBindPrivileged() {
 			return nil, bindError(unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
 		}
-		return claimLeft(device, addr, v6only)
+		return untilFree(func() bool { return leftLately(device, addr.Port()) }, func() (*portClaim, error) {
+			return claim(device, addr, v6only, lockPatience)
+		})
 	}
 	for port := range ephemeralPorts(host) {
 		// No patience: a port that others are claiming is as bad as a taken one.
@@ -157,13 +159,23 @@ func (c *portClaim) settle(device, host string) error {
 // lockPort takes the lock of addr's port; closing the descriptor releases it.
 func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, error) {
 	deadline := time.Now().Add(patience)
+	fd, err := untilFree(func() bool { return time.Now().Before(deadline) }, func() (int, error) {
+		return control.HoldName(control.LockName(device, addr.Port()))
+	})
+	if errors.Is(err, unix.EADDRINUSE) {
+		return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
+	}
+	return fd, err
+}
+
+// untilFree tries to take something that others may be about to let go of: as long as it is in use
+// and soon reports, before a try, that there may be another.
+func untilFree[T any](soon func() bool, try func() (T, error)) (T, error) {
 	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		fd, err := control.HoldName(control.LockName(device, addr.Port()))
-		if err == nil || !errors.Is(err, unix.EADDRINUSE) {
-			return fd, err
-		}
-		if !time.Now().Before(deadline) {
-			return -1, bindError(unix.EADDRINUSE, "another process is claiming the port")
+		again := soon()
+		got, err := try()
+		if !again || !errors.Is(err, unix.EADDRINUSE) {
+			return got, err
 		}
 		time.Sleep(pause)
 	}

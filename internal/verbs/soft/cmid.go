@@ -176,9 +176,6 @@ func (id *cmID) Close() error {
 	switch was {
 	case cmListening:
 		listen.close(claim.shared)
-		if !claim.shared {
-			leave(id.dev.name, claim.addr.Port())
-		}
 	case cmConnecting:
 		sock.Close()
 	case cmRequested:

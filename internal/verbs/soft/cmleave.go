@@ -3,12 +3,8 @@
 package soft
 
 import (
-	"errors"
-	"net/netip"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // leavePatience is for how long a port may be taken that a listener of this process has left: a child
@@ -44,16 +40,4 @@ func leftLately(device string, port uint16) bool {
 	defer left.Unlock()
 	at, ok := left.at[leftPort{device, port}]
 	return ok && time.Since(at) <= leavePatience
-}
-
-// claimLeft is claim of a certain port, which may just have been left.
-func claimLeft(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
-		lately := leftLately(device, addr.Port()) // before the claim: then one was made when it no longer was
-		c, err := claim(device, addr, v6only, lockPatience)
-		if !lately || !errors.Is(err, unix.EADDRINUSE) {
-			return c, err
-		}
-		time.Sleep(pause)
-	}
 }

@@ -204,6 +204,7 @@ func (l *listener) close(shared bool) {
 		// A child of this process has a copy of the socket until its execve, and dialers would
 		// find somebody who listens.
 		l.sock.Shutdown()
+		leave(l.id.dev.name, l.addr.Port())
 	}
 	l.sock.Close()
 }
