@@ -52,6 +52,9 @@ func testLinkDown(t *testing.T, w *world) {
 			p := [2]*process{w[0].start(t), w[1].start(t)}
 			sc := play(p[0], p[1], withQuick)
 			h := w[side]
+			for _, x := range p {
+				x.hasLanes(2) // the connection manager of the host says nothing while its link is down
+			}
 			up := func() { h.run(t, "ip link set $LINK up") }
 			t.Cleanup(up)
 			h.run(t, "ip link set $LINK down")

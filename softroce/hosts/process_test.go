@@ -185,3 +185,12 @@ func (p *process) accept(limit time.Duration) Made {
 	p.t.Helper()
 	return call[Made](p.t, p.client, "Worker.Accept", limit, 2*limit+prompt)
 }
+
+// hasLanes waits until n lanes of the process are up. The second connection between two processes
+// brings their second lane up, and goes by the first where that takes long.
+func (p *process) hasLanes(n int) {
+	p.t.Helper()
+	for began := time.Now(); call[int](p.t, p.client, "Worker.Lanes", 0, prompt) < n; time.Sleep(10 * time.Millisecond) {
+		require.Less(p.t, time.Since(began), prompt, "no %d lanes come up", n)
+	}
+}

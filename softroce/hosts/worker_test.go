@@ -204,6 +204,16 @@ func (w *Worker) Waiting(_ int, n *int) error {
 	return nil
 }
 
+// Lanes is how many lanes of the process are up.
+func (w *Worker) Lanes(_ int, n *int) error {
+	for _, l := range rdmanet.Lanes() {
+		if l.State == rdmanet.LaneUp {
+			*n++
+		}
+	}
+	return nil
+}
+
 // Close closes a connection.
 func (w *Worker) Close(id int, made *Made) error {
 	began := time.Now()
