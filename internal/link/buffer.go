@@ -123,7 +123,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
 		if k > 0 {
 			b.from.last = e.sq.posted
-			s.counts.placedOut += uint64(k)
+			s.counts.count().placedOut += uint64(k)
 		}
 		e.settle()
 		sent += k

@@ -71,7 +71,13 @@ func (c *coalescing) next(received arrivals, sent uint64, room arrivals) time.Du
 // coalesce returns for how long a Read that has found nothing is to let messages come together: not if
 // another call waits for what it polls for, nor if the program has chosen how to poll. mu is held.
 func (s *stream) coalesce(sent uint64) time.Duration {
-	e, rx, c := s.e, s.st.Receiver(), &s.together
+	if s.counts.received < oneWayRun {
+		return 0
+	}
+	if s.together == nil {
+		s.together = new(coalescing)
+	}
+	e, rx, c := s.e, s.st.Receiver(), s.together
 	received := arrivals{s.counts.received, rx.ReceivedBytes()}
 	if !e.p.sameHost || s.reader.busyPoll.Load() != 0 || procs.Load() == 1 || e.blocks.Load() || e.othersWait() {
 		c.received, c.delay = received, 0

@@ -123,7 +123,7 @@ func TestCoalesceAlone(t *testing.T) {
 	defer procs.Store(was)
 	s.counts.received = oneWayRun
 	delay := func() time.Duration {
-		s.together = *flowing()
+		s.together = flowing()
 		d := s.coalesce(0)
 		require.Equal(t, d, s.together.delay)
 		require.EqualValues(t, oneWayRun, s.together.received.messages, "what came before would count as dense")
@@ -211,7 +211,7 @@ func TestReadHoldsOff(t *testing.T) {
 		want = firstDelay
 	}
 	e.mu.Lock()
-	s.together = *flowing()
+	s.together = flowing()
 	s.counts.received = oneWayRun
 	e.mu.Unlock()
 	read := make(chan error, 1)

@@ -25,13 +25,16 @@ type dial struct {
 	from   *stream // that is dialled again, or nil
 	stream *stream
 	err    error
-	done   chan struct{} // closed when it has a stream or an error
+	ended  bool          // it has a stream or an error
+	done   chan struct{} // closed then; nil while its call does not wait
 }
 
 // end ends the wait. The lane's lock is held.
 func (d *dial) end(err error) {
-	d.err = err
-	close(d.done)
+	d.err, d.ended = err, true
+	if d.done != nil {
+		close(d.done)
+	}
 }
 
 // open opens a stream, and waits for a place if there is none. The error is errRetired, with
@@ -48,7 +51,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dial{ring: ring, from: from, done: make(chan struct{})}
+	d := &dial{ring: ring, from: from}
 	if from != nil && !from.re.refused {
 		d.port = from.port
 	}
@@ -76,11 +79,13 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		}
 		e.settle()
 	}
+	waits := !d.ended
+	if waits {
+		d.done = make(chan struct{})
+	}
 	e.mu.Unlock()
 	e.startWorker()
-	select {
-	case <-d.done:
-	default: // a context may have no timer before it is asked
+	if waits {
 		select {
 		case <-d.done:
 		case <-ctx.Done():

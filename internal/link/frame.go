@@ -97,7 +97,7 @@ func (s *stream) takeFrames(p []byte) (n int, err error) {
 			s.free() // if it was closed meanwhile
 		}
 		n += k
-		s.counts.framingIn += uint64(used - k)
+		s.counts.count().framingIn += uint64(used - k)
 		if !s.consume(used) {
 			break
 		}
@@ -136,7 +136,7 @@ func (s *stream) openFrame() ([]byte, error) {
 		s.corrupted(wrong)
 		return nil, s.corrupt
 	}
-	s.counts.framingIn += uint64(used)
+	s.counts.count().framingIn += uint64(used)
 	s.consume(used)
 	return b[used:][:frames.Left():frames.Left()], nil
 }

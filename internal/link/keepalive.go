@@ -238,7 +238,7 @@ func (e *laneEnd) giveUpSilent(silent time.Duration) {
 		if s == nil || !s.counted || s.lost {
 			continue
 		}
-		if c := s.keepAlive(); !c.Enable && s.counts.stalled == 0 || silent < s.patience(&c) {
+		if c := s.keepAlive(); !c.Enable && s.counts.seldom().stalled == 0 || silent < s.patience(&c) {
 			left++
 		} else {
 			lost = append(lost, s)

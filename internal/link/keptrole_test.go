@@ -94,7 +94,7 @@ func TestKeptRoleGivenUp(t *testing.T) {
 	taken := e.takeKept(w)
 	kept := true
 	if taken {
-		e.dials = append(e.dials, &dial{done: make(chan struct{})})
+		e.dials = append(e.dials, &dial{})
 		kept = e.keepRole(w, true)
 		e.dials = nil
 		e.answers.waits = []answerWait{{done: make(chan struct{})}}

@@ -93,10 +93,11 @@ type laneEnd struct {
 	record      [lane.RecordLen]byte
 	bell        [bellLen]byte
 	frame       [ring.FrameHeaderLen + smallFrame]byte
-	got         uint32        // records
-	repostNow   bool          // one was among what has just arrived
-	stuck       bool          // a message waits for the send queue
-	blocked     []*stream     // likewise, their data
+	got         uint32    // records
+	repostNow   bool      // one was among what has just arrived
+	stuck       bool      // a message waits for the send queue
+	blocked     []*stream // likewise, their data
+	wakeups     wakeups
 	unannounced []unannounced // that the device cannot write to yet
 	reached     []reach       // memory of the peer that the device knows of, or is to
 	leaving     []*stream     // closed, the peer's device has not confirmed their end

@@ -38,7 +38,8 @@ type carrier interface {
 type Links struct {
 	cfg Config
 	// bring brings a lane up; tests of policies replace it.
-	bring func(context.Context, Target, *linkLane) (carrier, error)
+	bring  func(context.Context, Target, *linkLane) (carrier, error)
+	timers sync.Pool // of *time.Timer, see inOrder
 
 	mu     sync.Mutex
 	links  map[Target]*link

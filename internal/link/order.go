@@ -102,24 +102,34 @@ func (e *laneEnd) allAnswered() <-chan struct{} {
 const leftPatience = time.Second
 
 // inOrder returns the lane for a dial that was to go by k, when it may. A peer that does not answer
-// for a while has the dial go by the lane on which it owes answers, if that is the only one.
+// for a while has the dial go by the lane on which it owes answers, if that is the only one. Until then
+// the dial does not look at ctx, whose timer would be for nothing.
 func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
 	k = l.withCrowd(k)
 	late := l.unanswered(k)
 	if len(late) == 0 {
 		return k, nil
 	}
-	timer := time.NewTimer(besidePatience)
-	defer timer.Stop()
+	timer, _ := l.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(besidePatience)
+	} else {
+		timer.Reset(besidePatience)
+	}
+	defer func() {
+		timer.Stop()
+		l.timers.Put(timer)
+	}()
 	for len(late) > 0 {
 		select {
 		case <-late[0].answered:
 			late = late[1:]
 		case <-timer.C:
 			return l.inOrderLate(ctx, k, late)
-		case <-ctx.Done():
-			return k, context.Cause(ctx)
 		}
+	}
+	if ctx.Err() != nil {
+		return k, context.Cause(ctx)
 	}
 	return k, nil
 }

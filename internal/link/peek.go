@@ -96,13 +96,13 @@ func (s *stream) endPeek(n int, placed bool) {
 			used := s.ringBytes(n)
 			if f := s.st.Frames(); f != nil && n <= f.Left() {
 				f.Take(n)
-				s.counts.framingIn += uint64(used - n)
+				s.counts.count().framingIn += uint64(used - n)
 			}
 			if s.consume(used) {
 				if placed {
-					s.counts.placedIn += uint64(n)
+					s.counts.count().placedIn += uint64(n)
 				} else {
-					s.counts.discarded += uint64(n)
+					s.counts.count().discarded += uint64(n)
 				}
 				if e.err == nil {
 					e.settle()

@@ -118,7 +118,7 @@ func (e *laneEnd) announceReady(all bool) {
 			e.patient.Stop()
 		}
 		if n.d != nil {
-			close(n.d.done)
+			n.d.end(nil)
 		} else {
 			e.acceptable(n.s)
 		}

@@ -132,12 +132,12 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 		if w.expired() {
 			return os.ErrDeadlineExceeded
 		}
-		w.mayBeWoken()
+		w.begin(e, true)
 		e.mu.Unlock()
 		w.sleep()
 		e.mu.Lock()
+		w.end(e)
 	}
-	w.waiting.Store(false)
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (s *stream) becomes(h *Stream) bool {
 	defer home.mu.Unlock()
 	s.e.mu.Lock()
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
-	keepAlive, least, stalls, stallTime, logger := s.kept, s.least, s.counts.stalls, s.counts.stallTime, s.logger
+	keepAlive, least, stalls, stallTime, logger := s.kept, s.least, s.counts.seldom().stalls, s.counts.seldom().stallTime, s.logger
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)
@@ -251,8 +251,11 @@ func (s *stream) becomes(h *Stream) bool {
 		return false
 	}
 	next.finished, next.re.replays, next.logger = finished, false, logger
-	next.counts.stalls += stalls
-	next.counts.stallTime += stallTime
+	if stalls > 0 {
+		n := next.counts.count()
+		n.stalls += stalls
+		n.stallTime += stallTime
+	}
 	next.e.mu.Unlock()
 	if readShut {
 		_ = next.closeRead() // fails if the stream has ended, which calls are told

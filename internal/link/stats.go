@@ -9,7 +9,7 @@ import (
 // stalls is told when a Write begins to wait for room, and when it has waited. mu is held.
 func (s *stream) stalls(waits bool) {
 	s.e.stalling(waits)
-	n := &s.counts
+	n := s.counts.count()
 	if waits {
 		n.stalled = time.Since(epoch)
 		return

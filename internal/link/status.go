@@ -103,24 +103,24 @@ func (h *Stream) Status() Status {
 	defer s.e.mu.Unlock()
 	rx, tx := s.st.Receiver(), s.st.Sender()
 	st := Status{
-		Read: s.taken(), Written: tx.SentBytes() - s.counts.framingOut,
+		Read: s.taken(), Written: tx.SentBytes() - s.counts.seldom().framingOut,
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
 		KeepAlive: s.keepAlive(),
 		Shut:      s.shut, Ended: s.st.Ended(), Closed: s.closed,
 	}
 	s.e.countWoken()
-	n := &s.counts
-	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, n.stalls, n.stallTime
+	n, rare := &s.counts, s.counts.seldom()
+	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, rare.stalls, rare.stallTime
 	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn
-	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, n.grown
+	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, rare.grown
 	st.Wakeups, st.Quiet, st.KeepAlives = n.wakeups, n.quiet, s.keepAlives()
 	st.Copied, st.Placed = s.copied(st.Read, st.Written)
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
-	if n.stalled != 0 {
+	if rare.stalled != 0 {
 		st.Stalls++
-		st.StallTime += time.Since(epoch) - n.stalled
+		st.StallTime += time.Since(epoch) - rare.stalled
 	}
 	for _, w := range []*waiter{&s.reader, &s.writer} {
 		st.Spins += w.spins.Load()
@@ -136,7 +136,7 @@ func (h *Stream) Status() Status {
 // copied returns how many of the bytes that were read and written were copied to or from registered
 // memory, and how many the device or the program took where they were. mu is held.
 func (s *stream) copied(read, written uint64) (copied, placed uint64) {
-	n := &s.counts
+	n := s.counts.seldom()
 	copied, placed = read-n.placedIn-n.discarded, n.placedIn
 	if s.e.p.synchronous {
 		return copied, placed + written

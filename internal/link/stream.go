@@ -31,13 +31,13 @@ type stream struct {
 	passing  chan struct{}
 	pieces   []memory.Piece       // of the rings, in the order in which the peer writes to them
 	cause    error                // why it has failed
-	corrupt  error                // a wrong checksum was found: nothing more is read
+	corrupt  *Error               // a wrong checksum was found: nothing more is read
 	age      ringAge              // since when the ring has hardly been used
 	mark     uint64               // bytes received when it was last looked at whether it is busy
 	marked   time.Duration        // and when that was, since epoch
 	opened   uint64               // dialer: how many it was on its lane
 	sentThen uint64               // bytes that were sent when something was last read
-	together coalescing           // of messages, for Read
+	together *coalescing          // of messages, for Read; nil before there were many
 	finished func()               // see OnFinish, which sets that of an accepted stream without the lock
 	kept     *net.KeepAliveConfig // settings of its own, if they are not the lane's
 	said     uint64               // sendQueue.posted behind its end; 0: it was not said
@@ -97,15 +97,39 @@ type counts struct {
 	recordsIn      uint64
 	wakeups, quiet uint64 // messages for which the peer was woken, and for which it was not
 	keepAlives     uint64 // of the lane, before the stream; when it has gone while it was there
-	grown          uint64 // larger rings that were offered
-	stalls         uint64
-	stallTime      time.Duration
-	stalled        time.Duration // since when a Write waits, from epoch on; 0 if none does
-	framingIn      uint64        // bytes of frames that are not the stream's
-	framingOut     uint64
-	placedIn       uint64 // bytes that the program has read in the ring
-	discarded      uint64 // and that it has not read
-	placedOut      uint64 // bytes of Buffers
+	rare           *rareCounts
+}
+
+// rareCounts are of what most streams never do. They have those only then, as there are many streams.
+type rareCounts struct {
+	grown      uint64 // larger rings that were offered
+	stalls     uint64
+	stallTime  time.Duration
+	stalled    time.Duration // since when a Write waits, from epoch on; 0 if none does
+	framingIn  uint64        // bytes of frames that are not the stream's
+	framingOut uint64
+	placedIn   uint64 // bytes that the program has read in the ring
+	discarded  uint64 // and that it has not read
+	placedOut  uint64 // bytes of Buffers
+}
+
+// noRareCounts are those of a stream that has none.
+var noRareCounts rareCounts
+
+// seldom returns the rare counts, to read.
+func (c *counts) seldom() *rareCounts {
+	if c.rare == nil {
+		return &noRareCounts
+	}
+	return c.rare
+}
+
+// count returns the rare counts, to add to.
+func (c *counts) count() *rareCounts {
+	if c.rare == nil {
+		c.rare = new(rareCounts)
+	}
+	return c.rare
 }
 
 // newStream makes the stream of st, whose ring is p. mu is held.
@@ -252,7 +276,7 @@ func (s *stream) wantsRing() bool {
 }
 
 // taken returns how many bytes of the stream were read. mu is held.
-func (s *stream) taken() uint64 { return s.st.Receiver().ConsumedBytes() - s.counts.framingIn }
+func (s *stream) taken() uint64 { return s.st.Receiver().ConsumedBytes() - s.counts.seldom().framingIn }
 
 // failWith ends the stream for a cause, the first of which counts. mu is held.
 func (s *stream) failWith(err error) {

@@ -11,7 +11,7 @@ import (
 
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
-	wakeup    chan struct{} // holds a token while there is a reason to check; made by the first call that waits
+	wakeup    chan struct{} // of a call that may park: holds a token while there is a reason to check
 	woken     atomic.Bool   // there is something for this call
 	waiting   atomic.Bool
 	deadline  atomic.Int64  // since epoch, 0: none
@@ -48,15 +48,51 @@ func (w *waiter) found(e *laneEnd) {
 	}
 }
 
-// mayBeWoken records that a call is about to wait. mu is held.
-func (w *waiter) mayBeWoken() {
-	if w.wakeup == nil {
-		w.wakeup = make(chan struct{}, 1)
+// begin records that a call is about to wait, and whether it may park. mu is held.
+func (w *waiter) begin(e *laneEnd, parks bool) {
+	if parks {
+		w.wakeup = e.wakeups.take()
 	}
 	w.waiting.Store(true)
 }
 
-// wake has a call on a lane check what it waits for.
+// end records that the call does not wait any more. mu is held.
+func (w *waiter) end(e *laneEnd) {
+	w.waiting.Store(false)
+	if w.wakeup != nil {
+		e.wakeups.give(w.wakeup)
+		w.wakeup = nil
+	}
+}
+
+// wakeups are channels for calls that park, each with room for a token. Many streams wait once in
+// their life. mu guards them.
+type wakeups []chan struct{}
+
+// spareWakeups is how many a lane keeps.
+const spareWakeups = 64
+
+func (w *wakeups) take() chan struct{} {
+	n := len(*w)
+	if n == 0 {
+		return make(chan struct{}, 1)
+	}
+	c := (*w)[n-1]
+	*w = (*w)[:n-1]
+	return c
+}
+
+func (w *wakeups) give(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+	if len(*w) < spareWakeups {
+		*w = append(*w, c)
+	}
+}
+
+// wake has a call on a lane check what it waits for. mu is held.
 func (w *waiter) wake(e *laneEnd) {
 	if w.waiting.Load() {
 		w.woken.Store(true)
@@ -64,7 +100,7 @@ func (w *waiter) wake(e *laneEnd) {
 	}
 }
 
-// unpark ends a sleep: there is something, or the poll role was handed over.
+// unpark ends a sleep: there is something, or the poll role was handed over. mu is held.
 func (w *waiter) unpark(e *laneEnd) {
 	if w.inChannel.Load() {
 		e.endChannelSleep()
@@ -84,7 +120,11 @@ func (w *waiter) setDeadline(e *laneEnd, t time.Time) {
 		}
 	}
 	w.deadline.Store(at)
-	w.wake(e)
+	if w.waiting.Load() {
+		e.mu.Lock()
+		w.wake(e)
+		e.mu.Unlock()
+	}
 }
 
 // expired reports whether the deadline has passed.
@@ -136,17 +176,13 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 		return nil
 	}
 	w.woken.Store(false)
-	select {
-	case <-w.wakeup:
-	default:
-	}
-	w.mayBeWoken()
 	e.tasks.Add(1)
 	poll := e.takeKept(w)
 	if !poll {
 		e.enter(w)
 		poll = e.pollRole.Wait(w.number)
 	}
+	w.begin(e, !poll) // who has the poll role sleeps in the channel
 	if !poll {
 		w.delay = 0 // a role that is handed over later is of others as well
 	} else {
@@ -186,7 +222,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	if !locked {
 		e.mu.Lock()
 	}
-	w.waiting.Store(false)
+	w.end(e)
 	if !w.woken.Load() || !e.keepRole(w, slept) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil

@@ -138,7 +138,7 @@ func (e *laneEnd) resize(s *stream) {
 	}
 	e.counts.resizes++
 	if u == memory.ForGrowth {
-		s.counts.grown++
+		s.counts.count().grown++
 	}
 	s.wants = false
 	s.pieces = append(s.pieces, p)

@@ -170,7 +170,9 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 	}
 	s.keep(p[:n])
 	e.counts.bytesOut += uint64(span.Len)
-	s.counts.framingOut += uint64(span.Len) - uint64(n) // 0 without frames
+	if framing := uint64(span.Len) - uint64(n); framing > 0 {
+		s.counts.count().framingOut += framing
+	}
 	s.counts.sent++
 	s.share = min(s.share+int32(max(int(span.Len), leastShare)), turnBytes)
 	return n, nil
