@@ -25,15 +25,20 @@ type stream struct {
 	place
 
 	s         *link.Stream
-	deadlines sync.Mutex   // of two concurrent calls one is the last for both directions
-	buffer    *link.Buffer // of reserve; nil where memory of Go does as well, or there is no other
-	reserved  []byte       // likewise: memory of Go, kept for the next
-	length    int          // how many of the bytes it asked for
-	held      atomic.Bool
+	deadlines sync.Mutex               // of two concurrent calls one is the last for both directions
+	reserved  *reservation             // the last; made by the first reserve
+	held      atomic.Bool              // it has not ended
 	left      atomic.Int32             // of the stream and the calls, what has not ended
 	failed    atomic.Bool              // the cause was counted
 	peeked    atomic.Bool              // the application has what await returned
 	alive     atomic.Pointer[livePair] // nil until a program looks by SyscallConn
+}
+
+// A reservation is what reserve returned.
+type reservation struct {
+	buffer *link.Buffer // nil where memory of Go does as well, or there is no other
+	memory []byte       // of Go, kept for the next
+	length int          // how many of the bytes were asked for
 }
 
 // newConn makes the Conn of a stream that has just been opened, and has the process
@@ -150,29 +155,33 @@ func (st *stream) reserve(n int) ([]byte, error) {
 		if st.cause(err) != nil {
 			return nil, err
 		}
-		if b == nil && st.reserved == nil {
-			st.reserved = make([]byte, MaxReserve)
+		if st.reserved == nil {
+			st.reserved = new(reservation)
 		}
-		st.buffer = b
+		r := st.reserved
+		if b == nil && r.memory == nil {
+			r.memory = make([]byte, MaxReserve)
+		}
+		r.buffer = b
 		st.held.Store(true)
 	} else if _, err := st.write(nil); err != nil {
 		return nil, err
 	}
-	st.length = n
-	return st.memory()[:n:n], nil
+	st.reserved.length = n
+	return st.reserved.bytes()[:n:n], nil
 }
 
-// memory is what was reserved.
-func (st *stream) memory() []byte {
-	if st.buffer != nil {
-		return st.buffer.Bytes()
+// bytes is what was reserved.
+func (r *reservation) bytes() []byte {
+	if r.buffer != nil {
+		return r.buffer.Bytes()
 	}
-	return st.reserved
+	return r.memory
 }
 
 func (st *stream) releaseReserve() {
-	if st.held.CompareAndSwap(true, false) && st.buffer != nil {
-		st.buffer.Free()
+	if st.held.CompareAndSwap(true, false) && st.reserved.buffer != nil {
+		st.reserved.buffer.Free()
 	}
 }
 
@@ -180,15 +189,16 @@ func (st *stream) commit(n int) (err error) {
 	if !st.held.Load() {
 		return errNothingReserved
 	}
-	if n < 0 || n > st.length {
-		return errCommit(n, st.length)
+	r := st.reserved
+	if n < 0 || n > r.length {
+		return errCommit(n, r.length)
 	}
 	switch {
 	case n == 0:
-	case st.buffer != nil:
-		_, err = st.send(st.buffer, n)
+	case r.buffer != nil:
+		_, err = st.send(r.buffer, n)
 	default:
-		_, err = st.write(st.reserved[:n])
+		_, err = st.write(r.memory[:n])
 	}
 	st.releaseReserve()
 	return err

@@ -175,7 +175,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, server.Close())
 				require.Eventually(t, func() bool {
-					client.e.pollOnce()
+					client.e.pollNow()
 					client.e.mu.Lock()
 					defer client.e.mu.Unlock()
 					return client.st.Quiet()

@@ -194,7 +194,7 @@ func awaitUnread(t *testing.T, s *Stream, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		if s.e.begin() {
-			s.e.pollOnce()
+			s.e.pollNow()
 			s.e.tasks.Done()
 		}
 		return s.Status().Unread >= n

@@ -164,7 +164,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 	}
 	e := &laneEnd{
 		cfg: cfg, role: role, owner: o, id: id, p: p, ids: freeIDs{next: 1},
-		calls: make([]*waiter, 0, firstCalls), unused: make([]lane.Waiter, 0, firstCalls),
+		calls: make([]*waiter, 0, firstCalls), unused: make([]lane.Waiter, 0, firstCalls), wakeups: make(wakeups, 0, spareWakeups),
 		slab:  p.rings,
 		sends: newSends(p, cfg.Budget),
 		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},

@@ -16,5 +16,6 @@ func TestLines(t *testing.T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	require.Zero(t, cap(e.calls)*int(unsafe.Sizeof(e.calls[:1][0]))%cacheline.Size)
+	require.Zero(t, cap(e.wakeups)*int(unsafe.Sizeof(e.wakeups[:1][0]))%cacheline.Size)
 	require.Zero(t, cap(e.unused)*int(unsafe.Sizeof(e.unused[:1][0]))%cacheline.Size)
 }

@@ -239,9 +239,9 @@ func (e *laneEnd) silent(err error) bool {
 	if e.id.State() != cm.StateConnected && !e.id.Withdraw() {
 		return false
 	}
-	e.pollOnce()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.pollOnce()
 	if !e.heard {
 		e.failLocked(err)
 	}

@@ -313,7 +313,7 @@ func TestAnswersOfALaneThatEnds(t *testing.T) {
 	say(t, server, client)
 	require.Nil(t, client.e.allAnswered())
 	require.Eventually(t, func() bool {
-		client.e.pollOnce()
+		client.e.pollNow()
 		client.e.mu.Lock()
 		defer client.e.mu.Unlock()
 		return client.e.state.Places() > 0

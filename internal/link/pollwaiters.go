@@ -10,10 +10,10 @@ import (
 // is taken in. Only one call polls a lane at a time, so where another has the poll role they wait for
 // the next poll that it begins.
 type pollWaiters struct {
-	asked  atomic.Uint64 // so many, so far
-	served atomic.Uint64 // of them
-	waits  []chan struct{}
-	full   int // polls that found more than they could take in; the lane's lock guards this and waits
+	asked  atomic.Uint64   // so many, so far
+	served atomic.Uint64   // of them
+	waits  []chan struct{} // with room for a token
+	full   int             // polls that found more than they could take in; the lane's lock guards this and waits
 }
 
 // any reports whether a call waits.
@@ -30,33 +30,27 @@ func (p *pollWaiters) polled(begun uint64, all bool) {
 	}
 	p.full = 0
 	for p.served.Load() < begun {
-		close(pop(&p.waits))
+		pop(&p.waits) <- struct{}{}
 		p.served.Add(1)
 	}
 }
 
-// pollOnce takes in what has come by now.
+// pollOnce takes in what has come by now. mu is held when it is called and when it returns.
 func (e *laneEnd) pollOnce() {
-	e.mu.Lock()
-	e.pollOnceLocked()
-}
-
-// pollOnceLocked is pollOnce with mu held, which it releases.
-func (e *laneEnd) pollOnceLocked() {
 	away := e.kept.number != 0
 	for i := 0; e.pollKept() && i < maxBatches; i++ {
 	}
 	switch {
 	case away || e.err != nil:
-		e.mu.Unlock()
 	case e.pollRole.Event(): // nobody polls
 		e.mu.Unlock()
 		for i := 0; i < maxBatches && e.poll(); i++ {
 		}
 		e.leave(lane.Goroutine)
+		e.mu.Lock()
 	default:
-		done := make(chan struct{})
-		e.pollWaiters.waits = append(e.pollWaiters.waits, done)
+		polled := e.wakeups.take()
+		e.pollWaiters.waits = append(e.pollWaiters.waits, polled)
 		e.pollWaiters.asked.Add(1)
 		if n := e.pollRole.Holder(); n != lane.Goroutine {
 			if w := e.calls[n-1]; w != nil && w.inChannel.Load() {
@@ -64,6 +58,8 @@ func (e *laneEnd) pollOnceLocked() {
 			}
 		}
 		e.mu.Unlock()
-		<-done
+		<-polled
+		e.mu.Lock()
+		e.wakeups.give(polled)
 	}
 }

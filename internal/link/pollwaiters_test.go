@@ -169,3 +169,11 @@ func TestCloseAsksForAPoll(t *testing.T) {
 	require.NoError(t, waits.Close())
 	require.Error(t, <-read)
 }
+
+// pollNow takes in what has come by now.
+func (e *laneEnd) pollNow() {
+	e.mu.Lock()
+	e.pollOnce()
+	e.mu.Unlock()
+	e.startWorker()
+}

@@ -48,7 +48,7 @@ func TestRapidReset(t *testing.T) {
 				}
 			}()
 			require.Eventually(t, func() bool { // it waits, and has used up what it had
-				server.e.pollOnce()
+				server.e.pollNow()
 				server.e.mu.Lock()
 				defer server.e.mu.Unlock()
 				b.l.mu.Lock()

@@ -346,8 +346,9 @@ func (s *stream) CloseWrite() error {
 }
 
 func (s *stream) close(abort bool) error {
+	s.e.mu.Lock()
 	s.takeIn()
-	return s.change(func() error {
+	return s.changeLocked(func() error {
 		if s.closed {
 			return net.ErrClosed
 		}
@@ -376,24 +377,26 @@ func (s *stream) close(abort bool) error {
 }
 
 // takeIn takes in what has come for s and no call has read, unless the peer has said that there is
-// nothing more.
+// nothing more. mu is held when it is called and when it returns.
 func (s *stream) takeIn() {
 	e := s.e
-	if !e.begin() {
+	if e.err != nil || s.st.Ended() {
 		return
 	}
-	defer e.tasks.Done()
-	if e.mu.Lock(); s.st.Ended() {
-		e.mu.Unlock()
-		return
-	}
-	e.pollOnceLocked()
+	e.tasks.Add(1)
+	e.pollOnce()
+	e.tasks.Done()
 }
 
 // change does something to the stream that its waiting calls have to see.
 func (s *stream) change(f func() error) error {
+	s.e.mu.Lock()
+	return s.changeLocked(f)
+}
+
+// changeLocked is change with mu held, which it releases.
+func (s *stream) changeLocked(f func() error) error {
 	e := s.e
-	e.mu.Lock()
 	err := f()
 	if e.err == nil {
 		e.settle()
