@@ -73,8 +73,8 @@ func TestGuardDial(t *testing.T) {
 		bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
 	}
 	t.Logf("%d allocations and %d bytes a connection", allocations/n, bytes/n)
-	atMostEach(t, 36, allocations, n, "allocations")
-	atMostEach(t, 3584, bytes, n, "bytes")
+	atMostEach(t, 32, allocations, n, "allocations")
+	atMostEach(t, 3<<10, bytes, n, "bytes")
 }
 
 // TestGuardIdle bounds what an end of an idle connection holds, in processes that do

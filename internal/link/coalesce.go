@@ -12,7 +12,8 @@ const (
 	dense   = 250 * time.Nanosecond
 	fastest = 100 * time.Nanosecond
 	// oneWayRun is how many must have come since this end sent something: the last part of a request of
-	// fewer is not to come late.
+	// fewer is not to come late. Where it sent something before the first so many it is not known when, and
+	// that is where they are counted from.
 	oneWayRun = 1024
 	// firstPass and lastPass bound how many waits pass before a delay is tried again that did not pay.
 	firstPass, lastPass = 16, 4096

@@ -29,9 +29,15 @@ type dial struct {
 	done   chan struct{} // closed then; nil while its call does not wait
 }
 
-// end ends the wait. The lane's lock is held.
+// end ends the wait with an error. The lane's lock is held.
 func (d *dial) end(err error) {
-	d.err, d.ended = err, true
+	d.err = err
+	d.finish()
+}
+
+// finish ends the wait. The call may have left, with the stream if it has one. The lane's lock is held.
+func (d *dial) finish() {
+	d.ended = true
 	if d.done != nil {
 		close(d.done)
 	}

@@ -125,7 +125,10 @@ func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
 		case <-late[0].answered:
 			late = late[1:]
 		case <-timer.C:
-			return l.inOrderLate(ctx, k, late)
+			if ctx.Err() == nil {
+				return l.inOrderLate(ctx, k, late)
+			}
+			late = nil
 		}
 	}
 	if ctx.Err() != nil {

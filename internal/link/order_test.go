@@ -47,6 +47,34 @@ func TestDialAwaitsAnswers(t *testing.T) {
 	})
 }
 
+// TestDialThatIsTooLateForAnswers: one whose context ends before the answers are there has failed, and
+// soon, whether they come or not.
+func TestDialThatIsTooLateForAnswers(t *testing.T) {
+	for _, comes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, lanes, _ := fakeBeside(t, Config{Lanes: 2}, time.Millisecond, 2, 1<<20)
+			dialed(t, l, 3)
+			answer := lanes()[0].owe()
+			if comes {
+				time.AfterFunc(besidePatience*3/4, answer)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), besidePatience/2)
+			defer cancel()
+			began := time.Now()
+			_, err := l.Dial(ctx, towards(1))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.LessOrEqual(t, time.Since(began), besidePatience)
+			require.Equal(t, []int{2, 1}, loads(lanes()))
+			l.mu.Lock()
+			for _, f := range lanes() {
+				require.Zero(t, f.k.users)
+			}
+			l.mu.Unlock()
+			require.NoError(t, l.Close())
+		})
+	}
+}
+
 // TestDialWithTheCrowd: of many dials at once the next goes by the lane that owes answers, and waits
 // for none, until that has more than twice as many streams.
 func TestDialWithTheCrowd(t *testing.T) {

@@ -118,7 +118,7 @@ func (e *laneEnd) announceReady(all bool) {
 			e.patient.Stop()
 		}
 		if n.d != nil {
-			n.d.end(nil)
+			n.d.finish()
 		} else {
 			e.acceptable(n.s)
 		}

@@ -136,7 +136,7 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 		e.mu.Unlock()
 		w.sleep()
 		e.mu.Lock()
-		w.end(e)
+		w.waiting.Store(false)
 	}
 	return nil
 }

@@ -368,6 +368,8 @@ func (s *stream) close(abort bool) error {
 		}
 		s.free()
 		s.freePort()
+		s.reader.release(s.e)
+		s.writer.release(s.e)
 		s.awaitConfirmation()
 		if s.e.kept.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
 			s.e.giveUpKept() // no call would report the new streams that come

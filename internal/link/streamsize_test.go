@@ -1,9 +1,9 @@
-//go:build amd64 || arm64
-
 package link
 
 import (
+	"net"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -31,7 +31,7 @@ func TestFewStreamsCount(t *testing.T) {
 	require.Zero(t, noRareCounts)
 }
 
-// TestWakeups: calls that park use channels again that nobody has a token in, and a lane keeps so many.
+// TestWakeups: a lane keeps a number of channels, and nobody's token in them.
 func TestWakeups(t *testing.T) {
 	var w wakeups
 	var all []chan struct{}
@@ -49,4 +49,43 @@ func TestWakeups(t *testing.T) {
 		require.Empty(t, c)
 	}
 	require.NotContains(t, all, w.take())
+}
+
+// TestWakeupsComeBack: what a Read has parked with, and Close has waited with, is there for the next
+// stream.
+func TestWakeupsComeBack(t *testing.T) {
+	b := newBed(t, Config{Lanes: 1})
+	_, polls := b.pair()
+	e := polls.e
+	read := make(chan error, 1)
+	wait := func(s *Stream) {
+		go func() {
+			_, err := s.Read(make([]byte, 1))
+			read <- err
+		}()
+		require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+	}
+	wait(polls) // has the poll role from now on
+	spare := 0
+	for i := range 4 {
+		c, s := b.pair()
+		require.Same(t, e, s.e)
+		wait(s)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		within(t, "Read", func() { require.NoError(t, <-read) })
+		require.NoError(t, s.Close())
+		e.mu.Lock()
+		if i == 0 {
+			spare = len(e.wakeups)
+		}
+		require.Len(t, e.wakeups, spare)
+		for _, c := range e.wakeups {
+			require.Empty(t, c)
+		}
+		e.mu.Unlock()
+	}
+	require.GreaterOrEqual(t, spare, 2)
+	require.NoError(t, polls.Close())
+	within(t, "Read", func() { require.ErrorIs(t, <-read, net.ErrClosed) })
 }

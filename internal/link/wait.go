@@ -11,7 +11,7 @@ import (
 
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
-	wakeup    chan struct{} // of a call that may park: holds a token while there is a reason to check
+	wakeup    chan struct{} // holds a token while there is a reason to check; nil before a call has parked
 	woken     atomic.Bool   // there is something for this call
 	waiting   atomic.Bool
 	deadline  atomic.Int64  // since epoch, 0: none
@@ -50,23 +50,26 @@ func (w *waiter) found(e *laneEnd) {
 
 // begin records that a call is about to wait, and whether it may park. mu is held.
 func (w *waiter) begin(e *laneEnd, parks bool) {
-	if parks {
+	switch {
+	case !parks:
+	case w.wakeup == nil:
 		w.wakeup = e.wakeups.take()
+	default:
+		dropToken(w.wakeup)
 	}
 	w.waiting.Store(true)
 }
 
-// end records that the call does not wait any more. mu is held.
-func (w *waiter) end(e *laneEnd) {
-	w.waiting.Store(false)
-	if w.wakeup != nil {
+// release is for a stream that is closed. mu is held.
+func (w *waiter) release(e *laneEnd) {
+	if w.wakeup != nil && !w.waiting.Load() {
 		e.wakeups.give(w.wakeup)
 		w.wakeup = nil
 	}
 }
 
-// wakeups are channels for calls that park, each with room for a token. Many streams wait once in
-// their life. mu guards them.
+// wakeups are channels for calls that park, each with room for a token, of streams that were closed:
+// many streams live for one exchange. mu guards them.
 type wakeups []chan struct{}
 
 // spareWakeups is how many a lane keeps.
@@ -83,12 +86,17 @@ func (w *wakeups) take() chan struct{} {
 }
 
 func (w *wakeups) give(c chan struct{}) {
+	dropToken(c)
+	if len(*w) < spareWakeups {
+		*w = append(*w, c)
+	}
+}
+
+// dropToken takes a token out that nobody has waited for.
+func dropToken(c chan struct{}) {
 	select {
 	case <-c:
 	default:
-	}
-	if len(*w) < spareWakeups {
-		*w = append(*w, c)
 	}
 }
 
@@ -111,7 +119,7 @@ func (w *waiter) unpark(e *laneEnd) {
 	}
 }
 
-// setDeadline is a store, and a word to the call that waits.
+// setDeadline is a store, and a word to the call that waits, for which it takes mu.
 func (w *waiter) setDeadline(e *laneEnd, t time.Time) {
 	at := int64(0)
 	if !t.IsZero() {
@@ -222,7 +230,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	if !locked {
 		e.mu.Lock()
 	}
-	w.end(e)
+	w.waiting.Store(false)
 	if !w.woken.Load() || !e.keepRole(w, slept) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
