@@ -125,16 +125,13 @@ func (l *Links) inOrder(ctx context.Context, k *linkLane) (*linkLane, error) {
 		case <-late[0].answered:
 			late = late[1:]
 		case <-timer.C:
-			if ctx.Err() == nil {
-				return l.inOrderLate(ctx, k, late)
+			if ctx.Err() != nil {
+				return k, context.Cause(ctx)
 			}
-			late = nil
+			return l.inOrderLate(ctx, k, late)
 		}
 	}
-	if ctx.Err() != nil {
-		return k, context.Cause(ctx)
-	}
-	return k, nil
+	return k, context.Cause(ctx)
 }
 
 // crowded is from how many streams on a dial goes by the lane that owes answers, though another has
