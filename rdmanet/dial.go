@@ -139,6 +139,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // OnFallback is told why, the Logger gets a line and the process counts it; if it is
 // nothing the error is that of TCP.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	growDialStack()
 	if ctx == nil {
 		panic("nil context") // as net.Dialer does
 	}

@@ -188,6 +188,15 @@ func pair(t testing.TB) (client, server *Conn) {
 	return flavour{}.pair(t)
 }
 
+// listening returns a listener that stays until the test ends.
+func listening(t *testing.T, lc *ListenConfig) *Listener {
+	t.Helper()
+	l, err := lc.listen(context.Background(), "rdma", loopbackAddr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // within fails the test if f hangs.
 func within(t testing.TB, d time.Duration, what string, f func()) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 // and all its bytes. Bytes that arrived before the connection failed are returned
 // before the failure is.
 func (c *Conn) Read(p []byte) (int, error) {
+	growCallStack()
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}

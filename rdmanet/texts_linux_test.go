@@ -24,15 +24,6 @@ import (
 // of drops what a call returns beside its error.
 func of[T any](_ T, err error) error { return err }
 
-// listening is the address of a listener that stays until the test ends.
-func listening(t *testing.T, lc *ListenConfig) *Listener {
-	t.Helper()
-	l, err := lc.listen(context.Background(), "rdma", loopbackAddr)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l
-}
-
 func dialFrom(src net.Addr, to string) error {
 	return of((&Dialer{LocalAddr: src}).Dial("rdma", to))
 }

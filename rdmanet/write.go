@@ -17,6 +17,7 @@ import (
 // ENODEV; at the deadline with os.ErrDeadlineExceeded, and after Close with net.ErrClosed.
 // Then it returns how many of p's first bytes were sent before that.
 func (c *Conn) Write(p []byte) (int, error) {
+	growCallStack()
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
