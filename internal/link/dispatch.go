@@ -10,15 +10,21 @@ import (
 // poll takes in what has completed, for all, and reports whether there may be more. Only who
 // has the poll role calls it, without mu.
 func (e *laneEnd) poll() (more bool) {
-	some, more := e.pollLocked()
+	_, more = e.pollAny()
+	return more
+}
+
+// pollAny is poll that also reports whether there was anything.
+func (e *laneEnd) pollAny() (some, more bool) {
+	some, more = e.pollLocked()
 	if some {
 		e.mu.Unlock()
 		e.startWorker()
 	}
-	return more
+	return some, more
 }
 
-// pollLocked is poll that returns with mu held if some is true: if there was anything.
+// pollLocked is pollAny that returns with mu held if some is true.
 func (e *laneEnd) pollLocked() (some, more bool) {
 	if e.failed.Load() {
 		return false, false

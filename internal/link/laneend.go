@@ -139,13 +139,15 @@ type laneEnd struct {
 	err        error
 	torn       bool
 
-	wcs      [wcBatch]verbs.WC // of who has the poll role
-	pays     laneBudget        // of who has it
-	yields   yieldBudget       // likewise
-	sleeper  *waiter           // who sleeps in the channel with it
-	recheck  func() bool       // of the sleeper
-	sleepEnd int64             // the deadline of the channel's sleeper, as a waiter has it
-	rested   chan struct{}     // holds a token while nobody has the poll role
+	wcs       [wcBatch]verbs.WC // of who has the poll role
+	pays      laneBudget        // of who has it
+	yields    yieldBudget       // likewise
+	sleeper   *waiter           // who sleeps in the channel with it
+	armed     time.Duration     // since epoch, when it went to sleep; 0: it has not
+	othersPay spinBudget        // of its polling for others
+	recheck   func() bool       // of the sleeper
+	sleepEnd  int64             // the deadline of the channel's sleeper, as a waiter has it
+	rested    chan struct{}     // holds a token while nobody has the poll role
 
 	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
 	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)

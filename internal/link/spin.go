@@ -143,9 +143,10 @@ func (e *laneEnd) spin(w *waiter) bool {
 		return true
 	}
 	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
+	poll := func() bool { return e.pollFor(w) }
 	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n, w.ahead)
 	if limit > 0 {
-		if found, spun := e.spinFor(w, limit, n); spun {
+		if found, spun := e.spinFor(w, limit, n, poll); spun {
 			if busyPoll == 0 {
 				e.pays.note(&w.pays, budget, found)
 			} else { // which says nothing of what pays for others
@@ -157,7 +158,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if !between || !e.yields.try() {
 		return false
 	}
-	found := pollBetween(runtime.Gosched, func() bool { return e.pollFor(w) }, func() bool { return e.over(w) })
+	found := pollBetween(runtime.Gosched, poll, func() bool { return e.over(w) })
 	e.yields.note(found)
 	return found
 }
@@ -182,13 +183,35 @@ func howToPoll(busyPoll time.Duration, off, sameHost bool, procs int32, ahead ui
 // over reports whether w waits no more, whatever comes.
 func (e *laneEnd) over(w *waiter) bool { return w.expired() || e.failed.Load() }
 
-// spinFor polls for so long. spun is false if as many others do as there are processors; found is what
-// spin returns.
-func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, spun bool) {
+// spinForOthers is for w, which sleeps in the channel and has just taken in what came for others: it
+// polls on before it arms the queue again, and reports whether something has come. Streams that are used
+// in turn would otherwise have this end woken for each message, while a call on one of them that is
+// idle has the poll role.
+func (e *laneEnd) spinForOthers(w *waiter) bool {
+	n := procs.Load()
+	busyPoll := min(time.Duration(w.busyPoll.Load()), 0) // which may forbid it; how long w itself is to spin is another matter
+	limit, _ := howToPoll(busyPoll, e.othersPay.off, e.p.sameHost, n, 0)
+	if limit == 0 {
+		return false
+	}
+	runtime.Gosched() // to those that it has woken
+	found, spun := e.spinFor(w, limit, n, func() bool {
+		some, _ := e.pollAny()
+		return some || w.woken.Load()
+	})
+	if spun {
+		e.othersPay.note(found)
+	}
+	return found
+}
+
+// spinFor calls poll for so long, until it reports true: that is found. spun is false if as many others
+// spin as there are processors.
+func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func() bool) (found, spun bool) {
 	began := time.Now()
 	expired := func() bool { return time.Since(began) > limit || e.over(w) }
 	for range pollsUncounted {
-		if e.pollFor(w) {
+		if poll() {
 			return true, true
 		}
 	}
@@ -203,7 +226,7 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32) (found, s
 	for {
 		runtime.Gosched()
 		for range pollsPerLook {
-			if e.pollFor(w) {
+			if poll() {
 				return true, true
 			}
 		}

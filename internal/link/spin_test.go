@@ -1,6 +1,7 @@
 package link
 
 import (
+	"io"
 	"math"
 	"os"
 	"runtime"
@@ -231,15 +232,77 @@ func TestSpinnersAreCounted(t *testing.T) {
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
 	const procs = 1000 // no other test has so many spin
+	poll := func() bool { return e.pollFor(w) }
 	spinning.Add(procs)
 	defer spinning.Add(-procs)
-	found, spun := e.spinFor(w, time.Hour, procs)
+	found, spun := e.spinFor(w, time.Hour, procs, poll)
 	require.False(t, found)
 	require.False(t, spun)
 	w.woken.Store(true)
-	found, spun = e.spinFor(w, time.Hour, procs)
+	found, spun = e.spinFor(w, time.Hour, procs, poll)
 	require.True(t, found && spun, "it has not polled before it counts")
 	e.mu.Unlock()
+}
+
+// TestSpinForOthers: a Read that sleeps in the channel polls on after it has taken in what came for
+// others, as long as that pays and SetBusyPoll does not forbid it.
+func TestSpinForOthers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	lookAtProcs()
+	b := newBed(t, Config{})
+	idleClient, idle := b.pair()
+	client, server := b.pair()
+	e := idle.e
+	require.Same(t, e, server.e)
+	asleep := func() {
+		t.Helper()
+		for began := time.Now(); !idle.reader.inChannel.Load(); runtime.Gosched() {
+			require.Less(t, time.Since(began), patience)
+		}
+	}
+	// after returns what becomes of a budget while idle sleeps and so many messages come for others.
+	after := func(budget spinBudget, messages int) spinBudget {
+		t.Helper()
+		e.mu.Lock()
+		e.othersPay = budget
+		e.mu.Unlock()
+		read := make(chan error, 1)
+		go func() {
+			_, err := idle.Read(make([]byte, 1))
+			read <- err
+		}()
+		asleep()
+		for range messages {
+			_, err := client.Write([]byte{1})
+			require.NoError(t, err)
+		}
+		_, err := io.ReadFull(server, make([]byte, messages))
+		require.NoError(t, err)
+		asleep()
+		_, err = idleClient.Write([]byte{1})
+		require.NoError(t, err)
+		within(t, "Read", func() { require.NoError(t, <-read) })
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.othersPay
+	}
+	until := func(budget spinBudget, messages int, done func(after spinBudget) bool) {
+		t.Helper()
+		for began := time.Now(); !done(after(budget, messages)); {
+			require.Less(t, time.Since(began), patience)
+		}
+	}
+
+	// It polls until that finds nothing, which is noted; sometimes it finds some of many. After a short
+	// sleep it tries again.
+	until(spinBudget{misses: 3}, 1, func(after spinBudget) bool { return after.off })
+	until(spinBudget{misses: 5}, 100, func(after spinBudget) bool { return after.misses < 5 })
+	until(spinBudget{off: true, misses: 1}, 1, func(after spinBudget) bool { return after.misses != 1 })
+	off := spinBudget{off: true, misses: 7, skip: 200}
+	got := after(off, 1)
+	require.True(t, got.off && got.misses == off.misses, "it does not pay: %+v", got)
+	idle.SetBusyPoll(-1)
+	require.Equal(t, spinBudget{misses: 3}, after(spinBudget{misses: 3}, 10), "it is forbidden")
 }
 
 // TestUselessYields: a call that does not spin has the lane know whether to poll behind other goroutines

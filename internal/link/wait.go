@@ -260,7 +260,7 @@ func (e *laneEnd) enter(w *waiter) {
 // reason. It takes in what has come for others meanwhile, as if it polled.
 func (e *laneEnd) sleepInChannel(w *waiter) {
 	lookAtProcs()
-	e.sleeper = w
+	e.sleeper, e.armed = w, 0
 	if at := w.deadline.Load(); at != e.sleepEnd {
 		e.sleepEnd = at
 		_ = e.p.channel.SetWriteDeadline(w.time()) // fails if it is closed: so does the wait
@@ -276,24 +276,35 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 	}
 }
 
-// pollAndArm polls for the sleeper, and arms the queue and polls once more if that has found
-// nothing for it.
+// pollAndArm polls for the sleeper, for others as long as that pays, and arms the queue and polls once
+// more if that has found nothing for it.
 func (e *laneEnd) pollAndArm() bool {
 	w := e.sleeper
 	w.inChannel.Store(false) // what it finds itself need not wake it
+	if e.armed != 0 {
+		e.othersPay.slept(time.Since(epoch) - e.armed)
+		e.armed = 0
+	}
+	took := false
 	found := func() bool {
+		took = false
 		for more := true; more && !w.woken.Load() && !w.expired(); {
-			more = e.poll()
+			var some bool
+			some, more = e.pollAny()
+			took = took || some
 		}
 		return w.woken.Load() || e.over(w)
 	}
-	if found() {
-		return true // with a queue that is not armed, whose next messages wake nobody
+	for again := true; again; again = took && e.spinForOthers(w) {
+		if found() {
+			return true // with a queue that is not armed, whose next messages wake nobody
+		}
 	}
 	e.arm()
 	if found() {
 		return true
 	}
+	e.armed = time.Since(epoch)
 	w.inChannel.Store(true)
 	return w.woken.Load() || e.failed.Load() || e.pollWaiters.any()
 }
