@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"errors"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -45,7 +44,7 @@ func (c *Conn) Close() error {
 	if !c.life.close() {
 		return c.opError(opClose, net.ErrClosed)
 	}
-	runtime.SetFinalizer(c.dropGuard, nil)
+	c.unguard()
 	c.stream.shut(c.linger.Load() == 0)
 	c.stream.dropPins(c)
 	c.exit(c.life.decref())

@@ -1,9 +1,12 @@
 package rdmanet
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -50,6 +53,9 @@ func TestDropped(t *testing.T) {
 		}, nil},
 		{"shut", func(t *testing.T, client, _ net.Conn) {
 			require.NoError(t, client.(*Conn).CloseWrite())
+		}, nil},
+		{"after the collector has run", func(t *testing.T, client, _ net.Conn) {
+			collects(t, "its guard has no finalizer", func() bool { return client.(*Conn).young.Load() == nil })
 		}, nil},
 		{"with a finalizer of the program", func(_ *testing.T, client, _ net.Conn) {
 			runtime.SetFinalizer(client.(*Conn), func(*Conn) {})
@@ -151,4 +157,53 @@ func TestDroppedAfterClose(t *testing.T) {
 	for _, st := range streams {
 		require.Zero(t, st.left.Load(), "it has left as often as it is counted")
 	}
+}
+
+// TestGuards: a connection has a finalizer when the collector has run, and none if it was closed before.
+func TestGuards(t *testing.T) {
+	collects(t, "a Conn of another test", func() bool { live.mu.Lock(); defer live.mu.Unlock(); return live.young == nil })
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var conns []*Conn
+	open := func(pairs int) {
+		for range pairs {
+			client, server := pair(t)
+			conns = append(conns, client, server)
+		}
+	}
+	young := func() (n int) {
+		for _, c := range conns {
+			if c.young.Load() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	oldest := func() *stream {
+		live.mu.Lock()
+		defer live.mu.Unlock()
+		return live.young
+	}
+	open(2)
+	require.Equal(t, 4, young())
+	first := slices.MinFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.since, b.since) })
+	require.Same(t, first.stream, oldest())
+	require.NoError(t, first.Close())
+	require.Equal(t, 3, young())
+	within(t, patience, "the teardown", func() { <-first.done() })
+	require.NotSame(t, first.stream, oldest(), "it is gone")
+
+	until := time.Since(epoch)
+	open(guardBatch)
+	live.guard(until)
+	require.Equal(t, 2*guardBatch, young(), "they are newer")
+	require.Less(t, until, oldest().since)
+	collects(t, "some have no finalizer", func() bool { return young() == 0 })
+	require.Nil(t, oldest())
+
+	// Close may come between the two steps of guard.
+	c := conns[len(conns)-1]
+	require.NoError(t, c.Close())
+	within(t, patience, "the teardown", func() { <-c.done() })
+	c.dropped()
+	require.Zero(t, c.left.Load())
 }

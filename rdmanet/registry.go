@@ -18,6 +18,8 @@ var live = registry{devices: map[string]*deviceCounters{}, listeners: map[*Liste
 type registry struct {
 	mu        sync.Mutex
 	newest    *stream
+	young     *stream // the oldest one whose guard has no finalizer yet
+	watching  bool    // for the collector
 	devices   map[string]*deviceCounters
 	listeners map[*Listener]struct{}
 	closed    ListenerStats // of the listeners that are gone
@@ -30,6 +32,7 @@ type place struct {
 	laddr, raddr atomic.Pointer[net.TCPAddr]    // made when they are first asked for, as torn is
 	torn         atomic.Pointer[chan struct{}]  // see done
 	device       atomic.Pointer[deviceCounters] // nil outside the registry
+	young        atomic.Pointer[dropGuard]      // nil when it has a finalizer, or was closed
 	since        time.Duration                  // on the scale of epoch
 	linger       atomic.Int32                   // seconds; below 0 is the default
 	network      networkID
@@ -116,6 +119,10 @@ func (r *registry) add(st *stream, accepted bool) {
 		r.newest.newer = st
 	}
 	r.newest = st
+	if r.young == nil {
+		r.young = st
+		r.watch()
+	}
 }
 
 // remove takes out a connection that is torn down, and keeps what it counted.
@@ -127,6 +134,9 @@ func (r *registry) remove(st *stream) {
 	last := st.counted()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.young == st {
+		r.young = st.newer
+	}
 	if st.newer != nil {
 		st.newer.older = st.older
 	} else {

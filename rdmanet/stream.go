@@ -10,9 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
-	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -25,14 +23,27 @@ type stream struct {
 	place
 
 	s         *link.Stream
-	deadlines sync.Mutex               // of two concurrent calls one is the last for both directions
-	reserved  *reservation             // the last; made by the first reserve
-	held      atomic.Bool              // it has not ended
-	left      atomic.Int32             // of the stream and the calls, what has not ended
-	failed    atomic.Bool              // the cause was counted
-	peeked    atomic.Bool              // the application has what await returned
+	deadlines sync.Mutex   // of two concurrent calls one is the last for both directions
+	reserved  *reservation // the last; made by the first reserve
+	left      atomic.Int32 // of the stream and the calls, what has not ended
+	flags     streamFlags
 	alive     atomic.Pointer[livePair] // nil until a program looks by SyscallConn
 }
+
+// streamFlags say what a stream has.
+type streamFlags struct{ word atomic.Uint32 }
+
+const (
+	flagReserved = 1 << iota // what reserve returned has not ended
+	flagFailed               // the cause was counted
+	flagPeeked               // the application has what await returned
+)
+
+func (f *streamFlags) has(flag uint32) bool { return f.word.Load()&flag != 0 }
+
+// set and clear report whether the flag was set before.
+func (f *streamFlags) set(flag uint32) bool   { return f.word.Or(flag)&flag != 0 }
+func (f *streamFlags) clear(flag uint32) bool { return f.word.And(^flag)&flag != 0 }
 
 // A reservation is what reserve returned.
 type reservation struct {
@@ -50,30 +61,9 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	s.OnFinish(st.finished)
 	c := &Conn{stream: st, dropGuard: &dropGuard{stream: st}}
 	c.linger.Store(-1)
+	st.young.Store(c.dropGuard)
 	live.add(st, accepted)
-	runtime.SetFinalizer(c.dropGuard, (*dropGuard).dropped) // cheaper than a cleanup, to set and to clear
 	return c
-}
-
-// dropGuard is what nothing but a Conn refers to. The Conn itself has no finalizer, so that a
-// program may set one, as on a *net.TCPConn.
-//
-// Each call writes to life. So a dropGuard fills a cache line: the next one is of another connection,
-// which another processor may use. A small one would not be cheaper: to set a finalizer the runtime goes
-// through those of all objects of 8 KiB.
-type dropGuard struct {
-	*stream
-	life lifecycle
-	_    [cacheline.Size - unsafe.Sizeof((*stream)(nil)) - unsafe.Sizeof(lifecycle{})]byte
-}
-
-// dropped closes a connection that nobody can close any more. Calls keep their Conn, so none is
-// inside.
-func (g *dropGuard) dropped() {
-	st := g.stream
-	st.shut(st.linger.Load() == 0)
-	st.releasePins()
-	st.finish(st.drainLimit())
 }
 
 // cause counts the first failure of the stream, with the completion status that it was seen by:
@@ -89,7 +79,7 @@ func (st *stream) cause(err error) error {
 	} else if err != errno {
 		return err
 	}
-	if st.failed.Swap(true) {
+	if st.flags.set(flagFailed) {
 		return err
 	}
 	counts := st.failures()
@@ -122,10 +112,10 @@ func (st *stream) consumed(n int, placed bool) { st.s.Consume(n, placed) }
 
 func (st *stream) unpeek() { st.s.Unpeek() }
 
-func (st *stream) holdPeek() { st.peeked.Store(true) }
+func (st *stream) holdPeek() { st.flags.set(flagPeeked) }
 
 func (st *stream) releasePeek() bool {
-	if !st.peeked.Load() || !st.peeked.CompareAndSwap(true, false) {
+	if !st.flags.has(flagPeeked) || !st.flags.clear(flagPeeked) {
 		return false
 	}
 	st.s.Unpeek()
@@ -134,7 +124,7 @@ func (st *stream) releasePeek() bool {
 
 // dropPins: nobody can call Discard or Commit any more when c is collected.
 func (st *stream) dropPins(c *Conn) {
-	if st.peeked.Load() || st.held.Load() {
+	if st.flags.has(flagPeeked | flagReserved) {
 		runtime.AddCleanup(c, (*stream).releasePins, st)
 	}
 }
@@ -150,7 +140,7 @@ func (st *stream) write(p []byte) (int, error) {
 }
 
 func (st *stream) reserve(n int) ([]byte, error) {
-	if !st.held.Load() {
+	if !st.flags.has(flagReserved) {
 		b, err := st.s.TakeBuffer()
 		if st.cause(err) != nil {
 			return nil, err
@@ -163,7 +153,7 @@ func (st *stream) reserve(n int) ([]byte, error) {
 			r.memory = make([]byte, MaxReserve)
 		}
 		r.buffer = b
-		st.held.Store(true)
+		st.flags.set(flagReserved)
 	} else if _, err := st.write(nil); err != nil {
 		return nil, err
 	}
@@ -180,13 +170,13 @@ func (r *reservation) bytes() []byte {
 }
 
 func (st *stream) releaseReserve() {
-	if st.held.CompareAndSwap(true, false) && st.reserved.buffer != nil {
+	if st.flags.clear(flagReserved) && st.reserved.buffer != nil {
 		st.reserved.buffer.Free()
 	}
 }
 
 func (st *stream) commit(n int) (err error) {
-	if !st.held.Load() {
+	if !st.flags.has(flagReserved) {
 		return errNothingReserved
 	}
 	r := st.reserved
