@@ -47,14 +47,13 @@ func (g *dropGuard) unguard() {
 // A collection is garbage from the beginning: its finalizer tells a registry that the collector has run.
 type collection struct {
 	r *registry
-	_ [2]uintptr // else it may share its memory with what is not garbage
 }
 
 // watch has the new connections guarded when the collector has run. r.mu is held.
 func (r *registry) watch() {
 	if !r.watching {
 		r.watching = true
-		runtime.SetFinalizer(&collection{r: r}, (*collection).done) // cheaper than a cleanup, as that of a dropGuard
+		runtime.SetFinalizer(&collection{r: r}, (*collection).done) // a cleanup would cost more
 	}
 }
 

@@ -1,12 +1,10 @@
 package rdmanet
 
 import (
-	"cmp"
 	"io"
 	"net"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -161,14 +159,16 @@ func TestDroppedAfterClose(t *testing.T) {
 
 // TestGuards: a connection has a finalizer when the collector has run, and none if it was closed before.
 func TestGuards(t *testing.T) {
-	collects(t, "a Conn of another test", func() bool { live.mu.Lock(); defer live.mu.Unlock(); return live.young == nil })
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	collects(t, "the Conns of other tests have no finalizers", func() bool {
+		live.mu.Lock()
+		defer live.mu.Unlock()
+		return live.young == nil && !live.watching
+	})
 	var conns []*Conn
-	open := func(pairs int) {
-		for range pairs {
-			client, server := pair(t)
-			conns = append(conns, client, server)
-		}
+	for range 2 + guardBatch {
+		client, server := pair(t)
+		conns = append(conns, client, server)
 	}
 	young := func() (n int) {
 		for _, c := range conns {
@@ -178,32 +178,58 @@ func TestGuards(t *testing.T) {
 		}
 		return n
 	}
-	oldest := func() *stream {
-		live.mu.Lock()
-		defer live.mu.Unlock()
-		return live.young
+	require.Equal(t, len(conns), young())
+	for _, c := range conns[:3] {
+		require.NoError(t, c.Close())
+		within(t, patience, "the teardown", func() { <-c.done() })
 	}
-	open(2)
-	require.Equal(t, 4, young())
-	first := slices.MinFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.since, b.since) })
-	require.Same(t, first.stream, oldest())
-	require.NoError(t, first.Close())
-	require.Equal(t, 3, young())
-	within(t, patience, "the teardown", func() { <-first.done() })
-	require.NotSame(t, first.stream, oldest(), "it is gone")
-
-	until := time.Since(epoch)
-	open(guardBatch)
-	live.guard(until)
-	require.Equal(t, 2*guardBatch, young(), "they are newer")
-	require.Less(t, until, oldest().since)
+	require.Equal(t, len(conns)-3, young())
 	collects(t, "some have no finalizer", func() bool { return young() == 0 })
-	require.Nil(t, oldest())
+	for _, c := range conns { // also those that have one
+		if err := c.Close(); err != nil {
+			require.ErrorIs(t, err, net.ErrClosed)
+		}
+	}
 
 	// Close may come between the two steps of guard.
 	c := conns[len(conns)-1]
-	require.NoError(t, c.Close())
 	within(t, patience, "the teardown", func() { <-c.done() })
 	c.dropped()
 	require.Zero(t, c.left.Load())
+}
+
+// TestGuardsOfRegistry: those are guarded that were there at a time, and whoever leaves the registry is
+// waited for no more.
+func TestGuardsOfRegistry(t *testing.T) {
+	r := &registry{devices: map[string]*deviceCounters{}}
+	var all []*stream
+	for i := range 3 * guardBatch {
+		st := &stream{place: place{since: time.Duration(i)}}
+		g := &dropGuard{stream: st}
+		require.True(t, g.life.close(), "so that its finalizer does nothing")
+		st.young.Store(g)
+		if i == 0 {
+			r.young = st
+		} else {
+			all[i-1].newer, st.older = st, all[i-1]
+		}
+		all, r.newest = append(all, st), st
+	}
+	const last = 2*guardBatch - 1
+	r.guard(last)
+	for i, st := range all {
+		require.Equal(t, i > last, st.young.Load() != nil, i)
+	}
+	require.Same(t, all[last+1], r.young)
+	require.True(t, r.watching, "the next ones wait for the collector")
+
+	r.unlink(all[last+1])
+	require.Same(t, all[last+2], r.young)
+	r.guard(time.Hour)
+	require.Nil(t, r.young)
+	require.False(t, r.watching)
+	r.unlink(all[0])
+	r.unlink(all[len(all)-1])
+	require.Same(t, all[len(all)-2], r.newest)
+	require.Nil(t, r.young)
 }

@@ -113,6 +113,9 @@ func (r *registry) add(st *stream, accepted bool) {
 	}
 	d.opened[side(accepted)]++
 	d.open[side(accepted)]++
+	if r.newest != nil {
+		since = max(since, r.newest.since) // another has waited for the lock for less long
+	}
 	st.accepted, st.since, st.older = accepted, since, r.newest
 	st.device.Store(d)
 	if r.newest != nil {
@@ -134,6 +137,13 @@ func (r *registry) remove(st *stream) {
 	last := st.counted()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unlink(st)
+	d.open[side(st.accepted)]--
+	d.closed.add(&last)
+}
+
+// unlink takes a connection out of the list. r.mu is held.
+func (r *registry) unlink(st *stream) {
 	if r.young == st {
 		r.young = st.newer
 	}
@@ -146,8 +156,6 @@ func (r *registry) remove(st *stream) {
 		st.older.newer = st.newer
 	}
 	st.older, st.newer = nil, nil
-	d.open[side(st.accepted)]--
-	d.closed.add(&last)
 }
 
 // counted is what counts for the device. What is a lane's is not of each of its connections.

@@ -42,9 +42,11 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 // processor meanwhile. With 0, the default, it polls for 50 to 200 microseconds, by how much the peer has
 // to read before it can answer, as long as that pays, and else, where the peer is on this host, while other
 // goroutines have something to do, if that pays; below 0 it never does. No more goroutines poll for longer
-// than a few microseconds than there are processors, and none polls where there is one. Also with 0, and the
-// peer on this host, a Read takes many small messages at once where thousands come in a row, close upon one
-// another, and nothing is sent: it may begin to poll 12 microseconds late.
+// than a few microseconds than there are processors, and none polls where there is one. What wakes a Read
+// that sleeps may be for another connection: unless d is below 0 it polls on for others then, for 50
+// microseconds at a time, as long as that pays. Also with 0, and the peer on this host, a Read takes many
+// small messages at once where thousands come in a row, close upon one another, and nothing is sent: it may
+// begin to poll 12 microseconds late.
 func (c *Conn) SetBusyPoll(d time.Duration) error {
 	return c.set(func() { c.stream.setBusyPoll(d) })
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +60,7 @@ func serveBench() int {
 
 // serveWays listens by all ways and serves them.
 func serveWays(dir string) (addrs []string, all []io.Closer, err error) {
-	l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
+	l, err := link.Listen(manyLanes, netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,6 +127,9 @@ func serveOne(c net.Conn) {
 	}
 }
 
+// manyLanes is for links with a lane for each processor.
+var manyLanes = link.Config{Lanes: min(runtime.GOMAXPROCS(0), link.MaxLanes)}
+
 // ways starts the listeners, in another process if apart says so.
 func ways(b *testing.B, apart bool) []way {
 	dir := b.TempDir()
@@ -157,7 +161,7 @@ func ways(b *testing.B, apart bool) []way {
 		addrs = all
 	}
 	require.Len(b, addrs, 4)
-	links, err := link.NewLinks(link.Config{})
+	links, err := link.NewLinks(manyLanes)
 	require.NoError(b, err)
 	b.Cleanup(func() { links.Close() })
 	to := link.Target{Dst: netip.MustParseAddrPort(addrs[0])}
@@ -414,10 +418,10 @@ func BenchmarkPath(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 16 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			dir := b.TempDir()
-			l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
+			l, err := link.Listen(manyLanes, netip.MustParseAddrPort("127.0.0.1:0"))
 			require.NoError(b, err)
 			defer l.Close()
-			links, err := link.NewLinks(link.Config{})
+			links, err := link.NewLinks(manyLanes)
 			require.NoError(b, err)
 			defer links.Close()
 			ends := map[string][2]net.Conn{}
@@ -512,8 +516,8 @@ func inParallel(n, size, trips int) race {
 	}}
 }
 
-// BenchmarkLanes compares streams over the lanes that a link has by default with streams over
-// one lane, today's connections and TCP, between two processes, as BenchmarkLinks does.
+// BenchmarkLanes compares streams over a lane for each processor with streams over one lane,
+// connections as they are by default and TCP, between two processes, as BenchmarkLinks does.
 func BenchmarkLanes(b *testing.B) {
 	for _, r := range []race{
 		inParallel(1, 64, 500), inParallel(2, 64, 250), inParallel(8, 64, 100), inParallel(64, 64, 20),

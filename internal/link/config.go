@@ -54,8 +54,9 @@ type Config struct {
 	Streams  lane.ID // the highest id of a stream
 
 	// Lanes is over how many lanes the streams of a link are spread, 1 to MaxLanes: the lower of
-	// both ends. The default is the number of processors that the process uses (GOMAXPROCS), or
-	// MaxLanes. A link has more only where those are full.
+	// both ends. The default is the number of processors that the process uses (GOMAXPROCS), or half
+	// of them where the peer is in this host and uses them as well, or MaxLanes. A link has more only
+	// where those are full.
 	Lanes int
 
 	// Secret tells the dialers of a listener apart, which share its places; NewLinks draws one
@@ -135,6 +136,18 @@ type Config struct {
 
 var errConfig = errors.New("link: invalid configuration")
 
+// lanes is Lanes, or its default. On each lane a call may poll at either end: if these are more than there
+// are processors they keep each other from running.
+func (c *Config) lanes(sameHost bool) int {
+	n := c.Lanes
+	if n == 0 {
+		if n = runtime.GOMAXPROCS(0); sameHost {
+			n = (n + 1) / 2
+		}
+	}
+	return min(n, MaxLanes)
+}
+
 // withDefaults returns c with its defaults, or what is wrong with it.
 func (c Config) withDefaults() (Config, error) {
 	records := defaultRecords
@@ -149,7 +162,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Receives, defaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
 		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
-		{&c.Lanes, min(runtime.GOMAXPROCS(0), MaxLanes), 1, MaxLanes, "Lanes"},
+		{&c.Lanes, 0, 0, MaxLanes, "Lanes"},
 		{&c.Places, defaultPlaces, 1, int(lane.MaxStream), "Places"},
 		{&c.Backlog, defaultBacklog, 1, MaxBacklog, "Backlog"},
 		{&c.MaxIdle, defaultMaxIdle, 1, 1 << 20, "MaxIdle"},

@@ -1,10 +1,12 @@
 package link
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -39,6 +41,40 @@ func TestConfig(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, records, c.Records, "%d receives", receives)
+	}
+}
+
+// TestDefaultLanes: a link has a lane for each processor of the end with fewer, or for every second one
+// where both ends use the same.
+func TestDefaultLanes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, c := range []struct{ procs, beside, away int }{
+		{1, 1, 1}, {2, 1, 2}, {3, 2, 3}, {4, 2, 4}, {8, 4, 8}, {16, 8, 8}, {64, MaxLanes, MaxLanes},
+	} {
+		runtime.GOMAXPROCS(c.procs)
+		cfg, err := Config{}.withDefaults()
+		require.NoError(t, err)
+		require.Equal(t, c.beside, cfg.lanes(true), "%+v", c)
+		require.Equal(t, c.away, cfg.lanes(false), "%+v", c)
+		require.Equal(t, 3, (&Config{Lanes: 3}).lanes(true))
+	}
+
+	runtime.GOMAXPROCS(4)
+	for lanes, want := range []int{2, 1, 2, 2} { // 0 is the default, which is 2 within a host
+		l, err := Listen(Config{Lanes: lanes, CM: cm.Options{Device: cm.DefaultDevice()}}, testAddr())
+		require.NoError(t, err)
+		defer l.Close()
+		links, err := NewLinks(Config{CM: cm.Options{Device: cm.DefaultDevice()}})
+		require.NoError(t, err)
+		defer links.Close()
+		s, err := links.Dial(t.Context(), Target{Dst: l.Addr()})
+		require.NoError(t, err)
+		defer s.Close()
+		e := s.now().e
+		if !e.p.sameHost {
+			want = []int{4, 1, 2, 3}[lanes]
+		}
+		require.Equal(t, want, e.agreedLanes())
 	}
 }
 

@@ -265,7 +265,7 @@ func (p *endpoint) hello(c *Config, streams lane.ID, epoch uint32, link hello.Li
 		Checksums: c.checksums,
 		Streams:   streams, WriteImm: p.writeImm, Receives: p.receives,
 		Records: p.remoteMR.Addr(), RKey: p.remoteMR.RKey(), Places: p.records, Epoch: epoch,
-		Lanes: c.Lanes, Link: link,
+		Lanes: c.lanes(p.sameHost), Link: link,
 	}
 }
 

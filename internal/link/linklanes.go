@@ -110,7 +110,7 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 		k.l.drop(k)
 		k.link.pause = time.Now().Add(besidePause)
 	case t.Src.Port() == 0: // else the one stream has it
-		k.link.most = min(k.l.cfg.Lanes, c.peerLanes())
+		k.link.most = c.agreedLanes()
 	}
 	unwanted := err == nil && k.dropped // while it came up
 	close(k.ready)

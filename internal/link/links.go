@@ -25,8 +25,8 @@ type carrier interface {
 	// owesAnswers reports whether the listener has not answered all of them. It may be called with
 	// Links.mu held.
 	owesAnswers() bool
-	// peerLanes is over how many lanes the peer likes to spread streams.
-	peerLanes() int
+	// agreedLanes is over how many lanes both ends like to spread streams.
+	agreedLanes() int
 	// retireNow has no more streams opened, and those that are stay.
 	retireNow()
 	// closeIfIdle ends it unless it has streams.
@@ -292,4 +292,4 @@ func (e *laneEnd) load() (streams, room int) {
 	return int(e.inUse.Load()), int(e.maxID) - int(e.taken.Load())
 }
 
-func (e *laneEnd) peerLanes() int { return e.peer.Lanes }
+func (e *laneEnd) agreedLanes() int { return min(e.cfg.lanes(e.p.sameHost), e.peer.Lanes) }

@@ -50,7 +50,7 @@ func (f *fakeLane) allAnswered() <-chan struct{} {
 
 func (f *fakeLane) owesAnswers() bool { return f.late.Load() }
 
-func (f *fakeLane) peerLanes() int { return f.peer }
+func (f *fakeLane) agreedLanes() int { return min(f.k.l.cfg.lanes(true), f.peer) }
 
 func (f *fakeLane) retireNow() { f.retired.Store(true) }
 

@@ -195,14 +195,15 @@ func (e *laneEnd) spinForOthers(w *waiter) bool {
 		return false
 	}
 	runtime.Gosched() // to those that it has woken
-	found, spun := e.spinFor(w, limit, n, func() bool {
-		some, _ := e.pollAny()
+	some := false
+	_, spun := e.spinFor(w, limit, n, func() bool {
+		some, _ = e.pollAny()
 		return some || w.woken.Load()
 	})
 	if spun {
-		e.othersPay.note(found)
+		e.othersPay.note(some)
 	}
-	return found
+	return some
 }
 
 // spinFor calls poll for so long, until it reports true: that is found. spun is false if as many others

@@ -5,9 +5,11 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -303,6 +305,50 @@ func TestSpinForOthers(t *testing.T) {
 	require.True(t, got.off && got.misses == off.misses, "it does not pay: %+v", got)
 	idle.SetBusyPoll(-1)
 	require.Equal(t, spinBudget{misses: 3}, after(spinBudget{misses: 3}, 10), "it is forbidden")
+}
+
+// TestSpinsOn: as long as that finds something it polls on, and does not arm the queue in between.
+func TestSpinsOn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	lookAtProcs()
+	client, server := newBed(t, Config{}).pair()
+	e := server.e
+	n := e.aboutToLeave(t)
+	defer e.leave(n)
+	e.sleeper = new(waiter)
+	received := func() uint64 { return server.Status().Received }
+	const messages = 20
+	for began, got := time.Now(), uint64(0); got < messages; { // each comes a while after the one before was taken in
+		require.Less(t, time.Since(began), patience)
+		e.othersPay, e.armed = spinBudget{}, 0
+		before := received()
+		say := func() bool { _, err := client.Write([]byte{1}); return assert.NoError(t, err) }
+		require.True(t, say())
+		var stop atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for next := before + 1; next < before+messages; next++ {
+				for received() < next {
+					if stop.Load() {
+						return
+					}
+				}
+				for seen := time.Now(); time.Since(seen) < maxSpin/10; {
+				}
+				if !say() {
+					return
+				}
+			}
+		}()
+		require.False(t, e.pollAndArm())
+		got = received() - before
+		stop.Store(true)
+		<-done
+		for received() < client.Status().Sent {
+			e.poll()
+		}
+	}
 }
 
 // TestUselessYields: a call that does not spin has the lane know whether to poll behind other goroutines

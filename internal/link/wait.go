@@ -295,16 +295,19 @@ func (e *laneEnd) pollAndArm() bool {
 		}
 		return w.woken.Load() || e.over(w)
 	}
-	for again := true; again; again = took && e.spinForOthers(w) {
+	for again, spun := true, false; again; again = spun {
 		if found() {
 			return true // with a queue that is not armed, whose next messages wake nobody
 		}
+		spun = (took || spun) && e.spinForOthers(w)
 	}
 	e.arm()
 	if found() {
 		return true
 	}
-	e.armed = time.Since(epoch)
+	if !took { // else an event is under way already
+		e.armed = time.Since(epoch)
+	}
 	w.inChannel.Store(true)
 	return w.woken.Load() || e.failed.Load() || e.pollWaiters.any()
 }
