@@ -166,7 +166,7 @@ func TestGuards(t *testing.T) {
 		return live.young == nil && !live.watching
 	})
 	var conns []*Conn
-	for range 2 + guardBatch {
+	for range 4 {
 		client, server := pair(t)
 		conns = append(conns, client, server)
 	}

@@ -127,7 +127,7 @@ func serveOne(c net.Conn) {
 	}
 }
 
-// manyLanes is for links with a lane for each processor.
+// manyLanes has a lane for each processor, if both ends like that.
 var manyLanes = link.Config{Lanes: min(runtime.GOMAXPROCS(0), link.MaxLanes)}
 
 // ways starts the listeners, in another process if apart says so.
@@ -161,7 +161,7 @@ func ways(b *testing.B, apart bool) []way {
 		addrs = all
 	}
 	require.Len(b, addrs, 4)
-	links, err := link.NewLinks(manyLanes)
+	links, err := link.NewLinks(link.Config{})
 	require.NoError(b, err)
 	b.Cleanup(func() { links.Close() })
 	to := link.Target{Dst: netip.MustParseAddrPort(addrs[0])}
@@ -418,10 +418,10 @@ func BenchmarkPath(b *testing.B) {
 	for _, size := range []int{64, 1 << 10, 16 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			dir := b.TempDir()
-			l, err := link.Listen(manyLanes, netip.MustParseAddrPort("127.0.0.1:0"))
+			l, err := link.Listen(link.Config{}, netip.MustParseAddrPort("127.0.0.1:0"))
 			require.NoError(b, err)
 			defer l.Close()
-			links, err := link.NewLinks(manyLanes)
+			links, err := link.NewLinks(link.Config{})
 			require.NoError(b, err)
 			defer links.Close()
 			ends := map[string][2]net.Conn{}
@@ -525,11 +525,14 @@ func BenchmarkLanes(b *testing.B) {
 	} {
 		b.Run(r.name, func(b *testing.B) {
 			all := ways(b, true)
-			one, err := link.NewLinks(link.Config{Lanes: 1})
-			require.NoError(b, err)
-			b.Cleanup(func() { one.Close() })
 			to := link.Target{Dst: netip.MustParseAddrPort(all[0].addr)}
-			all = append(all[:3], way{name: "onelane", dial: func() (net.Conn, error) { return one.Dial(context.Background(), to) }})
+			over := func(name string, cfg link.Config) way {
+				links, err := link.NewLinks(cfg)
+				require.NoError(b, err)
+				b.Cleanup(func() { links.Close() })
+				return way{name: name, dial: func() (net.Conn, error) { return links.Dial(context.Background(), to) }}
+			}
+			all = []way{over("lanes", manyLanes), all[1], all[2], over("onelane", link.Config{Lanes: 1})}
 			compare(b, all, r.start(b))
 		})
 	}

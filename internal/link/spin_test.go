@@ -298,7 +298,9 @@ func TestSpinForOthers(t *testing.T) {
 	// It polls until that finds nothing, which is noted; sometimes it finds some of many. After a short
 	// sleep it tries again.
 	until(spinBudget{misses: 3}, 1, func(after spinBudget) bool { return after.off })
-	until(spinBudget{misses: 5}, 100, func(after spinBudget) bool { return after.misses < 5 })
+	if e.p.sameHost { // over a network nothing may come in that time
+		until(spinBudget{misses: 5}, 100, func(after spinBudget) bool { return after.misses < 5 })
+	}
 	until(spinBudget{off: true, misses: 1}, 1, func(after spinBudget) bool { return after.misses != 1 })
 	off := spinBudget{off: true, misses: 7, skip: 200}
 	got := after(off, 1)
@@ -313,6 +315,9 @@ func TestSpinsOn(t *testing.T) {
 	lookAtProcs()
 	client, server := newBed(t, Config{}).pair()
 	e := server.e
+	if !e.p.sameHost {
+		t.Skip("over a network nothing may come in the time of a spin")
+	}
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
 	e.sleeper = new(waiter)
@@ -346,6 +351,7 @@ func TestSpinsOn(t *testing.T) {
 		stop.Store(true)
 		<-done
 		for received() < client.Status().Sent {
+			require.Less(t, time.Since(began), patience)
 			e.poll()
 		}
 	}
