@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -29,14 +30,15 @@ func TestFirstWordUnheard(t *testing.T) {
 	failingRemoteIWARP.OnAcquire(func(what string) error {
 		switch what {
 		case faulty.Accept:
-			b.l.mu.Lock()
-			defer b.l.mu.Unlock()
-			for e := range b.l.lanes {
-				unheard.Do(func() {
+			unheard.Do(func() {
+				b.l.mu.Lock()
+				for e := range b.l.lanes {
 					listener = e
-					e.p.channel.(*faulty.CompChannel).Mute(true)
-				})
-			}
+				}
+				b.l.mu.Unlock()
+				assert.Eventually(t, listener.sleeps, patience, time.Millisecond) // it polls once before
+				listener.p.channel.(*faulty.CompChannel).Mute(true)
+			})
 		case faulty.PostSend:
 			posts.Add(1)
 		}
@@ -53,4 +55,11 @@ func TestFirstWordUnheard(t *testing.T) {
 	var client *Stream
 	within(t, "the dial", func() { client = <-dialled })
 	say(t, client, b.accept())
+}
+
+// sleeps reports whether the lane's goroutine has polled, and nobody does any more.
+func (e *laneEnd) sleeps() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.counts.wakeups > 0 && e.pollRole.Holder() == 0
 }
