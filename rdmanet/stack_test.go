@@ -28,6 +28,7 @@ func TestStackOfCalls(t *testing.T) {
 	if racedetector.Enabled {
 		t.Skip("frames are larger under the race detector")
 	}
+	onSoftware(t) // calls of another device may need more
 	client, server := pair(t)
 	l := listening(t, &ListenConfig{})
 	b := make([]byte, 64)
