@@ -84,6 +84,7 @@ type laneEnd struct {
 	unused      []lane.Waiter
 	kept        keptRole
 	writes      uint // calls, that poll now and then
+	unyielded   int  // bytes that were written ahead since a Write let other goroutines run
 	sq          sendQueue
 	staging     staging
 	sending     []*Buffer // that were given back, and the device may read still

@@ -14,10 +14,12 @@ type sendQueue struct {
 	cap uint64
 
 	posted    uint64 // requests
+	ahead     int    // that are being posted without the lane's lock, and not among those yet
 	completed uint64
 	signaled  uint64 // posted up to the last signalled request
 	refused   error  // of the first request that the device has not taken: none is posted after it
 	wcs       [16]verbs.WC
+	spare     [][]verbs.SendWR // of one each, for beginAhead
 
 	// counter is the QP, if its driver counts whom it wakes, and woken what that was when it was last
 	// asked.
@@ -35,7 +37,7 @@ type sendQueue struct {
 // the device takes: it would hold back the next one and all behind it, siw even the answers that the
 // peer waits for.
 func (q *sendQueue) room() int {
-	room := int(q.cap - (q.posted - q.completed))
+	room := int(q.cap-(q.posted-q.completed)) - q.ahead
 	if q.confirm != nil {
 		if q.asking >= q.confirm.reads {
 			return 0
@@ -95,6 +97,36 @@ func (q *sendQueue) take(wrs []verbs.SendWR, signal bool) error {
 	if signal {
 		q.signaled = q.posted
 	}
+	return nil
+}
+
+// beginAhead returns the request of a WRITE of which nobody is told, for the caller to post without the
+// lane's lock. The caller has made sure of the room. endAhead follows.
+func (q *sendQueue) beginAhead(p []byte, addr uint64, rkey uint32) ([]verbs.SendWR, error) {
+	if q.refused != nil {
+		return nil, q.refused
+	}
+	var wrs []verbs.SendWR
+	if n := len(q.spare); n > 0 {
+		wrs, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		wrs = make([]verbs.SendWR, 1)
+	}
+	q.ahead++
+	wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: p, RemoteAddr: addr, RKey: rkey}
+	return wrs, nil
+}
+
+// endAhead counts what beginAhead has begun. err is that of its post.
+func (q *sendQueue) endAhead(wrs []verbs.SendWR, err error) error {
+	wrs[0].Inline = nil // keep nothing of the application's
+	q.ahead--
+	q.spare = append(q.spare, wrs)
+	if err != nil {
+		q.refused = err
+		return err
+	}
+	q.posted++
 	return nil
 }
 

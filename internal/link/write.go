@@ -113,9 +113,12 @@ func (s *stream) send(p []byte) (n int, err error) {
 			return n, err
 		}
 		var k int
-		if rest := p[n:]; e.p.synchronous || len(rest)+s.header() <= e.p.inline {
+		switch rest := p[n:]; {
+		case s.writesAhead(len(rest)):
+			k, err = s.writeAhead(rest)
+		case e.p.synchronous || len(rest)+s.header() <= e.p.inline:
 			k, err = s.message(rest, nil, len(rest), summed{})
-		} else {
+		default:
 			k, err = s.stage(rest)
 		}
 		e.settle()
@@ -130,24 +133,10 @@ func (s *stream) send(p []byte) (n int, err error) {
 // it. 0 means that there is no room now. What was summed ahead is of p. mu is held.
 func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, error) {
 	e := s.e
-	if !e.room(controlRoom) || !s.reaches() {
-		e.block(s)
-		return 0, nil
-	}
-	span, bell, ok, err := e.state.Data(s.st, len(p), len(p) == left)
-	if err != nil {
-		if errors.Is(err, lane.ErrStream) {
-			if cause := s.writeErr(); cause != nil {
-				return 0, cause
-			}
-		}
+	span, wr, err := s.request(len(p), left)
+	if wr == nil {
 		return 0, err
 	}
-	if !ok {
-		s.writable = false
-		return 0, nil
-	}
-	wr := e.request(span.Ring.Addr+uint64(span.Off), span.Ring.RKey, bell)
 	n := s.st.Payload(span, len(p))
 	if from == nil {
 		wr.Flags |= verbs.SendInline
@@ -168,14 +157,43 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 		s.writable = false
 		return 0, nil
 	}
-	s.keep(p[:n])
-	e.counts.bytesOut += uint64(span.Len)
-	if framing := uint64(span.Len) - uint64(n); framing > 0 {
+	s.posted(p[:n], span)
+	return n, nil
+}
+
+// request has the machine say where the next bytes of a Write go, at most n of the left ones, and
+// returns the request of their message, or nil if there is no room now. mu is held.
+func (s *stream) request(n, left int) (span lane.Span, wr *verbs.SendWR, err error) {
+	e := s.e
+	if !e.room(controlRoom) || !s.reaches() {
+		e.block(s)
+		return span, nil, nil
+	}
+	span, bell, ok, err := e.state.Data(s.st, n, n == left)
+	if err != nil {
+		if errors.Is(err, lane.ErrStream) {
+			if cause := s.writeErr(); cause != nil {
+				err = cause
+			}
+		}
+		return span, nil, err
+	}
+	if !ok {
+		s.writable = false
+		return span, nil, nil
+	}
+	return span, e.request(span.Ring.Addr+uint64(span.Off), span.Ring.RKey, bell), nil
+}
+
+// posted records that p was posted, which takes span in the peer's ring. mu is held.
+func (s *stream) posted(p []byte, span lane.Span) {
+	s.keep(p)
+	s.e.counts.bytesOut += uint64(span.Len)
+	if framing := uint64(span.Len) - uint64(len(p)); framing > 0 {
 		s.counts.count().framingOut += framing
 	}
 	s.counts.sent++
 	s.share = min(s.share+int32(max(int(span.Len), leastShare)), turnBytes)
-	return n, nil
 }
 
 // stage copies what there is room for to send memory, without the lock, and posts it. mu is

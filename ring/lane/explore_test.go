@@ -115,13 +115,20 @@ func (m *model) reads(e, life int) bool {
 // appActions are those of the application of one stream.
 func (m *model) appActions(e, life int, add func(string, int, int, func(m *model) error)) {
 	a := &m.apps[e][life]
+	if a.s != nil && a.ahead.Len > 0 && m.room(e) {
+		add("announce", e, life, func(m *model) error { return m.write(e, &m.apps[e][life]) })
+	}
 	if a.s == nil || a.gone || a.done && a.eof {
 		return
 	}
 	if e == 1 && !a.s.decided && a.s.todo&todoAccepted == 0 {
 		return
 	}
-	if a.left > 0 && !a.parked && !a.done && m.room(e) {
+	switch {
+	case a.left == 0 || a.parked || a.done || a.ahead.Len > 0 || !m.room(e):
+	case m.p.ahead:
+		add("place", e, life, func(m *model) error { return m.place(e, &m.apps[e][life]) })
+	default:
 		add("write", e, life, func(m *model) error { return m.write(e, &m.apps[e][life]) })
 	}
 	if a.ready && a.s.rx.Buffered() > 0 && m.reads(e, life) && !a.s.drops {
@@ -340,7 +347,7 @@ func (h *hasher) stream(s *Stream) {
 		return
 	}
 	h.add(uint64(s.id)<<32|uint64(s.port)<<16|uint64(s.todo), uint64(s.number)<<16|uint64(s.code))
-	h.bits(s.placed, s.opened, s.decided, s.finSent, s.finGot, s.endSent, s.endGot, s.refused, s.ignored, s.drops, s.broken, s.queued, s.credits, s.waits, s.listed)
+	h.bits(s.placed, s.opened, s.decided, s.finSent, s.finGot, s.endSent, s.endGot, s.refused, s.ignored, s.drops, s.broken, s.queued, s.credits, s.waits, s.listed, s.ahead)
 	h.add(s.tx.start, s.tx.sent, s.tx.credited, uint64(s.tx.ring.RKey)<<32|uint64(s.tx.offered.RKey), uint64(s.tx.offered.Size))
 	h.add(uint64(len(s.rx.older)), s.rx.received, s.rx.consumed, s.rx.reported, uint64(s.rx.offered.RKey), uint64(s.rx.offered.Size))
 	for _, r := range append(s.rx.older[:len(s.rx.older):len(s.rx.older)], s.rx.ring) {
@@ -384,7 +391,7 @@ func (m *model) hash() uint64 {
 		for k := range m.apps[i] {
 			a := &m.apps[i][k]
 			h.stream(a.s)
-			h.add(uint64(a.left), a.wrote, a.read, a.framed[0], a.framed[1], uint64(a.offers))
+			h.add(uint64(a.left), a.wrote, a.read, a.framed[0], a.framed[1], uint64(a.offers), uint64(a.ahead.Len))
 			h.bits(a.parked, a.ready, a.done, a.eof, a.gone, a.partial, a.moved)
 		}
 	}

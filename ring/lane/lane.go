@@ -195,7 +195,7 @@ func (l *Lane) nextRecord() (Message, bool) {
 	for l.records.len() > 0 && l.slots.CanRecord() {
 		s := l.records.pop()
 		s.queued = false
-		if s.todo == 0 {
+		if s.todo == 0 || s.ahead {
 			continue
 		}
 		m := l.record(l.take(s))
@@ -207,10 +207,11 @@ func (l *Lane) nextRecord() (Message, bool) {
 	return Message{}, false
 }
 
-// queue adds to what a stream has to send. Nothing goes before the answer to an OPEN.
+// queue adds to what a stream has to send. Nothing goes before the answer to an OPEN, and nothing
+// while bytes are written ahead.
 func (l *Lane) queue(s *Stream, todo uint16) {
 	s.todo |= todo
-	if s.todo == 0 || s.queued || l.cfg.Role == RoleListener && !s.decided && s.todo&(todoAccepted|todoRefused) == 0 {
+	if s.todo == 0 || s.queued || s.ahead || l.cfg.Role == RoleListener && !s.decided && s.todo&(todoAccepted|todoRefused) == 0 {
 		return
 	}
 	s.queued = true
@@ -307,6 +308,26 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err e
 	b.Imm = Doorbell{Type: TypeData, Stream: s.id, N: p.Len}.Imm()
 	b.Solicited = l.slots.Data(s.id, wake)
 	return p, b, true, nil
+}
+
+// Reserve returns where Data has the next bytes of s go, at most n, for a caller that writes them there
+// before it calls Data. The Len is 0 if Data would announce nothing now. Until Unreserve the peer
+// keeps that memory for the stream, since it is told of neither a move nor an end, and Data returns
+// the same place. There is no such place on a lane with checksums.
+func (l *Lane) Reserve(s *Stream, n int) Span {
+	if s.sums != nil || s.ignored || !s.sends() || l.abort.rule != 0 || !l.slots.CanData(s.id) {
+		return Span{}
+	}
+	p := s.tx.Next(n)
+	s.ahead = p.Len > 0
+	return p
+}
+
+// Unreserve ends what Reserve began, and lets s send what it has to. It does nothing if Reserve has
+// returned no room.
+func (l *Lane) Unreserve(s *Stream) {
+	s.ahead = false
+	l.queue(s, 0)
 }
 
 // Consume records that the first n unread bytes in the ring of s were read, so that the peer may

@@ -179,7 +179,14 @@ func (h *hostile) act() {
 		_ = l.Accept(s)
 	case 6:
 		_ = l.Refuse(s, Code(h.s.next()%6))
-	case 7, 8, 9:
+	case 9:
+		if s.ahead {
+			l.Unreserve(s)
+			break
+		}
+		p := l.Reserve(s, h.s.next()+1)
+		require.LessOrEqual(h.t, p.Off+p.Len, p.Ring.Size)
+	case 7, 8:
 		p, m, ok, err := l.Data(s, h.s.next()+1, h.s.next()%2 == 0)
 		if err == nil && ok {
 			require.LessOrEqual(h.t, p.Off+p.Len, p.Ring.Size)
@@ -228,11 +235,16 @@ func (h *hostile) step() error {
 		require.NoError(h.t, h.l.Reposted(min(h.held, h.l.slots.arrived-h.l.slots.posted)))
 		h.held = 0
 		for {
+			var ahead [5]bool
+			for id, s := range h.l.table {
+				ahead[id] = s != nil && s.ahead
+			}
 			m, ok := h.l.Next()
 			if !ok {
 				break
 			}
 			if m.Record.Kind != 0 {
+				require.False(h.t, ahead[m.Record.Stream], "%v while bytes are written ahead", m.Record.Kind)
 				b := make([]byte, RecordLen)
 				require.NoError(h.t, m.Record.Put(b), "what is sent is right")
 				require.Less(h.t, m.Place, uint32(h.l.cfg.Places))

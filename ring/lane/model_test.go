@@ -35,6 +35,7 @@ type plan struct {
 	silent     int  // streams that the listener's peer does not read, by number from 1
 	checksums  bool // what is written goes in frames
 	bite       int  // bytes of the stream that a Read takes from frames
+	ahead      bool // what is written is in the peer's ring before it is announced
 }
 
 // how an application ends a stream.
@@ -78,6 +79,7 @@ type app struct {
 	gone    bool // refused, or to be dialled again
 	partial bool // ended before all was written or read
 	moved   bool
+	ahead   Span // in the peer's ring, written and not announced
 }
 
 type model struct {
@@ -285,22 +287,31 @@ func (m *model) post(e int, p packet) error {
 		return nil
 	}
 	if p.span.Len > 0 {
-		r := &m.rings[p.span.Ring.RKey]
-		if r.gone {
-			return failf("bytes go to a ring that was given back")
+		if err := m.put(p.span, p.offset); err != nil {
+			return err
 		}
-		for i := range uint64(p.span.Len) {
-			at := &r.bytes[uint64(p.span.Off)+i]
-			if *at != 0 {
-				return failf("an unread byte is overwritten")
-			}
-			*at = uint16(p.offset+i) + 1
-		}
-		copy(r.data[min(int(p.span.Off), len(r.data)):], p.frame)
+		data := m.rings[p.span.Ring.RKey].data
+		copy(data[min(int(p.span.Off), len(data)):], p.frame)
 	}
 	m.wire[1-e] = append(m.wire[1-e], p)
 	if p.Solicited {
 		m.sleep[1-e] = false
+	}
+	return nil
+}
+
+// put is bytes that come into the peer's memory.
+func (m *model) put(p Span, offset uint64) error {
+	r := &m.rings[p.Ring.RKey]
+	if r.gone {
+		return failf("bytes go to a ring that was given back")
+	}
+	for i := range uint64(p.Len) {
+		at := &r.bytes[uint64(p.Off)+i]
+		if *at != 0 {
+			return failf("an unread byte is overwritten")
+		}
+		*at = uint16(offset+i) + 1
 	}
 	return nil
 }
@@ -452,6 +463,9 @@ func (m *model) events(e int) error {
 		case EventMoved:
 			a.moved = true
 		case EventReleased:
+			if err := m.unused(e, ev.Stream.rx.Ring()); err != nil {
+				return err
+			}
 			if ev.Stream.opened {
 				ev.Stream.ignored = true // its id is no longer its own
 			}
@@ -474,7 +488,22 @@ func (m *model) events(e int) error {
 		if err := m.reclaim(e, a); err != nil {
 			return err
 		}
+		if a != nil && a.s.Quiet() && !a.gone {
+			if err := m.unused(e, a.s.rx.Ring()); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// unused checks that the peer is writing nothing to a ring of end e that is given back.
+func (m *model) unused(e int, r Ring) error {
+	for i := range m.apps[1-e] {
+		if p := m.apps[1-e][i].ahead; p.Len > 0 && p.Ring == r {
+			return failf("a ring is given back while bytes are written to it")
+		}
+	}
+	return nil
 }
 
 // reclaim gives rings back that nobody needs.
@@ -487,6 +516,9 @@ func (m *model) reclaim(e int, a *app) error {
 		if !ok {
 			return nil
 		}
+		if err := m.unused(e, old); err != nil {
+			return err
+		}
 		r := &m.rings[old.RKey]
 		for _, b := range r.bytes {
 			if b != 0 && !a.s.drops {
@@ -497,16 +529,35 @@ func (m *model) reclaim(e int, a *app) error {
 	}
 }
 
+// place writes one piece ahead of its announcement, where that may be.
+func (m *model) place(e int, a *app) error {
+	if a.ahead = m.lanes[e].Reserve(a.s, min(m.p.chunk, a.left)); a.ahead.Len == 0 {
+		return m.write(e, a)
+	}
+	return m.put(a.ahead, a.wrote)
+}
+
 // write hands in one piece, and reports whether anything changed.
 func (m *model) write(e int, a *app) error {
 	n := min(m.p.chunk, a.left)
 	var p Span
 	var msg Message
 	var ok bool
+	if ahead := a.ahead; ahead.Len > 0 {
+		n = int(ahead.Len)
+		clear(m.rings[ahead.Ring.RKey].bytes[ahead.Off:][:ahead.Len]) // post puts them there
+	}
 	err := m.do(e, atData, func() (err error) {
 		p, msg.Bell, ok, err = m.lanes[e].Data(a.s, n, a.left <= m.p.chunk)
 		return err
 	})
+	if ahead := a.ahead; ahead.Len > 0 {
+		if err == nil && ok && p != ahead {
+			return failf("bytes were written ahead to another place")
+		}
+		a.ahead = Span{}
+		m.lanes[e].Unreserve(a.s)
+	}
 	switch {
 	case errors.Is(err, ErrStream):
 		a.left, a.partial = 0, true

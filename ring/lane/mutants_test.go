@@ -26,6 +26,17 @@ func (l *Lane) dropEvents(kind EventKind) {
 	}
 }
 
+// forgetAhead has streams send todo although bytes are written ahead.
+func (m *model) forgetAhead(e int, at spot, todo uint16) {
+	if at == atNext {
+		m.streams(e, func(s *Stream) {
+			if s.todo&todo != 0 && s.ahead {
+				m.lanes[e].Unreserve(s)
+			}
+		})
+	}
+}
+
 // Each breach breaks one rule of the protocol in one plan.
 var breaches = []breach{
 	{name: "a sender ignores the window", plan: "window", want: "an unread byte is overwritten",
@@ -169,6 +180,12 @@ var breaches = []breach{
 				})
 			}
 		}},
+	{name: "a sender moves while it writes ahead", plan: "ahead, growth", want: "bytes were written ahead to another place",
+		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoMoved) }},
+	{name: "a stream ends while it writes ahead", plan: "ahead, moves and resets", want: "is given back while bytes are written to it",
+		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoClose|todoReset) }},
+	{name: "a place is released while bytes are written ahead", plan: "ahead, refusal", want: "is given back while bytes are written to it",
+		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoRelease) }},
 	{name: "the ABORT of a lane is lost", plan: "a lie", want: "the end that lied is not told",
 		packet: func(m *model, e int, p *packet) bool { return p.Record.Kind == KindAbort }},
 	{name: "the ABORT of a lane wakes nobody", plan: "a lie", want: "the end that lied is not told",

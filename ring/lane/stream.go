@@ -43,6 +43,7 @@ type Stream struct {
 	waits   bool // Data was refused since the last EventWritable
 	listed  bool // among those that wait for slots
 	told    bool // among the arrivals
+	ahead   bool // bytes are being written that Data has not announced: see Lane.Reserve
 }
 
 // ID returns the id. It may be another stream's after EventReleased at the listener and, at the

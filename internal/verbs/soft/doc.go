@@ -78,5 +78,6 @@
 // count are private; every wait ends at the latest when the peer's socket hangs up.
 //
 // Locks are taken in this order: qp.mu (send queue and state), cq.mu (completions and the
-// consumption of inboxes), srq.mu and recvQueue.mu (posted receives).
+// consumption of inboxes), srq.mu and recvQueue.mu (posted receives). A WRITE of much inline data
+// copies without qp.mu, if it makes no completion (qp_apart.go).
 package soft

@@ -24,15 +24,17 @@ type peer struct {
 	srq     *srqView  // nil: the peer has a receive queue of its own
 	door    *doorbell // nil: the peer only polls
 	mrs     []*shm.RemoteMR
-	last    *shm.RemoteMR // the one used last
-	refused uint32        // the key the peer has just said it does not know; 0 is none
-	bounced bool          // the bounce area may be used
-	kicked  bool          // the peer was asked to look into its inbox and has not answered
-	again   bool          // it must be asked once more then
-	asked   bool          // likewise for an MR or for the bounce area
-	missed  int           // how often in a row there was no descriptor for the MR that came
-	pausing bool          // and it is to be asked for again after a pause: no answer is under way
-	stalled uint64        // bytes taken from the bounce area, plus one, when it was asked because that was full
+	last    *shm.RemoteMR   // the one used last
+	refused uint32          // the key the peer has just said it does not know; 0 is none
+	bounced bool            // the bounce area may be used
+	kicked  bool            // the peer was asked to look into its inbox and has not answered
+	again   bool            // it must be asked once more then
+	asked   bool            // likewise for an MR or for the bounce area
+	missed  int             // how often in a row there was no descriptor for the MR that came
+	pausing bool            // and it is to be asked for again after a pause: no answer is under way
+	stalled uint64          // bytes taken from the bounce area, plus one, when it was asked because that was full
+	writing int             // posts that copy into an MR without mu
+	dropped []*shm.RemoteMR // to be unmapped when none does
 }
 
 // find returns the mapping of an MR, or nil.
@@ -65,7 +67,11 @@ func (p *peer) drop(rkey uint32) {
 		if m.Key == rkey {
 			p.last = nil
 			p.mrs = append(p.mrs[:i], p.mrs[i+1:]...)
-			m.Unmap()
+			if p.writing > 0 {
+				p.dropped = append(p.dropped, m)
+			} else {
+				m.Unmap()
+			}
 			return
 		}
 	}

@@ -37,6 +37,7 @@ type qp struct {
 	mu     sync.Mutex
 	closed bool
 	wake   bool // the peer must be woken once mu is released
+	alone  int  // calls that wait for posts which copy without mu: see lockAlone
 	sq     sendQueue
 	peer   *peer // what is mapped of the other end; nil until connected
 	link   *link
@@ -44,6 +45,7 @@ type qp struct {
 
 	// What is seldom used lies between what senders and what receivers write, which
 	// run on different processors: here at least 128 bytes.
+	copied  sync.Cond // no post copies without mu any more
 	attr    verbs.QPAttr
 	timer   *time.Timer // runs retry, for requests that wait
 	dialing *bringUp    // manual connection in progress
@@ -84,6 +86,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	}
 	shm.WantRemoteFences()
 	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, ops: attr.SendOps, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
+	q.copied.L = &q.mu
 	q.sq.init(c)
 	if q.typ == verbs.QPTypeUD {
 		q.datagram, q.stopped = make([]byte, maxDatagram), true
@@ -246,7 +249,7 @@ func (q *qp) unlock() {
 }
 
 func (q *qp) Close() error {
-	q.mu.Lock()
+	q.lockAlone()
 	if q.closed {
 		q.mu.Unlock()
 		return verbs.ErrClosed

@@ -87,7 +87,7 @@ func (l *link) closeSockets() {
 
 // disconnect ends the connection: the QP goes to ERR and what is queued is flushed.
 func (q *qp) disconnect() {
-	q.mu.Lock()
+	q.lockAlone()
 	l := q.link
 	if q.State() != verbs.QPReset {
 		q.toError()
@@ -103,7 +103,7 @@ func (q *qp) disconnect() {
 // destroyed or reset: that one has, as on the wire, a peer that does not answer. A UC QP
 // learns nothing of its peer at all.
 func (q *qp) linkDown(l *link, orderly bool) {
-	q.mu.Lock()
+	q.lockAlone()
 	defer q.unlock()
 	if q.link != l {
 		return

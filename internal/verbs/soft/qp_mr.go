@@ -87,7 +87,7 @@ func (q *qp) gotNoMR(rkey uint32) {
 
 // dropMR lets go of an MR that the peer deregistered.
 func (q *qp) dropMR(rkey uint32) {
-	q.mu.Lock()
+	q.lockAlone()
 	if q.peer != nil {
 		q.peer.drop(rkey)
 	}

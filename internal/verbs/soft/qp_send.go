@@ -123,6 +123,9 @@ func (q *qp) post(wr *verbs.SendWR) error {
 	if wr.Opcode == verbs.WRRDMAWriteWithImm && !q.ctx.dev.writeImm() {
 		return errNoImm
 	}
+	if len(wr.Inline) > copyUnderLock && wr.Opcode == verbs.WRRDMAWrite && !q.signals(wr) && q.alone == 0 {
+		return q.writeApart(wr)
+	}
 	if o := q.write(wr); o != succeeded {
 		return q.postUnfinished(wr, o)
 	}

@@ -47,7 +47,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if attr == nil {
 		return fmt.Errorf("%w: no attributes", verbs.ErrInvalid)
 	}
-	q.mu.Lock()
+	q.lockAlone()
 	l := q.link
 	dial, err := q.modify(attr, mask)
 	to := q.attr.DestQPN

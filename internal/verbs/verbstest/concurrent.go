@@ -17,6 +17,7 @@ import (
 // under the race detector.
 func testConcurrent(t *testing.T, s *suite) {
 	s.run(t, "Posters", testPosters)
+	s.run(t, "Writers", testWriters)
 	s.run(t, "Pollers", testPollers)
 	s.run(t, "Receivers", testReceivers)
 	s.run(t, "CloseUnderUse", testCloseUnderUse)
@@ -97,6 +98,47 @@ func testPosters(e *env) {
 	}
 	finish(e.t, errs, posters+1, e.cfg.Timeout)
 	require.EqualValues(e.t, posters*each, taken.Load())
+}
+
+// Several goroutines post WRITEs of which nobody is told, as large as may be inline: a completion of a
+// later request says that they are all there.
+func testWriters(e *env) {
+	const writers, each = 4, 2
+	size := min(8<<10, e.attr.MaxInlineData)
+	if size == 0 {
+		e.t.Skip("MaxInlineData is 0")
+	}
+	p := e.pair(PairConfig{A: EndConfig{Cap: verbs.QPCap{MaxInlineData: size}}, B: EndConfig{MemSize: writers*each*size + 8}})
+	place := func(g, i int) int { return (g*each + i) * size }
+	want := make([]byte, size)
+	for round := range e.rounds(50) {
+		errs := make(chan error, writers)
+		for g := range writers {
+			go func() {
+				for i := range each {
+					data := make([]byte, size)
+					fill(data, round*writers*each+g*each+i)
+					wr := unsignaled(inlineWR(verbs.WRRDMAWrite, 1, data, p.B, place(g, i)))
+					if _, err := p.A.QP.PostSend([]verbs.SendWR{wr}); err != nil {
+						errs <- err
+						return
+					}
+					clear(data)
+				}
+				errs <- nil
+			}()
+		}
+		finish(e.t, errs, writers, e.cfg.Timeout)
+		p.A.Post(writeWR(2, p.A.SGL(0, 8), p.B, len(p.B.Mem)-8))
+		p.A.SentOK(2, verbs.WCRDMAWrite)
+		e.delivered(p)
+		for g := range writers {
+			for i := range each {
+				fill(want, round*writers*each+g*each+i)
+				sameBytes(e.t, want, p.B.Mem[place(g, i):][:size], "WRITE %d of goroutine %d", i, g)
+			}
+		}
+	}
 }
 
 // Several goroutines poll one CQ: each completion is polled once.
@@ -218,8 +260,9 @@ func testReceivers(e *env) {
 // A QP is closed while others post, poll, query and modify.
 func testCloseUnderUse(e *env) {
 	for range 10 {
-		p := e.pair(PairConfig{})
-		const users = 5
+		large := min(8<<10, e.attr.MaxInlineData)
+		p := e.pair(PairConfig{A: EndConfig{Cap: verbs.QPCap{MaxInlineData: large}}})
+		const users = 6
 		errs := make(chan error, users)
 		var stop atomic.Bool
 		started := make(chan struct{}, users)
@@ -241,6 +284,8 @@ func testCloseUnderUse(e *env) {
 		rwr := []verbs.RecvWR{{SGList: p.A.SGL(0, 64)}}
 		give := verbs.QPAttr{State: verbs.QPRTS, AccessFlags: everything}
 		go use(func() error { _, err := p.A.QP.PostSend(wr); return err })
+		lwr := []verbs.SendWR{unsignaled(inlineWR(verbs.WRRDMAWrite, 2, make([]byte, large), p.B, 0))}
+		go use(func() error { _, err := p.A.QP.PostSend(lwr); return err })
 		go use(func() error { _, err := p.A.QP.PostRecv(rwr); return err })
 		go use(func() error { var wc [4]verbs.WC; _, err := p.A.SendCQ.Poll(wc[:]); return err })
 		go use(func() error { _, _, err := p.A.QP.Query(); _ = p.A.QP.State(); return err })

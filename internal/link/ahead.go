@@ -1,0 +1,79 @@
+package link
+
+import "runtime"
+
+// A device whose posts copy would have all streams of a lane wait while it copies for one. Where others
+// use the lane, the bytes of a large message are written to the peer's ring without the lane's lock, by
+// a WRITE that tells nobody, and the doorbell follows under it.
+
+// yieldBytes is after how many of these bytes a Write lets goroutines run that wait for a processor.
+// One that never sleeps would keep its own for milliseconds, and an echo beside it would take as long;
+// to yield with each message would cost what the caches hold.
+const yieldBytes = 512 << 10
+
+// writesAhead reports whether a Write does so of which n bytes are left. mu is held.
+func (s *stream) writesAhead(n int) bool {
+	return n > copyUnderLock && s.e.p.synchronous && s.e.inUse.Load() > 1 && s.st.Frames() == nil
+}
+
+// writeAhead posts what there is room for of p, the rest of a Write. mu is held when it is called and
+// when it returns.
+func (s *stream) writeAhead(p []byte) (n int, err error) {
+	e := s.e
+	if !e.room(controlRoom+1) || !s.reaches() {
+		e.block(s)
+		return 0, nil
+	}
+	at := e.state.Reserve(s.st, len(p))
+	defer e.state.Unreserve(s.st)
+	if at.Len <= copyUnderLock {
+		return s.message(p, nil, len(p), summed{})
+	}
+	if err = e.postAhead(p[:at.Len], at.Ring.Addr+uint64(at.Off), at.Ring.RKey); err != nil {
+		e.sendFailed(err)
+		s.writable = false
+		return 0, nil
+	}
+	if err = s.writeErr(); err != nil {
+		return 0, err
+	}
+	return s.announce(p[:at.Len], len(p))
+}
+
+// postAhead posts the WRITE of p without the lock. mu is held when it is called and when it returns.
+func (e *laneEnd) postAhead(p []byte, addr uint64, rkey uint32) error {
+	wrs, err := e.sq.beginAhead(p, addr, rkey)
+	if err != nil {
+		return err
+	}
+	e.unyielded += len(p)
+	yields := e.unyielded >= yieldBytes
+	if yields {
+		e.unyielded = 0
+	}
+	e.tasks.Add(1) // the verbs objects stay
+	e.mu.Unlock()
+	_, err = e.sq.qp.PostSend(wrs)
+	if yields {
+		runtime.Gosched()
+	}
+	e.mu.Lock()
+	e.tasks.Done()
+	return e.sq.endAhead(wrs, err)
+}
+
+// announce posts the doorbell of p, which is in the peer's ring where the machine has it go, of a Write
+// of which left bytes are left. mu is held.
+func (s *stream) announce(p []byte, left int) (int, error) {
+	span, wr, err := s.request(len(p), left)
+	if wr == nil {
+		return 0, err
+	}
+	if !s.e.post(s, nil, false) {
+		s.writable = false
+		return 0, nil
+	}
+	s.posted(p, span)
+	s.share = 0 // others have had the lock meanwhile
+	return len(p), nil
+}

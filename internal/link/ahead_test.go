@@ -1,0 +1,181 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/verbs"
+)
+
+// An aheadQP has the WRITEs of writeAhead wait, each until it is let go, and fail if it is told to.
+type aheadQP struct {
+	verbs.QP
+	began chan struct{}
+	goOn  chan error
+}
+
+func (q *aheadQP) PostSend(wrs []verbs.SendWR) (int, error) {
+	if wrs[0].Opcode == verbs.WRRDMAWrite && len(wrs[0].Inline) > copyUnderLock {
+		q.began <- struct{}{}
+		if err := <-q.goOn; err != nil {
+			return 0, err
+		}
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// holdAhead has an aheadQP take the place of the QP of a lane.
+func holdAhead(e *laneEnd) *aheadQP {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := &aheadQP{e.sq.qp, make(chan struct{}), make(chan error)}
+	e.sq.qp = q
+	return q
+}
+
+// newAheadBed is a bed whose streams write ahead from the beginning.
+func newAheadBed(t *testing.T) *bed {
+	return newBed(t, Config{CM: cm.Options{Device: "soft0"}, FirstRing: 64 << 10})
+}
+
+// quiet reports whether the peer of s writes to its rings no more, as the peer has said.
+func quiet(s *Stream) bool {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.st.Quiet()
+}
+
+// TestWriteAhead: while the bytes of a large Write are on their way, other streams of the lane go on, and
+// the peer keeps the memory that they go to, whichever end the stream is closed at.
+func TestWriteAhead(t *testing.T) {
+	for _, by := range []string{"nobody", "the peer", "the program"} {
+		t.Run("ClosedBy/"+by, func(t *testing.T) {
+			b := newAheadBed(t)
+			writer, reader := b.pair()
+			other, itsPeer := b.pair()
+			q := holdAhead(writer.e)
+			sent := make([]byte, 16<<10)
+			rand.NewChaCha8([32]byte{}).Read(sent)
+			wrote := make(chan error)
+			go func() {
+				_, err := writer.Write(sent)
+				wrote <- err
+			}()
+			<-q.began
+			say(t, other, itsPeer)
+			say(t, itsPeer, other)
+			switch by {
+			case "the peer":
+				require.NoError(t, reader.Close())
+			case "the program":
+				require.NoError(t, writer.Close())
+			}
+			for range 2 { // a lane keeps messages in order: each end has heard of it then
+				say(t, itsPeer, other)
+				say(t, other, itsPeer)
+			}
+			assert.False(t, quiet(reader), "the ring is free and still written to")
+			q.goOn <- nil
+			err := <-wrote
+			switch by {
+			case "nobody":
+				require.NoError(t, err)
+				got := make([]byte, len(sent))
+				_, err = io.ReadFull(reader, got)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(sent, got))
+				return
+			case "the program":
+				require.ErrorIs(t, err, net.ErrClosed)
+				_, err = reader.Read(make([]byte, 1))
+				require.ErrorIs(t, err, io.EOF)
+			}
+			require.Eventually(t, func() bool { return quiet(reader) }, patience, time.Millisecond)
+			say(t, other, itsPeer)
+		})
+	}
+}
+
+// TestWriteAheadAlone: a stream that has a lane for itself sends a large Write as one message, and so does
+// one whose ring is small.
+func TestWriteAheadAlone(t *testing.T) {
+	b := newAheadBed(t)
+	writer, reader := b.pair()
+	e := writer.e
+	write := func(size int) (requests uint64) {
+		e.mu.Lock()
+		before := e.sq.posted
+		e.mu.Unlock()
+		_, err := writer.Write(make([]byte, size))
+		require.NoError(t, err)
+		e.mu.Lock()
+		requests = e.sq.posted - before
+		e.mu.Unlock()
+		_, err = io.ReadFull(reader, make([]byte, size))
+		require.NoError(t, err)
+		return requests
+	}
+	require.EqualValues(t, 1, write(2*copyUnderLock))
+	b.pair()
+	require.EqualValues(t, 2, write(2*copyUnderLock))
+	require.EqualValues(t, 1, write(copyUnderLock))
+}
+
+// TestWriteAheadFails: a request that the device does not take ends the lane, as any other does.
+func TestWriteAheadFails(t *testing.T) {
+	b := newAheadBed(t)
+	writer, reader := b.pair()
+	b.pair()
+	q := holdAhead(writer.e)
+	refused := errors.New("refused")
+	wrote := make(chan error)
+	go func() {
+		_, err := writer.Write(make([]byte, 16<<10))
+		wrote <- err
+	}()
+	<-q.began
+	q.goOn <- refused
+	require.ErrorIs(t, <-wrote, refused)
+	within(t, "Read", func() {
+		_, err := reader.Read(make([]byte, 1))
+		require.Error(t, err)
+	})
+}
+
+// TestWriteAheadEnds: what a lane has is destroyed when no Write posts to it any more.
+func TestWriteAheadEnds(t *testing.T) {
+	b := newAheadBed(t)
+	writer, _ := b.pair()
+	b.pair()
+	e := writer.e
+	q := holdAhead(e)
+	wrote := make(chan error)
+	go func() {
+		_, err := writer.Write(make([]byte, 16<<10))
+		wrote <- err
+	}()
+	<-q.began
+	e.end(errGone)
+	require.Eventually(t, e.failed.Load, patience, time.Millisecond)
+	destroyed := func() bool {
+		select {
+		case <-e.done:
+			return true
+		default:
+			return false
+		}
+	}
+	require.Never(t, destroyed, 50*time.Millisecond, time.Millisecond, "and a Write posts to it")
+	q.goOn <- nil
+	require.Error(t, <-wrote)
+	within(t, "the end of the lane", func() { <-e.done })
+}
