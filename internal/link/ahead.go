@@ -13,7 +13,8 @@ const yieldBytes = 512 << 10
 
 // writesAhead reports whether a Write does so of which n bytes are left. mu is held.
 func (s *stream) writesAhead(n int) bool {
-	return n > copyUnderLock && s.e.p.synchronous && s.e.inUse.Load() > 1 && s.st.Frames() == nil
+	e := s.e
+	return n > copyUnderLock && e.p.synchronous && e.inUse.Load() > 1 && s.st.Frames() == nil && e.sq.mayGoAhead()
 }
 
 // writeAhead posts what there is room for of p, the rest of a Write. mu is held when it is called and

@@ -179,3 +179,34 @@ func TestWriteAheadEnds(t *testing.T) {
 	require.Error(t, <-wrote)
 	within(t, "the end of the lane", func() { <-e.done })
 }
+
+// TestAheadsAreBounded: WRITEs that no message follows leave the send queue room for one, which is
+// signalled: else nothing would complete any more.
+func TestAheadsAreBounded(t *testing.T) {
+	q := sendQueue{qp: takesAll{}, cap: sendDepth}
+	for range 3 {
+		for q.mayGoAhead() {
+			wrs, err := q.beginAhead(make([]byte, 1), 0, 0)
+			require.NoError(t, err)
+			require.NoError(t, q.endAhead(wrs, nil))
+			require.LessOrEqual(t, q.posted, q.completed+sendDepth)
+		}
+		require.Greater(t, q.room(), controlRoom)
+		require.NoError(t, q.post(make([]verbs.SendWR, 1), false))
+		require.Equal(t, q.posted, q.signaled)
+		q.completed = q.posted
+	}
+	for range sendDepth {
+		if !q.mayGoAhead() {
+			break
+		}
+		_, err := q.beginAhead(make([]byte, 1), 0, 0)
+		require.NoError(t, err)
+	}
+	require.Greater(t, q.room(), controlRoom, "with all of them under way")
+}
+
+// takesAll is a QP that takes all requests and carries none out.
+type takesAll struct{ verbs.QP }
+
+func (takesAll) PostSend(wrs []verbs.SendWR) (int, error) { return len(wrs), nil }

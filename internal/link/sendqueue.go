@@ -100,6 +100,12 @@ func (q *sendQueue) take(wrs []verbs.SendWR, signal bool) error {
 	return nil
 }
 
+// mayGoAhead reports whether beginAhead may be called. Its requests are not signalled, and no message
+// need follow them: without a bound they could fill the queue, and nothing would complete.
+func (q *sendQueue) mayGoAhead() bool {
+	return q.posted+uint64(q.ahead)-q.signaled < q.cap/2
+}
+
 // beginAhead returns the request of a WRITE of which nobody is told, for the caller to post without the
 // lane's lock. The caller has made sure of the room. endAhead follows.
 func (q *sendQueue) beginAhead(p []byte, addr uint64, rkey uint32) ([]verbs.SendWR, error) {
