@@ -1,7 +1,5 @@
 package link
 
-import "runtime"
-
 // A device whose posts copy would have all streams of a lane wait while it copies for one. Where others
 // use the lane, the bytes of a large message are written to the peer's ring without the lane's lock, by
 // a WRITE that tells nobody, and the doorbell follows under it.
@@ -21,7 +19,7 @@ func (s *stream) writesAhead(n int) bool {
 // when it returns.
 func (s *stream) writeAhead(p []byte) (n int, err error) {
 	e := s.e
-	if !e.room(controlRoom+1) || !s.reaches() {
+	if !e.room(controlRoom+aheadRoom) || !s.reaches() {
 		e.block(s)
 		return 0, nil
 	}
@@ -35,10 +33,13 @@ func (s *stream) writeAhead(p []byte) (n int, err error) {
 		s.writable = false
 		return 0, nil
 	}
-	if err = s.writeErr(); err != nil {
-		return 0, err
+	if err = s.writeErr(); err == nil {
+		n, err = s.ringFor(p[:at.Len], len(p))
 	}
-	return s.announce(p[:at.Len], len(p))
+	if n == 0 && e.blocking() {
+		e.unblock() // no completion tells of the room that the doorbell would have taken
+	}
+	return n, err
 }
 
 // postAhead posts the WRITE of p without the lock. mu is held when it is called and when it returns.
@@ -48,25 +49,28 @@ func (e *laneEnd) postAhead(p []byte, addr uint64, rkey uint32) error {
 		return err
 	}
 	e.unyielded += len(p)
-	yields := e.unyielded >= yieldBytes
-	if yields {
-		e.unyielded = 0
-	}
 	e.tasks.Add(1) // the verbs objects stay
 	e.mu.Unlock()
 	_, err = e.sq.qp.PostSend(wrs)
-	if yields {
-		runtime.Gosched()
-	}
 	e.mu.Lock()
 	e.tasks.Done()
 	return e.sq.endAhead(wrs, err)
 }
 
-// announce posts the doorbell of p, which is in the peer's ring where the machine has it go, of a Write
-// of which left bytes are left. mu is held.
-func (s *stream) announce(p []byte, left int) (int, error) {
-	span, wr, err := s.request(len(p), left)
+// yieldDue reports whether the caller is to let other goroutines run once it has let go of the lock. mu
+// is held.
+func (e *laneEnd) yieldDue() bool {
+	if e.unyielded < yieldBytes {
+		return false
+	}
+	e.unyielded = 0
+	return true
+}
+
+// ringFor posts the doorbell of p, which is in the peer's ring where the machine has it go, of a Write
+// of which left bytes are left. The send queue has room for it. mu is held.
+func (s *stream) ringFor(p []byte, left int) (int, error) {
+	span, wr, err := s.request(len(p), left, 1)
 	if wr == nil {
 		return 0, err
 	}
@@ -74,7 +78,8 @@ func (s *stream) announce(p []byte, left int) (int, error) {
 		s.writable = false
 		return 0, nil
 	}
+	p = p[:span.Len]
 	s.posted(p, span)
-	s.share = 0 // others have had the lock meanwhile
+	s.share = 0 // the lock was free meanwhile
 	return len(p), nil
 }

@@ -50,7 +50,7 @@ const firstCalls = 16
 //
 // mu guards the state machine, the poll role, the send queue, and what streams have of those.
 // Under it nothing is allocated from the device, registered or resolved: that is for the
-// worker (worker.go). A post is made under it, since messages are posted in the order in which
+// worker (worker.go). A message is posted under it, in the order in which
 // the machine has counted them. Completions are polled without it, by whoever has the poll role,
 // but for one poll of a call that holds it in any case (pollKept). Of several locks mu comes
 // first, then those of the owner and of the slab; before mu that of a stream's redial.

@@ -7,7 +7,7 @@ import (
 
 // sendQueue posts to the send queue of a QP and keeps account of it. It signals often enough
 // that a full queue always holds a signalled request; what uses send memory is signalled
-// always. The lane's lock guards it.
+// always. The lane's lock guards it, but for the post between beginAhead and endAhead.
 type sendQueue struct {
 	qp  verbs.QP
 	cq  verbs.CQ
@@ -37,7 +37,7 @@ type sendQueue struct {
 // the device takes: it would hold back the next one and all behind it, siw even the answers that the
 // peer waits for.
 func (q *sendQueue) room() int {
-	room := int(q.cap-(q.posted-q.completed)) - q.ahead
+	room := int(q.cap-(q.posted-q.completed)) - aheadRoom*q.ahead
 	if q.confirm != nil {
 		if q.asking >= q.confirm.reads {
 			return 0
@@ -103,11 +103,15 @@ func (q *sendQueue) take(wrs []verbs.SendWR, signal bool) error {
 // mayGoAhead reports whether beginAhead may be called. Its requests are not signalled, and no message
 // need follow them: without a bound they could fill the queue, and nothing would complete.
 func (q *sendQueue) mayGoAhead() bool {
-	return q.posted+uint64(q.ahead)-q.signaled < q.cap/2
+	return q.posted+uint64(q.ahead)-q.signaled < q.cap/4*3
 }
 
+// aheadRoom is the room that a WRITE ahead of its doorbell takes: its own, and that of the doorbell, for
+// which it would otherwise have to be carried out again.
+const aheadRoom = 2
+
 // beginAhead returns the request of a WRITE of which nobody is told, for the caller to post without the
-// lane's lock. The caller has made sure of the room. endAhead follows.
+// lane's lock. The caller has made sure of the room. endAhead follows, and the doorbell at once.
 func (q *sendQueue) beginAhead(p []byte, addr uint64, rkey uint32) ([]verbs.SendWR, error) {
 	if q.refused != nil {
 		return nil, q.refused

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -28,8 +29,12 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	}
 	n, err = s.write(p)
 	s.writing.end()
+	yields := e.yieldDue()
 	e.mu.Unlock()
 	e.startWorker()
+	if yields {
+		runtime.Gosched()
+	}
 	return n, err
 }
 
@@ -74,7 +79,11 @@ const (
 // turn. mu is held when it is called and when it returns.
 func (s *stream) giveWay() {
 	e := s.e
-	if s.share < turnBytes || !e.mu.contended() {
+	if e.yieldDue() {
+		e.mu.Unlock()
+		e.startWorker()
+		runtime.Gosched()
+	} else if s.share < turnBytes || !e.mu.contended() {
 		e.mu.Unlock()
 		e.startWorker()
 	} else {
@@ -133,7 +142,7 @@ func (s *stream) send(p []byte) (n int, err error) {
 // it. 0 means that there is no room now. What was summed ahead is of p. mu is held.
 func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, error) {
 	e := s.e
-	span, wr, err := s.request(len(p), left)
+	span, wr, err := s.request(len(p), left, controlRoom)
 	if wr == nil {
 		return 0, err
 	}
@@ -162,10 +171,11 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 }
 
 // request has the machine say where the next bytes of a Write go, at most n of the left ones, and
-// returns the request of their message, or nil if there is no room now. mu is held.
-func (s *stream) request(n, left int) (span lane.Span, wr *verbs.SendWR, err error) {
+// returns the request of their message, or nil if there is no room now. The send queue is to have room
+// for as many requests as the last argument says. mu is held.
+func (s *stream) request(n, left, room int) (span lane.Span, wr *verbs.SendWR, err error) {
 	e := s.e
-	if !e.room(controlRoom) || !s.reaches() {
+	if !e.room(room) || !s.reaches() {
 		e.block(s)
 		return span, nil, nil
 	}

@@ -31,6 +31,8 @@ type hostile struct {
 	mine []*Stream // that the application has
 	held int       // receives that it has not posted again
 
+	reserved map[*Stream]Span
+
 	broken map[Rule]bool // rules of streams
 }
 
@@ -38,7 +40,7 @@ func newHostile(t testing.TB, s *script) *hostile {
 	n := s.next()
 	l, err := New(Config{Role: Role(n%2 + 1), Epoch: 7, Streams: 4, Receives: 32, PeerReceives: 32, Places: 8, Checksums: n&2 != 0})
 	require.NoError(t, err)
-	return &hostile{t: t, l: l, s: s, broken: map[Rule]bool{}}
+	return &hostile{t: t, l: l, s: s, broken: map[Rule]bool{}, reserved: map[*Stream]Span{}}
 }
 
 // open is a stream that the peer may speak of, 0 if there is none.
@@ -186,10 +188,15 @@ func (h *hostile) act() {
 		}
 		p := l.Reserve(s, h.s.next()+1)
 		require.LessOrEqual(h.t, p.Off+p.Len, p.Ring.Size)
+		h.reserved[s] = p
 	case 7, 8:
 		p, m, ok, err := l.Data(s, h.s.next()+1, h.s.next()%2 == 0)
 		if err == nil && ok {
 			require.LessOrEqual(h.t, p.Off+p.Len, p.Ring.Size)
+			if at := h.reserved[s]; s.ahead {
+				require.Equal(h.t, Span{at.Ring, at.Off, p.Len}, p)
+				l.Unreserve(s)
+			}
 			d, err := ParseDoorbell(m.Imm)
 			require.NoError(h.t, err)
 			require.Equal(h.t, Doorbell{TypeData, s.id, p.Len}, d)

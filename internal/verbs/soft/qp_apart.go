@@ -23,7 +23,7 @@ func (q *qp) writeApart(wr *verbs.SendWR) error {
 	q.sq.posted++
 	q.sq.done++
 	p.writing++
-	q.mu.Unlock()
+	q.unlock() // the peer may have to be woken for what was posted before
 	copy(dst, wr.Inline)
 	q.mu.Lock()
 	if p.writing--; p.writing == 0 {

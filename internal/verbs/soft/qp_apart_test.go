@@ -80,6 +80,7 @@ func TestWriteApart(t *testing.T) {
 		"Deregistration": func(a, b *side) { require.NoError(t, b.mr.Close()) },
 		"Disconnect":     func(a, b *side) { a.qp.disconnect() },
 		"HangUp":         func(a, b *side) { b.qp.disconnect(); <-a.gone },
+		"Close":          func(a, b *side) { require.NoError(t, a.qp.Close()) },
 		"Error": func(a, b *side) {
 			require.NoError(t, a.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
 		},
