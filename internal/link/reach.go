@@ -63,8 +63,8 @@ func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 // have to wait then.
 const reachPatience = time.Second
 
-// maxReached bounds how many MRs of a peer are remembered. The software device itself keeps 64.
-const maxReached = 64
+// maxReached bounds how many MRs of a peer are remembered. The software device itself maps as many.
+const maxReached = 1024
 
 // An unannounced stream is one of which nobody has been told.
 type unannounced struct {

@@ -5,6 +5,7 @@ package soft
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -14,16 +15,20 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// maxMapped bounds the MRs of one peer that are mapped.
-const maxMapped = 64
+// maxMapped bounds the MRs of one peer that are mapped. Each stream that moves much has a ring in one of
+// its own, and to map them in turns costs more than their bytes do.
+const maxMapped = 1024
+
+// sureMapped is how many a peer has mapped also where the process has mapped shm.ManyMRs.
+const sureMapped = 64
 
 // peer is what a connected QP has of the other end. qp.mu guards it.
 type peer struct {
 	qpn     uint32
 	out     shm.Outbox
-	srq     *srqView  // nil: the peer has a receive queue of its own
-	door    *doorbell // nil: the peer only polls
-	mrs     []*shm.RemoteMR
+	srq     *srqView        // nil: the peer has a receive queue of its own
+	door    *doorbell       // nil: the peer only polls
+	mrs     []mapped        // in the order in which they came
 	last    *shm.RemoteMR   // the one used last
 	refused uint32          // the key the peer has just said it does not know; 0 is none
 	bounced bool            // the bounce area may be used
@@ -37,11 +42,17 @@ type peer struct {
 	dropped []*shm.RemoteMR // to be unmapped when none does
 }
 
+// mapped is an MR of the peer. The keys stand together for find.
+type mapped struct {
+	key uint32
+	*shm.RemoteMR
+}
+
 // find returns the mapping of an MR, or nil.
 func (p *peer) find(rkey uint32) *shm.RemoteMR {
-	for _, m := range p.mrs {
-		if m.Key == rkey {
-			return m
+	for i := range p.mrs {
+		if p.mrs[i].key == rkey {
+			return p.mrs[i].RemoteMR
 		}
 	}
 	return nil
@@ -54,21 +65,23 @@ func (p *peer) add(m *shm.RemoteMR) {
 	for _, o := range p.mrs {
 		size += len(o.Mapped)
 	}
-	for len(p.mrs) > 0 && (len(p.mrs) == maxMapped || size > shm.MaxPeerMapped) {
+	full := len(p.mrs) == maxMapped || len(p.mrs) >= sureMapped && shm.MappedMRs.Load() > shm.ManyMRs
+	for len(p.mrs) > 0 && (full || size > shm.MaxPeerMapped) {
 		size -= len(p.mrs[0].Mapped)
-		p.drop(p.mrs[0].Key)
+		p.drop(p.mrs[0].key)
+		full = false
 	}
-	p.mrs = append(p.mrs, m)
+	p.mrs = append(p.mrs, mapped{m.Key, m})
 }
 
 // drop ends the mapping of an MR.
 func (p *peer) drop(rkey uint32) {
 	for i, m := range p.mrs {
-		if m.Key == rkey {
+		if m.key == rkey {
 			p.last = nil
-			p.mrs = append(p.mrs[:i], p.mrs[i+1:]...)
+			p.mrs = slices.Delete(p.mrs, i, i+1)
 			if p.writing > 0 {
-				p.dropped = append(p.dropped, m)
+				p.dropped = append(p.dropped, m.RemoteMR)
 			} else {
 				m.Unmap()
 			}
@@ -80,7 +93,7 @@ func (p *peer) drop(rkey uint32) {
 // unmap lets go of everything.
 func (p *peer) unmap() {
 	for len(p.mrs) > 0 {
-		p.drop(p.mrs[0].Key)
+		p.drop(p.mrs[0].key)
 	}
 	p.out.Unmap()
 	p.srq.unmap()

@@ -22,6 +22,13 @@ const (
 	MaxAllMapped = 1 << 46
 )
 
+// ManyMRs is how many MRs of peers a process maps without care: a quarter of the mappings that the kernel
+// allows it by default (vm.max_map_count, proc_sys_vm(5)).
+const ManyMRs = 16 << 10
+
+// MappedMRs counts the MRs of peers that are mapped.
+var MappedMRs atomic.Int64
+
 // AllMapped counts the bytes of peers' inboxes and MRs that are mapped.
 var AllMapped atomic.Int64
 

@@ -79,5 +79,6 @@ func (o MROffer) Open(fd int) (*RemoteMR, error) {
 		AllMapped.Add(-n)
 		return nil, err
 	}
+	MappedMRs.Add(1)
 	return &RemoteMR{Key: o.Key, Access: o.Access, Addr: o.Addr, Data: mapped[skip:], Mapped: mapped}, nil
 }

@@ -21,6 +21,7 @@ type RemoteMR struct {
 // Unmap ends the mapping.
 func (m *RemoteMR) Unmap() {
 	AllMapped.Add(-int64(len(m.Mapped)))
+	MappedMRs.Add(-1)
 	_ = Unmap(m.Mapped)
 }
 
