@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -298,3 +299,22 @@ func TestAheadsAreBounded(t *testing.T) {
 type takesAll struct{ verbs.QP }
 
 func (takesAll) PostSend(wrs []verbs.SendWR) (int, error) { return len(wrs), nil }
+
+// TestWriteAheadYields: who writes much lets goroutines run that wait for its processor, though it never
+// sleeps.
+func TestWriteAheadYields(t *testing.T) {
+	b := newAheadBed(t, "soft0")
+	writer, reader := b.pair()
+	b.pair()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	p := make([]byte, 32<<10)
+	var ran atomic.Bool
+	go ran.Store(true)
+	for range 2 * yieldBytes / len(p) { // some may go under the lock
+		_, err := writer.Write(p)
+		require.NoError(t, err)
+		_, err = io.ReadFull(reader, p) // which is there
+		require.NoError(t, err)
+	}
+	require.True(t, ran.Load())
+}
