@@ -137,8 +137,8 @@ func (l *Links) rest(k *linkLane) {
 	}
 	k.timer = time.AfterFunc(wait, func() { l.expire(k) })
 	l.idle = append(l.idle, k)
-	if len(l.idle) > l.cfg.MaxIdle {
-		l.idle[0].timer.Reset(0)
+	if n := len(l.idle) - l.cfg.MaxIdle; n > 0 { // those before it have been told already
+		l.idle[n-1].timer.Reset(0)
 	}
 }
 

@@ -232,6 +232,25 @@ func TestMaxIdleLinks(t *testing.T) {
 	})
 }
 
+// TestMaxIdleLinksAtOnce: so many go, too, if all become idle before one has gone.
+func TestMaxIdleLinksAtOnce(t *testing.T) {
+	const most, all = 2, 9
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, _ := fakeLinks(t, Config{MaxIdle: most, Idle: time.Hour})
+		for i := range all {
+			_, err := l.Dial(t.Context(), towards(uint16(i)))
+			require.NoError(t, err)
+		}
+		for _, f := range *lanes {
+			f.end()
+		}
+		time.Sleep(time.Second)
+		for i, f := range *lanes {
+			require.Equal(t, i < all-most, f.closed.Load(), "link %d", i)
+		}
+	})
+}
+
 // TestCloseLinks: what is up is retired, what comes up is given up, and dials fail.
 func TestCloseLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -64,14 +64,15 @@ func (ch *cmChannel) route(name string, dst netip.Addr) (driver.Route, error) {
 	if name == "" || r.Device == name {
 		return r, nil
 	}
-	// Another device of the same network will do as well.
-	on, ok, err := neighbour(name, dst)
-	if err != nil {
-		return driver.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
-	}
-	if ok && !r.SameHost {
-		if owner, err = ch.ownerOf(on); err == nil && owner.dev.name == name {
-			return driver.Route{Device: name, Src: on}, nil
+	if !r.SameHost { // another device of the same network will do as well
+		on, ok, err := neighbour(name, dst)
+		if err != nil {
+			return driver.Route{}, fmt.Errorf("%w: %v: %w", verbs.ErrNoRoute, dst, err)
+		}
+		if ok {
+			if owner, err = ch.ownerOf(on); err == nil && owner.dev.name == name {
+				return driver.Route{Device: name, Src: on}, nil
+			}
 		}
 	}
 	return driver.Route{}, driver.Explain(fmt.Sprintf("reached from %v on device %s, not on %s", src, r.Device, name), verbs.ErrNoRoute)
