@@ -94,6 +94,17 @@ type Dialer struct {
 	// it fails with ErrNoChecksum, and on a network of TCP it does not fall back.
 	Checksum bool
 
+	// NoLink gives the connection a lane of its own: a QP, completion queues and memory that
+	// it shares with no other. The lane comes up for it, no other dial goes by it, and it is
+	// closed as soon as the connection has ended at both ends. Otherwise connections to one
+	// listener share lanes. NoLink is for a bulk transfer beside which echoes must not wait,
+	// and for a connection that must not end when a lane of others does. It costs each dial
+	// a handshake of the connection manager, and each end a QP and some hundred KiB, so it
+	// is not for many connections, nor for short ones. Accept may return the connection
+	// sooner or later than those that were dialled before and after it. On TCP it has no
+	// meaning.
+	NoLink bool
+
 	// AnyUser allows connecting to a process of another user over the software device,
 	// which shares memory with it. By default only processes of the same user and of root
 	// are allowed.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,9 @@ type linkKey struct {
 
 // linkSecret has all links of the process be those of one dialer.
 var linkSecret = sync.OnceValue(hello.NewSecret)
+
+// lastAlone is the number of the last dial with NoLink.
+var lastAlone atomic.Uint64
 
 // dialLinks are the links of the process's dials.
 var dialLinks struct {
@@ -102,7 +106,11 @@ func (d *Dialer) dialOnLink(ctx context.Context, network string, src, dst netip.
 		defer w.stop()
 		waiting = w
 	}
-	st, err := links.DialLogged(waiting, link.Target{Src: src, Dst: dst}, loggerOr(d.Logger))
+	to := link.Target{Src: src, Dst: dst}
+	if d.NoLink {
+		to.Alone = lastAlone.Add(1)
+	}
+	st, err := links.DialLogged(waiting, to, loggerOr(d.Logger))
 	if err != nil {
 		if errors.Is(err, errLinkPatience) {
 			return nil, os.NewSyscallError("connect", newConnError(syscall.ETIMEDOUT, err))

@@ -328,4 +328,8 @@ func established(ctx context.Context, events <-chan *cm.Event) (*cm.Event, error
 type Target struct {
 	Src netip.AddrPort // the zero value if any will do
 	Dst netip.AddrPort
+
+	// Alone, if it is not 0, is a number that no other dial has: the lane that comes up for this
+	// one has room for one stream, and is closed as soon as that has ended.
+	Alone uint64
 }

@@ -61,6 +61,9 @@ func NewLinks(c Config) (*Links, error) {
 	l.bring = func(ctx context.Context, t Target, k *linkLane) (carrier, error) {
 		cfg := l.cfg // the lane's
 		cfg.Logger = k.logger
+		if t.Alone != 0 {
+			cfg.Streams = 1 // so the listener keeps no places in store for it
+		}
 		e, err := bringUp(ctx, &cfg, t, k)
 		if err != nil {
 			return nil, err
@@ -132,10 +135,13 @@ func (l *Links) rest(k *linkLane) {
 		return
 	}
 	wait := l.cfg.Idle
-	if k.dropped || l.closed {
+	if k.dropped || l.closed || k.link.target.Alone != 0 {
 		wait = 0
 	}
 	k.timer = time.AfterFunc(wait, func() { l.expire(k) })
+	if wait == 0 {
+		return // it is not kept, so none that is has to go for it
+	}
 	l.idle = append(l.idle, k)
 	if n := len(l.idle) - l.cfg.MaxIdle; n > 0 { // those before it have been told already
 		l.idle[n-1].timer.Reset(0)

@@ -12,7 +12,7 @@ import (
 // in order, and lanes are not among each other. The listener answers an OPEN when its application
 // may accept the stream. So a dial goes by a lane only when all streams are answered that were
 // opened before on other lanes of its link. Streams that a listener has not taken, and that are dialled
-// again, come in any order.
+// again, come in any order, and so do those of a Target that is Alone, whose link has no other lane.
 
 // answers is what a dialer's lane knows of that. The lane's lock guards it.
 type answers struct {
