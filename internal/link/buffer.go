@@ -12,7 +12,36 @@ const (
 	maxSending = 8
 	// maxSpare is how many a lane keeps for the next that want one.
 	maxSpare = 4
+	// maxInFlight is how many bytes of Buffers a lane has posted that are not completed, but for its last
+	// message: whoever writes beside many that send from Buffers waits for no more.
+	maxInFlight = maxSending * BufferSize
 )
+
+// inFlight is what has been posted from Buffers and not completed.
+type inFlight struct {
+	posted []sentFrom // in order
+	bytes  int
+}
+
+// sentFrom is a message from a Buffer: its request, and how many bytes it has.
+type sentFrom struct {
+	request uint64
+	bytes   int
+}
+
+func (f *inFlight) add(request uint64, n int) {
+	f.posted = append(f.posted, sentFrom{request, n})
+	f.bytes += n
+}
+
+// completed takes those out that are completed.
+func (f *inFlight) completed(request uint64) {
+	n := 0
+	for ; n < len(f.posted) && f.posted[n].request <= request; n++ {
+		f.bytes -= f.posted[n].bytes
+	}
+	f.posted = f.posted[:copy(f.posted, f.posted[n:])]
+}
 
 // A Buffer is registered memory of BufferSize bytes from which a stream sends without a copy. It
 // is the caller's until Free, also when the stream is closed and its lane has ended. It is for one
@@ -87,6 +116,16 @@ func (e *laneEnd) tooManySending() bool {
 	return e.err == nil && len(e.sending) >= maxSending
 }
 
+// tooMuchInFlight looks at what has completed, if that is worth it, and reports whether a stream has to
+// wait before it sends more from a Buffer. mu is held.
+func (e *laneEnd) tooMuchInFlight() bool {
+	if e.inFlight.bytes < maxInFlight {
+		return false
+	}
+	e.reapAndSettle()
+	return e.err == nil && e.inFlight.bytes >= maxInFlight
+}
+
 // Send sends the first n bytes of b, and waits while the peer's ring is full. It returns how many
 // were handed to the device. The bytes are not to be changed before Free.
 func (h *Stream) Send(b *Buffer, n int) (int, error) {
@@ -119,10 +158,16 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		if err = s.writeErr(); err != nil {
 			break
 		}
+		if e.tooMuchInFlight() {
+			e.block(s)
+			err = s.stall()
+			continue
+		}
 		var k int
 		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
 		if k > 0 {
 			b.from.last = e.sq.posted
+			e.inFlight.add(e.sq.posted, k)
 			s.counts.count().placedOut += uint64(k)
 		}
 		e.settle()
@@ -162,6 +207,7 @@ func (b *Buffer) Free() {
 
 // sent takes back what completed requests have read. mu is held.
 func (e *laneEnd) sent(completed uint64) {
+	e.inFlight.completed(completed)
 	still := e.sending[:0]
 	for _, b := range e.sending {
 		if b.from.last > completed {

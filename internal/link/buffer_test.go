@@ -115,6 +115,55 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
+// TestBuffersInFlight: however many streams of a lane send from Buffers, little of that is posted and not
+// completed, and all of it arrives in the end.
+func TestBuffersInFlight(t *testing.T) {
+	const streams = 2 * maxInFlight / BufferSize
+	b := newBed(t, Config{CM: asynchronous(), FirstRing: 2 * BufferSize, MaxRing: 2 * BufferSize, Lanes: 1})
+	var clients, servers []*Stream
+	var buffers []*Buffer
+	for range streams {
+		client, server := b.pair()
+		got, err := client.TakeBuffer()
+		require.NoError(t, err)
+		require.NotNil(t, got)
+		clients, servers, buffers = append(clients, client), append(servers, server), append(buffers, got)
+	}
+	e := clients[0].e
+	hold, letGo := holdSends(e)
+	hold()
+	sent := make(chan error, streams)
+	for i, client := range clients {
+		require.Same(t, e, client.e)
+		go func() {
+			_, err := client.Send(buffers[i], BufferSize)
+			buffers[i].Free()
+			sent <- err
+		}()
+	}
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.inFlight.bytes == maxInFlight && len(e.blocked) == streams-maxInFlight/BufferSize
+	}, patience, time.Millisecond, "too much was sent, or too little")
+	letGo()
+	within(t, "the streams", func() {
+		for range streams {
+			require.NoError(t, <-sent)
+		}
+		for _, server := range servers {
+			_, err := io.ReadFull(server, make([]byte, BufferSize))
+			require.NoError(t, err)
+		}
+	})
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.reapAndSettle()
+		return e.inFlight.bytes == 0 && len(e.inFlight.posted) == 0
+	}, patience, time.Millisecond, "what has completed still counts")
+}
+
 // TestBufferOutlivesItsLane: the memory is the program's until Free, whatever becomes of the
 // stream and the lane, and is charged until then.
 func TestBufferOutlivesItsLane(t *testing.T) {

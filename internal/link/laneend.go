@@ -88,6 +88,7 @@ type laneEnd struct {
 	sq          sendQueue
 	staging     staging
 	sending     []*Buffer // that were given back, and the device may read still
+	inFlight    inFlight  // of all Buffers
 	spare       []*Buffer // for the next
 	wrs         [3]verbs.SendWR
 	sge         [1]verbs.SGE
