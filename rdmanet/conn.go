@@ -16,12 +16,11 @@ var (
 // Reads are served one after the other, and so are concurrent Writes. A Conn that neither Dial nor a Listener has
 // made fails with syscall.EINVAL.
 type Conn struct {
-	*stream
 	*dropGuard
 }
 
 // ok reports whether c is a connection, and not the zero value of a program.
-func (c *Conn) ok() bool { return c != nil && c.stream != nil }
+func (c *Conn) ok() bool { return c != nil && c.dropGuard != nil }
 
 func (c *Conn) opError(op string, err error) error {
 	if isWhole(err) { // without addresses, which most connections never need

@@ -59,7 +59,7 @@ func newConn(s *link.Stream, network string, accepted bool) *Conn {
 	st.network = idOf(network)
 	st.left.Store(2)
 	s.OnFinish(st.finished)
-	c := &Conn{stream: st, dropGuard: &dropGuard{stream: st}}
+	c := &Conn{&dropGuard{stream: st}}
 	c.linger.Store(-1)
 	st.young.Store(c.dropGuard)
 	live.add(st, accepted)

@@ -20,6 +20,6 @@ func TestBenchmarkSmoke(t *testing.T) {
 		"HTTP": httpCases(), "TLS": tlsCases(), "DialCrowd": crowdCases(),
 		"Beside": besideCases(), "Unread": unreadCases(),
 		"Busy": busyCases(), "Scale": smokeCases(scaleCases()), "Copies": copyCases(),
-		"Checksum": checksumCases(),
+		"Checksum": checksumCases(), "Idle": idleCases(16),
 	})
 }

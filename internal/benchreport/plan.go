@@ -39,6 +39,17 @@ func atMost(bound float64) target  { return target{targetAtMost, bound} }
 
 var none target
 
+// orEven is t, or where that is none the least that any work should come to: nothing is to be slower than
+// over TCP, and no stream and no echo slower than over a Unix socket.
+func (t target) orEven(work, other string) target {
+	kind, _, _ := strings.Cut(work, "/")
+	moves := strings.HasPrefix(kind, "Echo") || kind == "Stream" || kind == "Beside" || kind == "Busy"
+	if t == none && (other == "tcp" || other == "unix" && moves) {
+		return atLeast(1)
+	}
+	return t
+}
+
 func (t target) reached(v float64) bool {
 	switch t.kind {
 	case targetAtLeast:
@@ -79,6 +90,7 @@ func caseOf(work, procs, transport string) string {
 
 // faster is how many times the rate of another ours is, by a metric that counts time.
 func faster(title, work, metric, other string, t target) row {
+	t = t.orEven(work, other)
 	return row{work: title, against: transportNames[other], target: t, values: func(res *results, procs string) []float64 {
 		return res.sample(caseOf(work, procs, other), metric).over(res.sample(caseOf(work, procs, ours), metric))
 	}}
@@ -103,7 +115,7 @@ func longer(title, work, metric, other string, t target) row {
 
 // more is how many times a rate of another ours has.
 func more(title, work, metric, other string, t target) row {
-	return longer(title, work, metric, other, t)
+	return longer(title, work, metric, other, t.orEven(work, other))
 }
 
 // twoAgainstOne is the rate with the other end in a process of its own, against that
@@ -324,6 +336,7 @@ func idleConnections() section {
 		counted("Go heap and stacks, KiB an end", thousand, "heap-B/conn", ends<<10, none),
 		counted("descriptors an end", thousand, "fds/conn", ends, atMost(0.1)),
 		counted("mappings an end", thousand, "maps/conn", ends, none),
+		counted("memory, KiB of both ends, without the application's goroutines", "Idle", "held-B/conn", 1<<10, atMost(4)),
 		counted("10,000 at once: MB in all processes", most, "pss-MB", 1, atMost(120)),
 		counted("10,000 at once: processors busy", most, "idle-cpu", 1, atMost(0.01)),
 	}}
