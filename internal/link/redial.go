@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -127,6 +128,8 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 	why := s.readErr
 	if w == &s.writer {
 		why = s.writeErr
+		s.counts.stalls(true)
+		defer s.counts.stalls(false)
 	}
 	for s.re.running && why() == errMoving {
 		if w.expired() {
@@ -230,7 +233,8 @@ func (s *stream) becomes(h *Stream) bool {
 	defer home.mu.Unlock()
 	s.e.mu.Lock()
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
-	keepAlive, least, stalls, stallTime, logger := s.kept, s.least, s.counts.seldom().stalls, s.counts.seldom().stallTime, s.logger
+	keepAlive, least, logger := s.kept, s.least, s.logger
+	stalls, stallTime := s.counts.stalledUntil(time.Since(epoch))
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)

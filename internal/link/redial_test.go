@@ -22,7 +22,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// A handOver is a listener that leaves in a repostNow, so that it does not take a stream which was
+// A handOver is a listener that leaves in a hurry, so that it does not take a stream which was
 // opened, and the next one on its address.
 type handOver struct {
 	*bed

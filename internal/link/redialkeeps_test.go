@@ -86,6 +86,32 @@ func TestRedialKeepsSettings(t *testing.T) {
 	}
 }
 
+// TestRedialStalls: a Write that waits until its stream is elsewhere counts as one that waits, while it does
+// and afterwards.
+func TestRedialStalls(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		wrote := make(chan error, 1)
+		var waited time.Duration
+		server := h.whileMoving(t, func() {
+			go func() {
+				_, err := h.client.Write([]byte("x"))
+				wrote <- err
+			}()
+			require.Eventually(t, func() bool {
+				waited = h.client.Status().StallTime
+				return waited > time.Millisecond
+			}, patience, time.Millisecond)
+		})
+		within(t, "the Write", func() { require.NoError(t, <-wrote) })
+		_, err := io.ReadFull(server, make([]byte, 1))
+		require.NoError(t, err)
+		s := h.client.Status()
+		require.EqualValues(t, 1, s.Stalls)
+		require.GreaterOrEqual(t, s.StallTime, waited)
+	})
+}
+
 // TestRedialBuffers: a Buffer that was taken before is sent afterwards, also if the first part of
 // it was sent before, and one is taken meanwhile.
 func TestRedialBuffers(t *testing.T) {

@@ -9,7 +9,12 @@ import (
 // stalls is told when a Write begins to wait for room, and when it has waited. mu is held.
 func (s *stream) stalls(waits bool) {
 	s.e.stalling(waits)
-	n := s.counts.count()
+	s.counts.stalls(waits)
+}
+
+// stalls counts a Write that begins to wait, or has waited.
+func (c *counts) stalls(waits bool) {
+	n := c.count()
 	if waits {
 		n.stalled = time.Since(epoch)
 		return
@@ -17,6 +22,16 @@ func (s *stream) stalls(waits bool) {
 	n.stalls++
 	n.stallTime += time.Since(epoch) - n.stalled
 	n.stalled = 0
+}
+
+// stalledUntil returns how often Writes have waited until now, since epoch, and for how long, one that
+// waits still included.
+func (c *counts) stalledUntil(now time.Duration) (n uint64, took time.Duration) {
+	r := c.seldom()
+	if r.stalled == 0 {
+		return r.stalls, r.stallTime
+	}
+	return r.stalls + 1, r.stallTime + now - r.stalled
 }
 
 // countArrived counts a message that is no record. mu is held.

@@ -111,17 +111,14 @@ func (h *Stream) Status() Status {
 	}
 	s.e.countWoken()
 	n, rare := &s.counts, s.counts.seldom()
-	st.Sent, st.Received, st.Stalls, st.StallTime = n.sent, n.received, rare.stalls, rare.stallTime
+	st.Sent, st.Received = n.sent, n.received
+	st.Stalls, st.StallTime = n.stalledUntil(time.Since(epoch))
 	st.CreditsSent, st.CreditsGot = n.creditsOut, n.creditsIn
 	st.RecordsSent, st.RecordsGot, st.Grown = n.recordsOut, n.recordsIn, rare.grown
 	st.Wakeups, st.Quiet, st.KeepAlives = n.wakeups, n.quiet, s.keepAlives()
 	st.Copied, st.Placed = s.copied(st.Read, st.Written)
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
-	if rare.stalled != 0 {
-		st.Stalls++
-		st.StallTime += time.Since(epoch) - rare.stalled
-	}
 	for _, w := range []*waiter{&s.reader, &s.writer} {
 		st.Spins += w.spins.Load()
 		st.Parks += w.parks.Load()
