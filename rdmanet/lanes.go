@@ -123,6 +123,10 @@ type DeviceLanes struct {
 	// Dialled and Accepted count lanes by who asked for them.
 	Dialled, Accepted ConnCount
 
+	// Links counts what has lanes now: this process as the dialer of a listener, or a dialing process
+	// at a listener of this one.
+	Links int
+
 	Places  int // connections that may be opened now without asking the listener
 	Waiting int // dials that wait for a place now
 
@@ -150,7 +154,7 @@ func addLanes(rows []DeviceStats) []DeviceStats {
 		d.WakeupsSuppressed += n.WakeupsSuppressed
 		d.Lanes = DeviceLanes{
 			Dialled: ConnCount(n.Dialled), Accepted: ConnCount(n.Accepted),
-			Places: n.Places, Waiting: n.Waiting, LaneStats: laneStats(&n.LaneCounts),
+			Links: n.Links, Places: n.Places, Waiting: n.Waiting, LaneStats: laneStats(&n.LaneCounts),
 		}
 	}
 	return rows

@@ -50,6 +50,7 @@ type LaneSums struct {
 		Open  int // now
 		Total uint64
 	}
+	Links           int // that have lanes now
 	Places, Waiting int // now
 	LaneCounts
 }
@@ -157,8 +158,13 @@ func Lanes() []LaneStats {
 // SumsOfLanes returns what the lanes of the process counted so far, by device.
 func SumsOfLanes() map[string]*LaneSums {
 	all, sums := allLanes.now()
+	links := map[uint64]bool{}
 	for _, s := range statsOf(all) {
 		n := sums[s.Device]
+		if !links[s.Link] {
+			links[s.Link] = true
+			n.Links++
+		}
 		n.add(&s.LaneCounts)
 		n.Places += s.Places
 		n.Waiting += s.Waiting

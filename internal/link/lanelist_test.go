@@ -35,6 +35,7 @@ func TestLanes(t *testing.T) {
 	dialled, accepted := lanesOf(b.l)
 	require.Len(t, dialled, 1)
 	require.Len(t, accepted, 1)
+	require.GreaterOrEqual(t, before.Links, 2, "each end is one")
 	near, far := dialled[0], accepted[0]
 	require.Equal(t, LaneUp, near.State)
 	require.Equal(t, near.Epoch, far.Epoch)
@@ -57,6 +58,7 @@ func TestLanes(t *testing.T) {
 	require.Equal(t, dialled[0].Link, dialled[1].Link)
 	require.Equal(t, accepted[0].Link, accepted[1].Link)
 	require.GreaterOrEqual(t, device().Dialled.Total, before.Dialled.Total+1)
+	require.LessOrEqual(t, device().Links, before.Links, "a second lane makes no other link")
 
 	require.NoError(t, b.l.Close())
 	require.Eventually(t, func() bool {

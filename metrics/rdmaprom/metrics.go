@@ -73,6 +73,10 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 		func(d *rdmanet.DeviceStats) float64 { return float64(d.ReadBuffer) },
 	},
 	{
+		desc("links", "Pairs of a dialing process and a listener that have lanes.", "device"), prometheus.GaugeValue,
+		func(d *rdmanet.DeviceStats) float64 { return float64(d.Lanes.Links) },
+	},
+	{
 		desc("lane_places", "Connections that may be opened without asking the listener.", "device"), prometheus.GaugeValue,
 		func(d *rdmanet.DeviceStats) float64 { return float64(d.Lanes.Places) },
 	},

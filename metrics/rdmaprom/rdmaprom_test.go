@@ -176,6 +176,7 @@ func TestScrape(t *testing.T) {
 		`rdmanet_read_bytes_total{device="soft0"} 1234`,
 		`rdmanet_written_bytes_total{device="soft0"} 1234`,
 		`rdmanet_listeners 1`,
+		`rdmanet_links{device="soft0"} 2`,
 		`rdmanet_handshakes_total{outcome="established"} 1`,
 		`rdmanet_accepted_total{transport="rdma"} 1`,
 	)
