@@ -27,6 +27,8 @@ import (
 //   - If nothing is left for a dial that waits, other lanes are asked to give back what they have
 //     in store: those first that have no dials waiting, and of them the one with the most. A lane
 //     whose own dials wait is no exception.
+//   - Likewise if the dialer's address has no port left, but only lanes from that address are asked,
+//     and none of them gets anything in store meanwhile.
 //   - A dialer that has reset too many of the streams which wait to be accepted gets no places
 //     before some of those are accepted. It keeps what it has.
 type backlog struct {
@@ -39,6 +41,7 @@ type backlog struct {
 	due        []*share  // with something to be done
 	all        map[*share]struct{}
 	dialers    map[dialerKey]*dialer
+	portless   map[netip.Addr]int // lanes from there that lack ports
 }
 
 // A dialerKey tells dialers apart.
@@ -78,8 +81,9 @@ type share struct {
 	ids     int  // how many more places it has ids for
 	window  int  // how many places it might have in store if it was its dialer's only lane
 	used    int  // places that were taken since the window became what it is
-	denied  bool // there was no memory for places
+	denied  bool // there was no memory, or no port, for places
 	noStore bool // nor for such that no dial waits for
+	noPorts bool // dials lacked ports, and have not got them yet
 	waiting bool
 	gone    bool
 	served  bool // it has got a place
@@ -100,7 +104,7 @@ const leastResets = 16
 
 // newBacklog makes one in which a dialer may have reset as many streams as a quarter of all places.
 func newBacklog(size, store int) backlog {
-	return backlog{size: size, left: size, store: store, maxResets: max(size/4, leastResets), all: map[*share]struct{}{}, dialers: map[dialerKey]*dialer{}}
+	return backlog{size: size, left: size, store: store, maxResets: max(size/4, leastResets), all: map[*share]struct{}{}, dialers: map[dialerKey]*dialer{}, portless: map[netip.Addr]int{}}
 }
 
 // join adds a lane of a dialer.
@@ -133,6 +137,7 @@ func (b *backlog) leave(s *share) {
 		return // it never had any
 	}
 	delete(b.all, s)
+	b.lack(s, false)
 	s.dialer.lanes--
 	b.stored -= s.stored - s.asked
 	b.asked -= s.asked
@@ -162,7 +167,7 @@ func (b *backlog) granted(s *share, n int) {
 		return
 	}
 	s.served = true
-	s.coming -= n
+	b.came(s, n)
 	s.stored += n
 	b.stored += n
 	b.settle() // they may be asked back
@@ -173,9 +178,17 @@ func (b *backlog) failed(s *share, n int) {
 	if s.gone {
 		return
 	}
-	s.coming -= n
+	b.came(s, n)
 	b.give(s, n)
 	b.settle()
+}
+
+// came records what has become of n places that were coming. If no more are, and none were denied, the
+// lane has the ports that it has lacked.
+func (b *backlog) came(s *share, n int) {
+	if s.coming -= n; s.coming == 0 && !s.denied {
+		b.lack(s, false)
+	}
 }
 
 // denied: likewise, for lack of memory. The lane gets none before retry.
@@ -184,10 +197,67 @@ func (b *backlog) denied(s *share, n int) {
 	b.failed(s, n)
 }
 
+// storeDenied: likewise, for what no dial waits for. Dials that have come meanwhile counted on those places.
+func (b *backlog) storeDenied(s *share, n int) {
+	s.noStore = true
+	b.failed(s, n)
+	b.fill(s)
+}
+
+// noPorts: likewise, for dials and for lack of ports. Others from the same address give theirs back.
+func (b *backlog) noPorts(s *share, n int) {
+	if s.gone {
+		return
+	}
+	b.denied(s, n)
+	b.lack(s, true)
+	host := s.dialer.key.host
+	b.askBack(s, n-b.askedOf(host), host)
+}
+
+// lack records whether a lane lacks ports.
+func (b *backlog) lack(s *share, lacks bool) {
+	if s.noPorts == lacks {
+		return
+	}
+	s.noPorts = lacks
+	host := s.dialer.key.host
+	if lacks {
+		b.portless[host]++
+	} else if b.portless[host]--; b.portless[host] == 0 {
+		delete(b.portless, host)
+	}
+}
+
+// askedOf is how many places the lanes from host are asked for.
+func (b *backlog) askedOf(host netip.Addr) (n int) {
+	for s := range b.all {
+		if s.dialer.key.host == host {
+			n += s.asked
+		}
+	}
+	return n
+}
+
+// portsBack has lanes from host tried again that lack ports, when all have come that were asked for.
+func (b *backlog) portsBack(host netip.Addr) {
+	if b.portless[host] == 0 || b.askedOf(host) > 0 {
+		return
+	}
+	for s := range b.all {
+		if s.noPorts && s.denied && s.dialer.key.host == host {
+			b.retry(s)
+		}
+	}
+}
+
+// retry: there may be memory or ports again. It lacks ports until it has got some, lest a store gets
+// those that have come back for it.
 func (b *backlog) retry(s *share) {
 	s.denied, s.noStore = false, false
 	b.settle()
 	b.fill(s)
+	b.came(s, 0)
 }
 
 // taken: a stream was opened with a place.
@@ -230,6 +300,7 @@ func (b *backlog) unstore(s *share) {
 		s.asked--
 		b.asked--
 		b.settle() // another may have to be asked
+		b.portsBack(s.dialer.key.host)
 	} else {
 		b.stored--
 	}
@@ -347,19 +418,19 @@ func (b *backlog) recall() {
 			held += n
 			all += n + held/reserve - reserved
 			reserved = held / reserve
-			b.askBack(s, all-b.left-b.asked)
+			b.askBack(s, all-b.left-b.asked, netip.Addr{})
 		}
 	}
 }
 
-// askBack asks lanes for n places that s is to get.
-func (b *backlog) askBack(s *share, n int) {
+// askBack asks lanes for n places that s is to get: those from host, or all if it is the zero Addr.
+func (b *backlog) askBack(s *share, n int, host netip.Addr) {
 	if n <= 0 {
 		return
 	}
 	from := make([]*share, 0, len(b.all))
 	for o := range b.all {
-		if o != s && o.stored > o.asked {
+		if o != s && o.stored > o.asked && (host == netip.Addr{} || host == o.dialer.key.host) {
 			from = append(from, o)
 		}
 	}
@@ -409,7 +480,7 @@ func (b *backlog) fill(s *share) {
 	}
 	want := s.dialer.part(min(most, max(b.size/(2*len(b.dialers)), 1)))
 	have := s.coming + s.stored
-	if s.denied || s.noStore || b.asked > 0 || have > want/2 {
+	if s.denied || s.noStore || b.asked > 0 || have > want/2 || b.portless[s.dialer.key.host] > 0 {
 		return
 	}
 	b.grant(s, b.most(s, min(want-have, s.ids), b.left))

@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,17 @@ func (f *fakeShare) deliver(b *backlog) {
 		f.ids++
 		b.back(&f.share)
 	}
+}
+
+// lackPorts has a lane get no port for what it is to grant, and returns for how many dials.
+func (f *fakeShare) lackPorts(b *backlog) int {
+	o := f.order
+	f.order = allotment{recall: o.recall}
+	f.ids += o.grant
+	b.failed(&f.share, o.grant-o.wanted)
+	b.noPorts(&f.share, o.wanted)
+	b.wanted(&f.share, o.wanted)
+	return o.wanted
 }
 
 // open takes a place.
@@ -353,6 +365,81 @@ func TestMemoryForPlaces(t *testing.T) {
 	require.Equal(t, 1, f.waiting)
 }
 
+// TestStoreDenied: a dial that comes while places for the store are coming is tried by itself when those
+// do not come.
+func TestStoreDenied(t *testing.T) {
+	b := newBacklog(4096, 8)
+	f := fakeShares(&b, 1, 100)[0]
+	f.dial(&b)
+	f.deliver(&b)
+	o := b.do(&f.share)
+	require.Equal(t, allotment{grant: 8}, o)
+	f.dial(&b)
+	require.Zero(t, b.do(&f.share))
+	b.storeDenied(&f.share, o.grant)
+	require.Equal(t, allotment{grant: 1, wanted: 1}, f.order)
+}
+
+// TestPortsAreAskedBack: dials that lack a port of their client's address have it from the stores of others
+// from there, which get no more before the dials have theirs. Those from elsewhere keep what they have.
+func TestPortsAreAskedBack(t *testing.T) {
+	b := newBacklog(4096, 8)
+	from := func(host string, link hello.LinkID) *fakeShare {
+		f := &fakeShare{}
+		f.ids = 100
+		b.join(&f.share, dialerKey{netip.MustParseAddr(host), link})
+		return f
+	}
+	here, also, elsewhere := from("10.0.0.1", 1), from("10.0.0.1", 2), from("10.0.0.2", 1)
+	for _, f := range []*fakeShare{also, elsewhere} {
+		f.dial(&b)
+		deliverAll(&b, []*fakeShare{f})
+		require.Greater(t, f.stored, 5)
+	}
+	b.grant(&elsewhere.share, 10) // it would be asked first
+	elsewhere.deliver(&b)
+	for range 5 {
+		here.dial(&b)
+	}
+	require.Equal(t, 5, here.lackPorts(&b))
+	require.Equal(t, 5, also.order.recall)
+	require.Zero(t, elsewhere.order.recall)
+	b.retry(&here.share) // in vain: no more are asked for than lack
+	require.Equal(t, 5, here.lackPorts(&b))
+	require.Equal(t, 5, also.order.recall)
+
+	had := also.stored
+	also.deliver(&b)
+	require.Equal(t, had-5, also.stored)
+	require.Equal(t, 5, here.order.grant, "it is not tried again")
+	also.dial(&b)
+	also.dial(&b)
+	require.Zero(t, also.order.grant, "the store takes the ports that have come back")
+	here.deliver(&b)
+	require.Equal(t, 5, here.waiting)
+	also.dial(&b)
+	require.Positive(t, also.order.grant, "the store stays empty")
+
+	also.deliver(&b)
+
+	here.dial(&b)
+	o := b.do(&here.share) // it begins with that
+	here.dial(&b)
+	b.noPorts(&here.share, o.grant)
+	b.wanted(&here.share, o.grant)
+	b.granted(&here.share, here.coming)
+	require.NotEmpty(t, b.portless, "what was found later ends the shortage of the others")
+	here.ids = 0
+	b.retry(&here.share)
+	require.Empty(t, b.portless, "stores stay empty for what cannot be tried")
+	here.ids = 100
+	b.released(&here.share)
+	require.Positive(t, here.lackPorts(&b))
+	require.NotEmpty(t, b.portless)
+	b.leave(&here.share)
+	require.Empty(t, b.portless)
+}
+
 // TestBacklogAtRandom lets lanes dial, leave and come while a server accepts now and then.
 // The books are right after each step, and at last each dial has its place.
 func TestBacklogAtRandom(t *testing.T) {
@@ -394,10 +481,17 @@ func TestBacklogAtRandom(t *testing.T) {
 			case n == 15 && r.IntN(10) == 0:
 				b.leave(&f.share)
 				f.dials, f.places = 0, 0
+			case n == 16 && f.order.wanted > 0:
+				f.lackPorts(&b)
+			case n == 17:
+				b.retry(&f.share)
 			case f.waiting > 0:
 				f.accept(&b)
 			}
 			check()
+		}
+		for _, f := range fs {
+			b.retry(&f.share)
 		}
 		for some := true; some; {
 			some = false
@@ -415,6 +509,7 @@ func TestBacklogAtRandom(t *testing.T) {
 		for _, f := range fs {
 			require.Zero(t, f.dials, "seed %d: a dial waits for ever", seed)
 		}
+		require.Empty(t, b.portless, "seed %d", seed)
 	}
 }
 

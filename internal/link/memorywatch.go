@@ -5,13 +5,14 @@ import (
 )
 
 // memoryWatch looks at the rings of a lane now and then, while there is a reason to: some are
-// larger than the first, or there was no memory for something. Otherwise it has no timer. The
+// larger than the first, or there was no memory, or no port, for something. Otherwise it has no timer. The
 // lane's lock guards it.
 type memoryWatch struct {
 	timer   *time.Timer
 	ticking bool
 	large   []*stream // with a ring larger than the first
 	refused bool      // there was no memory since the last look: nothing grows until the next
+	noPorts bool      // there was no port for a place
 }
 
 // looks is how many looks in a row have to find a ring unused before it shrinks.
@@ -81,11 +82,12 @@ func (e *laneEnd) lookAtMemory() {
 		e.mu.Unlock()
 		return
 	}
-	if m.refused {
-		m.refused = false
-		if !e.away {
-			e.note(noteRetry, 0)
-		}
+	refused := m.refused
+	if (refused || m.noPorts) && !e.away {
+		e.note(noteRetry, 0)
+	}
+	m.refused, m.noPorts = false, false
+	if refused {
 		for _, s := range e.streams {
 			if s != nil && (s.wants || s.st.Receiver().WantsRing()) {
 				e.growDue(s)

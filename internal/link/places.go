@@ -13,8 +13,9 @@ const (
 	noteGranted              // n places that were due stand
 	noteFailed               // n places that were due do not
 	noteDenied               // likewise, for lack of memory
-	noteNoStore              // likewise, and they were for the dialer's store
-	noteRetry                // there may be memory again
+	noteNoStore              // for lack of memory or of ports, and they were for the dialer's store
+	noteNoPorts              // n that are for dials do not, for lack of ports
+	noteRetry                // there may be memory or ports again
 	noteTaken                // a stream was opened with one
 	noteBack                 // one was given back
 	noteReleased             // an id may be used again
@@ -64,8 +65,9 @@ func (l *Listener) note(e *laneEnd, what note, n int) allotment {
 	case noteDenied:
 		b.denied(s, n)
 	case noteNoStore:
-		s.noStore = true
-		b.failed(s, n)
+		b.storeDenied(s, n)
+	case noteNoPorts:
+		b.noPorts(s, n)
 	case noteRetry:
 		b.retry(s)
 	case noteTaken:

@@ -22,9 +22,14 @@ type ports struct {
 }
 
 type hostPorts struct {
-	used map[uint16]struct{}
-	next uint16 // from firstPort on: one that was used lately is not used soon again
+	used  map[uint16]struct{}
+	next  uint16 // from firstPort on: one that was used lately is not used soon again
+	short bool   // they were used up, and since then hardly any have come back
 }
+
+// enough is with how many in use they are not short any more, so that a host which takes each port
+// that comes back has one shortage.
+const enough = numPorts - numPorts/8
 
 // of returns those of a host. mu is held.
 func (p *ports) of(host netip.Addr) *hostPorts {
@@ -86,9 +91,24 @@ func (p *ports) free(host netip.Addr, first uint16, n int) {
 	for i := range n {
 		delete(h.used, first+uint16(i))
 	}
+	if len(h.used) <= enough {
+		h.short = false
+	}
 	if len(h.used) == 0 {
 		delete(p.hosts, host)
 	}
+}
+
+// usedUp is told that alloc found none for a dial that waits, and reports whether that is news.
+func (p *ports) usedUp(host netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hosts[host]
+	if h == nil || h.short { // nil: all have come back since
+		return false
+	}
+	h.short = true
+	return true
 }
 
 // lanePorts are those of a listener's lane. The lane's lock guards them.

@@ -3,6 +3,7 @@ package link
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -99,6 +100,85 @@ func TestClientsHaveOtherPorts(t *testing.T) {
 		require.NotEqual(t, own.String(), client.LocalAddr().String())
 		say(t, client, server)
 	})
+}
+
+// TestPortsUsedUp: where the ports of a client address are used up, places that other dialers from there
+// have in store come back for the dials that wait. If none are left the dials get the next that are free.
+// The log says once that there was a shortage, which is none of memory.
+func TestPortsUsedUp(t *testing.T) {
+	logs := logsOf(t)
+	b := newBed(t, Config{Places: 8, Shrink: time.Hour}) // nothing is asked for again by a timer
+	beside := &bed{t, b.l, b.anotherLinks()}
+	beside.pair()
+	_, server := b.pair()
+	stores := 0
+	require.Eventually(t, func() bool { // no more are granted
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		stores = 0
+		for s := range b.l.backlog.all {
+			if s.coming > 0 || s.stored == 0 {
+				return false
+			}
+			stores += s.stored
+		}
+		return true
+	}, patience, time.Millisecond)
+	host, rest := server.e.ports.host, []uint16(nil)
+	for i := range uint16(numPorts) {
+		if port := firstPort + i; b.l.clients.take(host, port) {
+			rest = append(rest, port)
+		}
+	}
+	within(t, "dials with the places of others", func() {
+		for range stores {
+			b.pair()
+		}
+	})
+
+	const dials = 3
+	ended := make(chan dialled, dials) // in any order
+	for range dials {
+		d := b.dialBehind(b.ctx(), b.l.Addr())
+		go func() { ended <- <-d }()
+	}
+	lacks := func() bool {
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		return server.e.share.denied
+	}
+	for range dials {
+		require.Eventually(t, lacks, patience, time.Millisecond)
+		b.l.clients.free(host, rest[0], 1)
+		rest = rest[1:]
+		server.e.lookAtMemory() // as the timer has it
+		within(t, "a dial that waits for a port", func() {
+			d := <-ended
+			require.NoError(t, d.err)
+			b.accept()
+			t.Cleanup(func() { _ = d.s.Close() })
+		})
+	}
+	said := func() int { return strings.Count(logs.String(), "no port left") }
+	require.Eventually(t, func() bool { return said() > 0 }, patience, time.Millisecond)
+	require.Equal(t, 1, said(), logs.String())
+	require.Zero(t, server.e.stats().Refusals)
+}
+
+// TestPortShortageIsNewsOnce: it is one shortage until an eighth of the ports have come back.
+func TestPortShortageIsNewsOnce(t *testing.T) {
+	var p ports
+	host := netip.MustParseAddr("10.0.0.1")
+	require.False(t, p.usedUp(host), "all have come back")
+	for i := range numPorts {
+		require.True(t, p.take(host, firstPort+uint16(i)))
+	}
+	require.True(t, p.usedUp(host))
+	require.False(t, p.usedUp(host))
+	p.free(host, firstPort, numPorts/8-1)
+	require.False(t, p.usedUp(host))
+	p.free(host, firstPort+numPorts/8-1, 1)
+	require.True(t, p.usedUp(host))
 }
 
 // TestBoundPort: a dialer that has bound a port has it at the listener as well, unless a live

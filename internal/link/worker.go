@@ -176,9 +176,11 @@ func (e *laneEnd) grant(n int, u memory.Use) {
 		if count == 0 {
 			e.ids.give(first, 1)
 			e.making -= n - 1
-			e.memoryRefused() // which asks again
-			e.ungranted(n, u, noteDenied)
+			news := e.portsUsedUp(n, u)
 			e.mu.Unlock()
+			if news {
+				e.reportPorts()
+			}
 			return
 		}
 		e.mu.Unlock()
@@ -229,6 +231,25 @@ func (e *laneEnd) ungranted(n int, u memory.Use, why note) {
 	if e.err == nil {
 		e.settle() // others may be asked to give some back
 	}
+}
+
+// portsUsedUp has n places asked for again for which the client's address has no port left, and
+// reports whether the log is to hear of it. mu is held.
+func (e *laneEnd) portsUsedUp(n int, u memory.Use) (news bool) {
+	e.memory.noPorts = true
+	e.watchMemory()
+	if u != memory.ForStream {
+		e.ungranted(n, u, noteNoStore)
+		return false
+	}
+	e.ungranted(n, u, noteNoPorts)
+	return e.ports.all.usedUp(e.ports.host)
+}
+
+// reportPorts is not owner.short, by which Accept fails: one client's ports are no concern of the others.
+func (e *laneEnd) reportPorts() {
+	e.cfg.logger().Warn("link: a client's address has no port left, its dials wait: close connections, dial from another address, or have another listener",
+		"listener", e.id.LocalAddr(), "client", e.ports.host, "ports", numPorts)
 }
 
 // openArrived makes a stream of a place.
