@@ -81,7 +81,7 @@ func TestGuardDial(t *testing.T) {
 // nothing else.
 func TestGuardIdle(t *testing.T) {
 	guarded(t)
-	const some, n = 32, 256
+	const some, n = 32, 1024 // many: memory is registered in chunks of 256 KiB
 	server, err := startWorker()
 	require.NoError(t, err)
 	client, err := startWorker()
