@@ -130,6 +130,9 @@ func TestBuffersInFlight(t *testing.T) {
 		clients, servers, buffers = append(clients, client), append(servers, server), append(buffers, got)
 	}
 	e := clients[0].e
+	if e.sq.confirm != nil {
+		t.Skip("fewer messages than that are under way where the peer has to answer them")
+	}
 	hold, letGo := holdSends(e)
 	hold()
 	sent := make(chan error, streams)
