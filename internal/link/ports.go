@@ -27,9 +27,9 @@ type hostPorts struct {
 	short bool   // they were used up, and since then hardly any have come back
 }
 
-// enough is with how many in use they are not short any more, so that a host which takes each port
+// fewUsed is with how many in use they are not short any more, so that a host which takes each port
 // that comes back has one shortage.
-const enough = numPorts - numPorts/8
+const fewUsed = numPorts - numPorts/8
 
 // of returns those of a host. mu is held.
 func (p *ports) of(host netip.Addr) *hostPorts {
@@ -91,7 +91,7 @@ func (p *ports) free(host netip.Addr, first uint16, n int) {
 	for i := range n {
 		delete(h.used, first+uint16(i))
 	}
-	if len(h.used) <= enough {
+	if len(h.used) <= fewUsed {
 		h.short = false
 	}
 	if len(h.used) == 0 {
