@@ -4,13 +4,13 @@ package cacheline
 
 import "unsafe"
 
-// Fetch asks for the line at p, to read it soon. p may be anywhere: a line that cannot be had is not an
-// error.
+// Fetch asks for the lines in which the n bytes at p lie, one at least, to read them soon. They may be
+// anywhere: a line that cannot be had is not an error.
 //
 //go:noescape
-func Fetch(p unsafe.Pointer)
+func Fetch(p unsafe.Pointer, n int)
 
-// FetchToWrite is Fetch for a line to be written to, which no other processor keeps then.
+// FetchToWrite is Fetch for lines to be written to, which no other processor keeps then.
 //
 //go:noescape
-func FetchToWrite(p unsafe.Pointer)
+func FetchToWrite(p unsafe.Pointer, n int)

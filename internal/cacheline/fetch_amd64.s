@@ -1,14 +1,28 @@
 #include "textflag.h"
 
-// func Fetch(p unsafe.Pointer)
-TEXT ·Fetch(SB), NOSPLIT, $0-8
+// func Fetch(p unsafe.Pointer, n int)
+TEXT ·Fetch(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $~63, AX
+line:
 	PREFETCHT0 (AX)
+	ADDQ $64, AX
+	CMPQ AX, CX
+	JCS  line
 	RET
 
-// func FetchToWrite(p unsafe.Pointer)
-TEXT ·FetchToWrite(SB), NOSPLIT, $0-8
+// func FetchToWrite(p unsafe.Pointer, n int)
+TEXT ·FetchToWrite(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
+	MOVQ n+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $~63, AX
+line:
 	// PREFETCHW (AX), which the assembler does not know.
 	BYTE $0x0F; BYTE $0x0D; BYTE $0x08
+	ADDQ $64, AX
+	CMPQ AX, CX
+	JCS  line
 	RET

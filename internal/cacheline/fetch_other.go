@@ -5,7 +5,7 @@ package cacheline
 import "unsafe"
 
 // Fetch does nothing on this processor.
-func Fetch(unsafe.Pointer) {}
+func Fetch(unsafe.Pointer, int) {}
 
 // FetchToWrite does nothing on this processor.
-func FetchToWrite(unsafe.Pointer) {}
+func FetchToWrite(unsafe.Pointer, int) {}

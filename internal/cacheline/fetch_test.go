@@ -13,10 +13,11 @@ func TestFetchChangesNothing(t *testing.T) {
 	for i := range b {
 		b[i] = byte(i)
 	}
-	for _, fetch := range []func(unsafe.Pointer){Fetch, FetchToWrite} {
-		fetch(nil)
-		fetch(unsafe.Pointer(&b[17]))
-		fetch(unsafe.Add(nil, 1<<30))
+	for _, fetch := range []func(unsafe.Pointer, int){Fetch, FetchToWrite} {
+		fetch(nil, 0)
+		fetch(unsafe.Pointer(&b[17]), 0)
+		fetch(unsafe.Pointer(&b[17]), len(b))
+		fetch(unsafe.Add(nil, 1<<30), Size)
 	}
 	for i := range b {
 		require.EqualValues(t, i, b[i])

@@ -22,8 +22,5 @@ func (e *laneEnd) fetch(d lane.Doorbell) {
 		return
 	}
 	ring, from := s.pieces[0].Bytes(), int(s.st.Receiver().Next())
-	to := min(from+int(min(d.N, maxFetch)), len(ring))
-	for at := from &^ (cacheline.Size - 1); at < to; at += cacheline.Size {
-		cacheline.Fetch(unsafe.Pointer(&ring[at]))
-	}
+	cacheline.Fetch(unsafe.Pointer(&ring[from]), min(int(d.N), maxFetch, len(ring)-from))
 }

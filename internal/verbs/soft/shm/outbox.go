@@ -74,7 +74,7 @@ func (o *Outbox) Publish(op uint64, imm uint32, w1 uint64) {
 		atomic.StoreUint64((*uint64)(p), w0)
 	}
 	if o.Next++; o.Next%(cacheline.Size/entrySize) == 0 {
-		cacheline.FetchToWrite(unsafe.Add(o.entries, int((o.Next+2*cacheline.Size/entrySize)&o.mask)*entrySize))
+		cacheline.FetchToWrite(unsafe.Add(o.entries, int((o.Next+2*cacheline.Size/entrySize)&o.mask)*entrySize), 1)
 	}
 }
 

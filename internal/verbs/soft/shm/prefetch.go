@@ -24,9 +24,5 @@ func PrefetchBehind(dst []byte) {
 	if len(dst) > maxPrefetch {
 		return
 	}
-	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), prefetchAhead)
-	for n := len(dst); n > 0; n -= cacheline.Size {
-		cacheline.FetchToWrite(p)
-		p = unsafe.Add(p, cacheline.Size)
-	}
+	cacheline.FetchToWrite(unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), prefetchAhead), len(dst))
 }
