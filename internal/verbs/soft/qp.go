@@ -34,14 +34,15 @@ type qp struct {
 
 	state atomic.Uint32 // a verbs.QPState; written under mu
 
-	mu     sync.Mutex
-	closed bool
-	wake   bool // the peer must be woken once mu is released
-	alone  int  // calls that wait for posts which copy without mu: see lockAlone
-	sq     sendQueue
-	peer   *peer // what is mapped of the other end; nil until connected
-	link   *link
-	stats  driver.QPStats
+	mu      sync.Mutex
+	closed  bool
+	wake    bool // the peer must be woken once mu is released
+	alone   int  // calls that wait for posts which copy without mu: see lockAlone
+	sq      sendQueue
+	peer    *peer // what is mapped of the other end; nil until connected
+	link    *link
+	entries uint64         // published
+	stats   driver.QPStats // of them, but for WakeupsSuppressed
 
 	// What is seldom used lies between what senders and what receivers write, which
 	// run on different processors: here at least 128 bytes.
@@ -168,7 +169,9 @@ func (q *qp) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 func (q *qp) QPStats() driver.QPStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.stats
+	s := q.stats
+	s.WakeupsSuppressed = q.entries - s.WakeupsSent
+	return s
 }
 
 // maxReceives is how many receive completions the QP can cause at once.
@@ -183,6 +186,13 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 	}
 	r := q.rq
 	r.mu.Lock()
+	if !r.hasRoom(len(wrs)) { // as far as is known
+		r.mu.Unlock() // for the order of the locks
+		q.recvCQ.mu.Lock()
+		r.mu.Lock()
+		r.release()
+		q.recvCQ.mu.Unlock()
+	}
 	if r.flush {
 		r.mu.Unlock()
 		return q.flushRecv(wrs)

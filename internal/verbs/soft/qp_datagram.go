@@ -116,7 +116,6 @@ func (q *qp) receiveDatagram(d *datagram) (verbs.WC, bool) {
 		q.srq.taken()
 	} else {
 		q.rq.next++
-		q.rq.release()
 	}
 	return wc, true
 }

@@ -139,7 +139,6 @@ func (q *qp) flushed(wc []verbs.WC) int {
 		q.rq.next++
 		n++
 	}
-	q.rq.release()
 	return n
 }
 
@@ -206,7 +205,6 @@ func (q *qp) failReceive(status verbs.WCStatus) {
 	if w := q.rq.peek(); w != nil {
 		c.pushLocked(&verbs.WC{WRID: w.id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, nil, 0)
 		q.rq.next++
-		q.rq.release()
 		c.notify(true)
 	}
 }

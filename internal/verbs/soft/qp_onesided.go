@@ -57,12 +57,18 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 
 // published looks whether the receiver of the entry just published must be woken.
 func (q *qp) published(p *peer, op uint64) {
-	if shm.Sleeps(atomic.LoadUint32(p.out.Armed)) && p.out.TakeWake(op&shm.EntrySolicited != 0) && p.door != nil {
+	q.entries++
+	if shm.Sleeps(atomic.LoadUint32(p.out.Armed)) {
+		q.wakePeer(op)
+	}
+}
+
+// wakePeer has unlock wake the receiver, if an entry with op wakes it, and nobody else has.
+func (q *qp) wakePeer(op uint64) {
+	if p := q.peer; p.out.TakeWake(op&shm.EntrySolicited != 0) && p.door != nil {
 		q.wake = true
 		q.stats.WakeupsSent++
-		return
 	}
-	q.stats.WakeupsSuppressed++
 }
 
 // reach returns the peer and its status, if requests reach it, or else the outcome of one.

@@ -67,9 +67,6 @@ func (q *qp) receive(wc []verbs.WC) int {
 		n++
 	}
 	if n > 0 {
-		if q.srq == nil {
-			q.rq.release()
-		}
 		if !q.talked {
 			q.firstMessage()
 		}
@@ -152,7 +149,6 @@ func (q *qp) takeReceive() bool {
 		q.srq.taken()
 	} else {
 		q.rq.next++
-		q.rq.release()
 	}
 	return true
 }

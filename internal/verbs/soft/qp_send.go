@@ -102,7 +102,11 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (n int, err error) {
 		}
 		n++
 	}
-	q.unlock()
+	if q.wake {
+		q.unlock()
+	} else { // as a rule
+		q.mu.Unlock()
+	}
 	return n, err
 }
 

@@ -34,11 +34,11 @@ type recvQueue struct {
 	posted   uint32                   // under mu; the same as tail
 	shared   *shm.Mapping             // where the peer sees what is posted; nil before INIT
 	tail     atomic.Uint32
-	_        [64]byte      // the two ends are used by different processors
-	next     uint32        // receives taken
-	tailSeen uint32        // tail, as the taker saw it last
-	head     atomic.Uint32 // next, as those who post see it
-	_        [24]byte      // as of an Inbox
+	headSeen uint32   // next, as those who post saw it last
+	_        [64]byte // the two ends are used by different processors
+	next     uint32   // receives taken
+	tailSeen uint32   // tail, as the taker saw it last
+	_        [24]byte // as of an Inbox
 }
 
 type recvWR struct {
@@ -60,7 +60,7 @@ func (r *recvQueue) post(wr *verbs.RecvWR) error {
 	if len(wr.SGList) > r.maxSGE {
 		return fmt.Errorf("%w: receive of %d SGEs where %d are possible", verbs.ErrInvalid, len(wr.SGList), r.maxSGE)
 	}
-	if int(r.posted-r.head.Load()) >= r.max {
+	if int(r.posted-r.headSeen) >= r.max {
 		return verbs.ErrQueueFull
 	}
 	size := uint32(0)
@@ -118,9 +118,8 @@ func (r *recvQueue) share(s *shm.Mapping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared, r.open = s, true
-	r.posted, r.next, r.tailSeen = 0, 0, 0
+	r.posted, r.headSeen, r.next, r.tailSeen = 0, 0, 0, 0
 	r.tail.Store(0)
-	r.head.Store(0)
 	r.flush = false
 }
 
@@ -166,9 +165,12 @@ func (r *recvQueue) sgesOf(w *recvWR) []verbs.SGE {
 	return r.sges[int(r.next&r.mask)*r.maxSGE:][:w.sge]
 }
 
-// release gives the places of what was taken, which is counted in next, back to
-// those who post.
-func (r *recvQueue) release() { r.head.Store(r.next) }
+// hasRoom reports whether n receives can be posted, as far as those who post know. mu is held.
+func (r *recvQueue) hasRoom(n int) bool { return int(r.posted-r.headSeen)+n <= r.max }
+
+// release gives the places of what was taken, which is counted in next, back to those who post. mu
+// is held, and the lock of the taker.
+func (r *recvQueue) release() { r.headSeen = r.next }
 
 // local returns the memory that an SGE names, nil if the key is unknown, of
 // another PD or of a window, without the right, or does not cover it.
