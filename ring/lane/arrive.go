@@ -45,17 +45,22 @@ func (l *Lane) ArriveDoorbell(d Doorbell, record []byte) error {
 // live returns the stream that a message is for: OPEN has passed, the peer has accepted it
 // if that was for the peer to do, and it has not ended it.
 func (l *Lane) live(id ID) (*Stream, error) {
+	s := l.table.At(id) // has none above the highest id
+	if s != nil && s.opened && !s.endGot && (s.decided || l.cfg.Role == RoleListener) {
+		return s, nil
+	}
+	return nil, l.notLive(id)
+}
+
+// notLive is why a message of id is not for a stream that live returns.
+func (l *Lane) notLive(id ID) error {
 	if id > l.cfg.Streams {
-		return nil, violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
+		return violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
 	}
-	s := l.table.At(id)
-	switch {
-	case s == nil || !s.opened || l.cfg.Role == RoleDialer && !s.decided:
-		return nil, violation(RuleNotOpen, id, 0, 0)
-	case s.endGot:
-		return nil, violation(RuleAfterEnd, id, 0, 0)
+	if s := l.table.At(id); s == nil || !s.opened || !s.endGot || l.cfg.Role == RoleDialer && !s.decided {
+		return violation(RuleNotOpen, id, 0, 0)
 	}
-	return s, nil
+	return violation(RuleAfterEnd, id, 0, 0)
 }
 
 // dataArrived takes in n bytes.
@@ -78,7 +83,9 @@ func (l *Lane) dataArrived(s *Stream, n uint32) error {
 		return nil
 	}
 	l.readable(s)
-	l.owe(s)
+	if s.rx.creditDue() {
+		l.owe(s)
+	}
 	return nil
 }
 

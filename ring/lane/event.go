@@ -71,6 +71,13 @@ func (l *Lane) Readable() *Stream {
 	if !l.arrivals.some() {
 		return nil
 	}
+	return l.nextArrival()
+}
+
+// nextArrival is kept out of line so that Readable stays inlinable, as violation is.
+//
+//go:noinline
+func (l *Lane) nextArrival() *Stream {
 	s := l.arrivals.pop()
 	s.told = false
 	return s

@@ -81,6 +81,11 @@ type Doorbell struct {
 	N uint32
 }
 
+// dataImm is the immediate of n bytes of a stream, 1 to MaxMessage.
+func dataImm(id ID, n uint32) uint32 {
+	return immData<<immTypeShift | uint32(id)<<immStreamShift | n&immLowMask
+}
+
 // Imm encodes d. A doorbell that the wire cannot express encodes as 0, which
 // ParseDoorbell refuses.
 func (d Doorbell) Imm() uint32 {
@@ -88,7 +93,7 @@ func (d Doorbell) Imm() uint32 {
 	named := d.Stream-1 < MaxStream // 0 wraps around
 	switch {
 	case d.Type == TypeData && named && d.N-1 < MaxMessage:
-		return immData<<immTypeShift | stream
+		return dataImm(d.Stream, d.N)
 	case d.Type == TypeCredit && named && d.N-1 < maxGranules:
 		return immCredit<<immTypeShift | stream
 	case d.Type == TypeSlots && d.Stream == 0 && d.N-1 < immLowMask:
@@ -102,14 +107,19 @@ func (d Doorbell) Imm() uint32 {
 // ParseDoorbell decodes an immediate. One that Imm does not produce is a *ProtocolError
 // with RuleType, RuleReserved, RuleStream or RuleNothing.
 func ParseDoorbell(imm uint32) (Doorbell, error) {
+	d := Doorbell{Type: TypeData, Stream: ID(imm>>immStreamShift) & MaxStream, N: (imm-1)&immLowMask + 1}
+	if imm>>immTypeShift == immData && d.Stream != 0 {
+		return d, nil
+	}
+	return parseOther(imm)
+}
+
+// parseOther decodes what is not the immediate of data.
+func parseOther(imm uint32) (Doorbell, error) {
 	low := imm & immLowMask
 	switch imm >> immTypeShift {
 	case immData:
-		d := Doorbell{Type: TypeData, Stream: ID(imm>>immStreamShift) & MaxStream, N: low}
-		if low == 0 {
-			d.N = MaxMessage
-		}
-		return d.named()
+		return Doorbell{}.named() // of no stream
 	case immCredit:
 		return Doorbell{Type: TypeCredit, Stream: ID(imm>>immStreamShift) & MaxStream, N: low}.named()
 	case immLane:

@@ -45,14 +45,21 @@ func newReceiver(r Ring) Receiver {
 // RuleOverflow or RuleStraddle, and nothing has changed then.
 func (r *Receiver) data(n uint32) error {
 	l := &r.ring
-	if room := uint64(l.Size) - (r.received - max(r.consumed, l.start)); uint64(n) > room {
-		return violation(RuleOverflow, 0, uint64(n), room)
-	}
-	if end := uint64(l.Size) - (r.received-l.start)&uint64(l.Size-1); uint64(n) > end {
-		return violation(RuleStraddle, 0, uint64(n), end)
+	room := uint64(l.Size) - (r.received - max(r.consumed, l.start))
+	end := uint64(l.Size) - (r.received-l.start)&uint64(l.Size-1)
+	if uint64(n) > min(room, end) {
+		return outside(uint64(n), room, end)
 	}
 	r.received += uint64(n)
 	return nil
+}
+
+// outside is why n bytes do not fit.
+func outside(n, room, end uint64) error {
+	if n > room {
+		return violation(RuleOverflow, 0, n, room)
+	}
+	return violation(RuleStraddle, 0, n, end)
 }
 
 // Next returns where the next byte goes that arrives, from the beginning of the ring.
@@ -75,10 +82,17 @@ func (r *Receiver) Readable() Span {
 // ring.ErrConfig, and nothing changes, if there are fewer.
 func (r *Receiver) consume(n int) error {
 	if uint64(n) > r.Buffered() { // a negative n is huge
-		return misuse("cannot consume %d bytes of %d buffered", n, r.Buffered())
+		return r.tooFew(n)
 	}
 	r.consumed += uint64(n)
 	return nil
+}
+
+// tooFew is kept out of line, as violation is.
+//
+//go:noinline
+func (r *Receiver) tooFew(n int) error {
+	return misuse("cannot consume %d bytes of %d buffered", n, r.Buffered())
 }
 
 // pending returns how many consumed granules were not reported by a credit.

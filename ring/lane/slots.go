@@ -193,10 +193,17 @@ func (s *slots) Returned(n int) error {
 // Arrived takes in a message of any type. An error has RuleDepth.
 func (s *slots) Arrived() error {
 	if s.arrived == s.own {
-		return violation(RuleDepth, 0, uint64(s.arrived)+1, uint64(s.own))
+		return s.tooMany()
 	}
 	s.arrived++
 	return nil
+}
+
+// tooMany is kept out of line, as violation is.
+//
+//go:noinline
+func (s *slots) tooMany() error {
+	return violation(RuleDepth, 0, uint64(s.arrived)+1, uint64(s.own))
 }
 
 // Reposted records that n receives were posted again. Their messages must have been given to
