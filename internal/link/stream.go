@@ -251,30 +251,6 @@ func (s *stream) reclaim() {
 	}
 }
 
-const (
-	// busyRing is the size from which a ring grows only for lack of room.
-	busyRing = 16 << 10
-	// busyFills is how many times a stream fills a smaller ring within busyTime to get a
-	// larger one: each half of a ring costs a credit.
-	busyFills = 4
-	busyTime  = 250 * time.Millisecond
-)
-
-// wantsRing reports whether the peer is to be offered a larger ring: for lack of room, or since
-// the stream is busy. mu is held.
-func (s *stream) wantsRing() bool {
-	rx := s.st.Receiver()
-	if rx.WantsRing() {
-		return true
-	}
-	if size := rx.Ring().Size; size >= busyRing || rx.ReceivedBytes()-s.mark < busyFills*uint64(size) {
-		return false
-	}
-	now, last := time.Since(epoch), s.marked
-	s.mark, s.marked = rx.ReceivedBytes(), now
-	return last != 0 && now-last < busyTime
-}
-
 // taken returns how many bytes of the stream were read. mu is held.
 func (s *stream) taken() uint64 { return s.st.Receiver().ConsumedBytes() - s.counts.seldom().framingIn }
 
