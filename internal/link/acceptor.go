@@ -18,7 +18,7 @@ type acceptor struct {
 // opened records a stream that an Accept may return. l.mu is held.
 func (a *acceptor) opened(e *laneEnd) {
 	a.found = e
-	a.call.woken.Store(true)
+	a.call.state.Store(waiterWoken)
 	if a.left != 0 && !a.polling {
 		a.call.pays.slept(time.Since(epoch) - a.left)
 	}
@@ -103,7 +103,7 @@ func (l *Listener) Poll() {
 	poll := e != nil && len(l.accepted) == 0 && !a.polling
 	if poll {
 		a.lane, a.found, a.polling = nil, nil, true
-		a.call.woken.Store(false)
+		a.call.state.Store(waiterWaits)
 	}
 	l.mu.Unlock()
 	if !poll {
@@ -138,7 +138,7 @@ func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	if !e.spin(w) {
 		e.mu.Lock()
 	}
-	if !w.woken.Load() || !found(e) || !e.keepRole(w, false) {
+	if !w.woken() || !found(e) || !e.keepRole(w, false) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()

@@ -97,7 +97,7 @@ func TestAcceptThatIsOver(t *testing.T) {
 	a := &b.l.acceptor
 	b.l.mu.Lock()
 	a.lane, a.found, a.polling = nil, &laneEnd{}, true
-	a.call.woken.Store(true)
+	a.call.state.Store(waiterWoken)
 	b.l.mu.Unlock()
 	e.pollForStreams(&a.call, b.l.foundBy)
 	b.l.mu.Lock()

@@ -93,7 +93,7 @@ func (e *laneEnd) holdOff(w *waiter) {
 		return
 	}
 	for began := time.Now(); time.Since(began) < w.delay; {
-		if w.woken.Load() || e.over(w) || e.pollWaiters.any() {
+		if w.woken() || e.over(w) || e.pollWaiters.any() {
 			break
 		}
 	}

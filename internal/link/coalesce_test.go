@@ -171,7 +171,7 @@ func TestDelayNeedsRole(t *testing.T) {
 		defer e.mu.Unlock()
 		waits <- e.wait(&s.reader, func() bool { return false })
 	}()
-	require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+	require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
 	e.mu.Lock()
 	require.Zero(t, s.reader.delay)
 	e.mu.Unlock()
@@ -190,7 +190,7 @@ func TestHoldOff(t *testing.T) {
 	require.Zero(t, w.delay, "it would do so again after a sleep")
 
 	for name, end := range map[string]func(e *laneEnd, w *waiter){
-		"found":    func(_ *laneEnd, w *waiter) { w.woken.Store(true) },
+		"found":    func(_ *laneEnd, w *waiter) { w.state.Store(waiterWoken) },
 		"deadline": func(_ *laneEnd, w *waiter) { w.deadline.Store(1) },
 		"failure":  func(e *laneEnd, _ *waiter) { e.failed.Store(true) },
 		"another":  func(e *laneEnd, _ *waiter) { e.pollWaiters.asked.Add(1) },
@@ -219,7 +219,7 @@ func TestReadHoldsOff(t *testing.T) {
 		_, err := server.Read(make([]byte, 1))
 		read <- err
 	}()
-	require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+	require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
 	e.mu.Lock()
 	require.Equal(t, want, s.together.delay)
 	e.mu.Unlock()

@@ -118,9 +118,12 @@ func (e *laneEnd) message(wc *verbs.WC, alone bool) error {
 	if wc.Status != verbs.WCSuccess {
 		return e.receiveFailed(wc.Status)
 	}
-	imm, err := e.p.doorbell(wc)
-	if err != nil {
-		return err
+	imm := wc.ImmData
+	if !e.p.writeImm || wc.Opcode != verbs.WCRecvRDMAWithImm {
+		var err error
+		if imm, err = e.p.sentDoorbell(wc); err != nil {
+			return err
+		}
 	}
 	if !e.heard {
 		e.heard = true

@@ -246,11 +246,9 @@ func (p *endpoint) repost(wcs []verbs.WC, repostNow bool) (int, error) {
 	return n, err
 }
 
-// doorbell returns the immediate that a receive has brought.
-func (p *endpoint) doorbell(wc *verbs.WC) (uint32, error) {
+// sentDoorbell returns the doorbell that a receive has brought which is not the immediate of a WRITE.
+func (p *endpoint) sentDoorbell(wc *verbs.WC) (uint32, error) {
 	switch {
-	case p.writeImm && wc.Opcode == verbs.WCRecvRDMAWithImm:
-		return wc.ImmData, nil
 	case p.writeImm || wc.Opcode != verbs.WCRecv:
 		return 0, fmt.Errorf("%w: %v is not how this lane rings", verbs.ErrProtocol, wc.Opcode)
 	case wc.ByteLen != bellLen:

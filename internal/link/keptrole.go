@@ -53,9 +53,12 @@ func (s *keptRole) returned(late bool) {
 // back records that a call uses the role that was kept for it.
 func (s *keptRole) back() {
 	if s.taken = true; s.left != 0 {
-		s.returned(time.Since(epoch)-s.left > slowReturn)
+		s.timeBack()
 	}
 }
+
+// timeBack is back for a call of which it is known when the one before it returned.
+func (s *keptRole) timeBack() { s.returned(time.Since(epoch)-s.left > slowReturn) }
 
 // takeKept gives w the role if it is kept.
 func (e *laneEnd) takeKept(w *waiter) bool {

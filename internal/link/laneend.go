@@ -152,6 +152,7 @@ type laneEnd struct {
 	rested    chan struct{}     // holds a token while nobody has the poll role
 
 	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
+	waits   waits          // calls that wait, which use them as well
 	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)
 	release sync.Once
 	done    chan struct{}   // closed when nothing is left
@@ -380,6 +381,7 @@ func (e *laneEnd) teardown() {
 		}
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
+	e.waitsAreTasks()
 	e.tasks.Wait()
 	if away {
 		e.hold()

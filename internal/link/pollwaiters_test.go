@@ -81,7 +81,7 @@ func TestCloseBesideRead(t *testing.T) {
 			read <- err
 		}()
 		if next {
-			require.Eventually(t, s2.reader.waiting.Load, patience, time.Millisecond)
+			require.Eventually(t, s2.reader.waiting, patience, time.Millisecond)
 		} else {
 			require.Eventually(t, s2.reader.inChannel.Load, patience, time.Millisecond)
 			within(t, "Close of a stream of which nothing has come", func() { require.NoError(t, s3.Close()) })
@@ -152,7 +152,7 @@ func TestCloseAsksForAPoll(t *testing.T) {
 		_, err := waits.Read(make([]byte, 1))
 		read <- err
 	}()
-	require.Eventually(t, waits.reader.waiting.Load, patience, time.Millisecond)
+	require.Eventually(t, waits.reader.waiting, patience, time.Millisecond)
 	for _, ended := range []bool{false, true} {
 		client, server := b.pair()
 		require.Same(t, waits.e, server.e)

@@ -22,10 +22,15 @@ type reach struct {
 // reaches reports whether the device knows the memory that the next byte goes to, which this
 // stream has not written to if it does not. mu is held.
 func (s *stream) reaches() bool {
-	rkey := s.st.Sender().Ring().RKey
-	if rkey == s.reached || !s.e.p.sameHost {
+	return s.st.Sender().Ring().RKey == s.reached || s.reachesNow()
+}
+
+// reachesNow is reaches for memory that the stream has not written to last.
+func (s *stream) reachesNow() bool {
+	if !s.e.p.sameHost {
 		return true
 	}
+	rkey := s.st.Sender().Ring().RKey
 	if !s.e.touch(rkey, s.st.Sender().Ring().Addr) {
 		return false
 	}

@@ -11,7 +11,9 @@ const copyUnderLock = 4 << 10
 // arrived before the stream failed is returned before the failure is.
 func (s *stream) Read(p []byte) (int, error) {
 	e := s.e
-	e.mu.Lock()
+	if !e.mu.tryLock() {
+		e.mu.Lock()
+	}
 	s.reading.begin(&e.mu)
 	n, err := s.read(p)
 	s.noteReadErr(err)
@@ -29,8 +31,8 @@ func (s *stream) read(p []byte) (int, error) {
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
-	for {
-		if s.st.Receiver().Buffered() < uint64(len(p)) {
+	for polled := false; ; polled = true { // who waits polls
+		if !polled && s.st.Receiver().Buffered() < uint64(len(p)) {
 			e.pollKept()
 		}
 		n, err := s.take(p)
@@ -84,7 +86,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 	}
 	if n == 0 {
 		err = s.readErr()
-	} else if e.err == nil {
+	} else if e.err == nil && e.state.Due() { // nothing can have happened
 		e.settle()
 	}
 	return n, err
@@ -93,7 +95,11 @@ func (s *stream) take(p []byte) (n int, err error) {
 // unread returns what has arrived and lies together. There is some. mu is held.
 func (s *stream) unread() []byte {
 	span := s.st.Receiver().Readable()
-	return s.pieces[s.pieceOf(span.Ring.Addr)].Bytes()[span.Off:][:span.Len:span.Len]
+	p := &s.pieces[0]
+	if len(s.pieces) > 1 {
+		p = &s.pieces[s.pieceOf(span.Ring.Addr)]
+	}
+	return p.Bytes()[span.Off:][:span.Len:span.Len]
 }
 
 // consume gives n bytes back to the peer, and reports whether the lane stands it. mu is held.

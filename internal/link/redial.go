@@ -139,7 +139,7 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 		e.mu.Unlock()
 		w.sleep()
 		e.mu.Lock()
-		w.waiting.Store(false)
+		w.end()
 	}
 	return nil
 }
@@ -235,6 +235,7 @@ func (s *stream) becomes(h *Stream) bool {
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
 	keepAlive, least, logger := s.kept, s.least, s.logger
 	stalls, stallTime := s.counts.stalledUntil(time.Since(epoch))
+	readerSpins, writerSpins := s.reader.spins, s.writer.spins
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)
@@ -255,6 +256,8 @@ func (s *stream) becomes(h *Stream) bool {
 		return false
 	}
 	next.finished, next.re.replays, next.logger = finished, false, logger
+	next.reader.spins += readerSpins
+	next.writer.spins += writerSpins
 	if stalls > 0 {
 		n := next.counts.count()
 		n.stalls += stalls
@@ -281,7 +284,6 @@ func (s *stream) becomes(h *Stream) bool {
 func (w *waiter) take(from *waiter) {
 	w.deadline.Store(from.deadline.Load())
 	w.busyPoll.Store(from.busyPoll.Load())
-	w.spins.Add(from.spins.Load())
 	w.parks.Add(from.parks.Load())
 }
 

@@ -140,7 +140,7 @@ func TestRedialBuffers(t *testing.T) {
 			b.Free()
 			sent <- err
 		}()
-		require.Eventually(t, c.writer.waiting.Load, patience, time.Millisecond)
+		require.Eventually(t, c.writer.waiting, patience, time.Millisecond)
 		more := make(chan *Buffer, 1)
 		server := h.whileMoving(t, func() {
 			go func() {

@@ -121,13 +121,13 @@ func lookAtProcs() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 func (e *laneEnd) pollFor(w *waiter) bool {
 	some, _ := e.pollLocked()
 	if !some {
-		if !w.woken.Load() {
+		if !w.woken() {
 			return false
 		}
 		e.mu.Lock() // somebody else has found it
 		return true
 	}
-	if w.woken.Load() {
+	if w.woken() {
 		return true
 	}
 	e.mu.Unlock()
@@ -198,7 +198,7 @@ func (e *laneEnd) spinForOthers(w *waiter) bool {
 	some := false
 	_, spun := e.spinFor(w, limit, n, func() bool {
 		some, _ = e.pollAny()
-		return some || w.woken.Load()
+		return some || w.woken()
 	})
 	if spun {
 		e.othersPay.note(some)

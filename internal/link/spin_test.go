@@ -216,7 +216,7 @@ func TestAhead(t *testing.T) {
 			_, err := client.Read(make([]byte, 1))
 			read <- err
 		}()
-		require.Eventually(t, client.reader.waiting.Load, patience, time.Millisecond)
+		require.Eventually(t, client.reader.waiting, patience, time.Millisecond)
 		require.EqualValues(t, written, ahead())
 		require.NoError(t, client.SetReadDeadline(time.Time{})) // which has it look again
 		require.EqualValues(t, written, ahead(), "nothing was read")
@@ -240,7 +240,7 @@ func TestSpinnersAreCounted(t *testing.T) {
 	found, spun := e.spinFor(w, time.Hour, procs, poll)
 	require.False(t, found)
 	require.False(t, spun)
-	w.woken.Store(true)
+	w.state.Store(waiterWoken)
 	found, spun = e.spinFor(w, time.Hour, procs, poll)
 	require.True(t, found && spun, "it has not polled before it counts")
 	e.mu.Unlock()
@@ -373,7 +373,7 @@ func TestUselessYields(t *testing.T) {
 		require.Equal(t, want, e.yields)
 	}
 	e.yields = yieldBudget{useless: 2}
-	w.woken.Store(true) // found at once, without a yield
+	w.state.Store(waiterWoken) // found at once, without a yield
 	require.True(t, e.spin(w))
 	e.mu.Unlock()
 	require.Equal(t, yieldBudget{useless: 2}, e.yields)

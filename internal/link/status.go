@@ -120,7 +120,7 @@ func (h *Stream) Status() Status {
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
 	for _, w := range []*waiter{&s.reader, &s.writer} {
-		st.Spins += w.spins.Load()
+		st.Spins += w.spins
 		st.Parks += w.parks.Load()
 	}
 	if s.corrupt != nil {

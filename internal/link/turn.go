@@ -11,10 +11,14 @@ type turn struct {
 
 // begin waits until it is the caller's turn, which holds mu. That is released meanwhile.
 func (t *turn) begin(mu sync.Locker) {
-	if !t.taken {
-		t.taken = true
-		return
+	if t.taken {
+		t.wait(mu)
 	}
+	t.taken = true
+}
+
+// wait is begin of a call that has met another.
+func (t *turn) wait(mu sync.Locker) {
 	mine := make(chan struct{})
 	if t.queue == nil {
 		t.queue = new([]chan struct{})

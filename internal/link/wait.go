@@ -12,19 +12,28 @@ import (
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
 	wakeup    chan struct{} // holds a token while there is a reason to check; nil before a call has parked
-	woken     atomic.Bool   // there is something for this call
-	waiting   atomic.Bool
+	state     atomic.Uint32 // waiterIdle, waiterWaits or waiterWoken; stored with the lane's lock held
+	inChannel atomic.Bool   // the call sleeps in the lane's channel
 	deadline  atomic.Int64  // since epoch, 0: none
 	timer     *time.Timer   // made by the first call that parks with a deadline
-	inChannel atomic.Bool   // the call sleeps in the lane's channel
 	number    lane.Waiter   // while a call waits; the lane's lock guards it
+	inside    bool          // a call is between begin and end; the lane's lock guards it
 	delay     time.Duration // that the call leaves the queue alone before it polls
 	ahead     uint64        // bytes that the peer may have to read before it answers the call that waits
 	pays      spinBudget
 	busyPoll  atomic.Int64  // of SetBusyPoll
-	spins     atomic.Uint64 // waits that ended while polling
+	spins     uint64        // waits that ended while polling; the lane's lock guards it
 	parks     atomic.Uint64 // and sleeps
 }
+
+const (
+	waiterIdle  = iota // no call waits
+	waiterWaits        // one does
+	waiterWoken        // there was something for the last one that did
+)
+
+func (w *waiter) waiting() bool { return w.state.Load() == waiterWaits }
+func (w *waiter) woken() bool   { return w.state.Load() == waiterWoken }
 
 // epoch is what deadlines count from.
 var epoch = time.Now()
@@ -35,10 +44,16 @@ var longPast = time.Unix(1, 0)
 // found tells the call that waits, if one does, that there is something for it. The lane's
 // lock is held.
 func (w *waiter) found(e *laneEnd) {
+	if w.number != 0 {
+		w.tell(e)
+	}
+}
+
+// tell is found for a call that waits.
+func (w *waiter) tell(e *laneEnd) {
 	switch {
-	case w.number == 0:
 	case e.pollRole.Holds(w.number): // it polls, or sleeps in the channel
-		w.woken.Store(true)
+		w.state.Store(waiterWoken)
 		if w.inChannel.Load() {
 			e.endChannelSleep()
 		}
@@ -57,12 +72,21 @@ func (w *waiter) begin(e *laneEnd, parks bool) {
 	default:
 		dropToken(w.wakeup)
 	}
-	w.waiting.Store(true)
+	w.inside = true
+	w.state.Store(waiterWaits)
+}
+
+// end ends what begin began. mu is held.
+func (w *waiter) end() {
+	w.inside = false
+	if !w.woken() {
+		w.state.Store(waiterIdle)
+	}
 }
 
 // release is for a stream that is closed. mu is held.
 func (w *waiter) release(e *laneEnd) {
-	if w.wakeup != nil && !w.waiting.Load() {
+	if w.wakeup != nil && !w.inside {
 		e.wakeups.give(w.wakeup)
 		w.wakeup = nil
 	}
@@ -102,8 +126,8 @@ func dropToken(c chan struct{}) {
 
 // wake has a call on a lane check what it waits for. mu is held.
 func (w *waiter) wake(e *laneEnd) {
-	if w.waiting.Load() {
-		w.woken.Store(true)
+	if w.inside {
+		w.state.Store(waiterWoken)
 		w.unpark(e)
 	}
 }
@@ -128,7 +152,7 @@ func (w *waiter) setDeadline(e *laneEnd, t time.Time) {
 		}
 	}
 	w.deadline.Store(at)
-	if w.waiting.Load() {
+	if w.waiting() {
 		e.mu.Lock()
 		w.wake(e)
 		e.mu.Unlock()
@@ -183,8 +207,7 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	if e.err != nil || ready() {
 		return nil
 	}
-	w.woken.Store(false)
-	e.tasks.Add(1)
+	e.waits.n++
 	poll := e.takeKept(w)
 	if !poll {
 		e.enter(w)
@@ -193,16 +216,16 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	w.begin(e, !poll) // who has the poll role sleeps in the channel
 	if !poll {
 		w.delay = 0 // a role that is handed over later is of others as well
-	} else {
+	} else if e.unseen.Load() {
 		e.unseen.Store(false) // who polls arms the queues before it sleeps
 	}
 	e.mu.Unlock()
 	e.startWorker()               // of what the call has taken in before it waits
 	locked, slept := false, false // locked: by spin
-	for !w.woken.Load() && !e.over(w) {
+	for !w.woken() && !e.over(w) {
 		if poll {
 			if locked = e.spin(w); locked {
-				w.spins.Add(1)
+				w.spins++
 				break
 			}
 		}
@@ -230,19 +253,43 @@ func (e *laneEnd) wait(w *waiter, ready func() bool) error {
 	if !locked {
 		e.mu.Lock()
 	}
-	w.waiting.Store(false)
-	if !w.woken.Load() || !e.keepRole(w, slept) {
+	w.end()
+	if !w.woken() || !e.keepRole(w, slept) {
 		n := w.number
 		w.number, e.calls[n-1] = 0, nil
 		e.mu.Unlock()
 		e.leave(n)
 		e.mu.Lock()
 	}
-	e.tasks.Done()
-	if !w.woken.Load() && w.expired() {
+	e.waitEnds()
+	if !w.woken() && w.expired() {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
+}
+
+// waits are the calls that wait. Most calls do, so they are counted, under the lock that they have in any
+// case, and are no tasks before teardown asks for the last of them. The lane's lock guards it.
+type waits struct {
+	n    int
+	task bool // as long as there is one
+}
+
+// waitEnds takes a call that waits out of the count. mu is held.
+func (e *laneEnd) waitEnds() {
+	if e.waits.n--; e.waits.n == 0 && e.waits.task {
+		e.waits.task = false
+		e.tasks.Done()
+	}
+}
+
+// waitsAreTasks has tasks last as long as calls wait. The lane has ended, so there come no more.
+func (e *laneEnd) waitsAreTasks() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waits.task = e.waits.n > 0; e.waits.task {
+		e.tasks.Add(1)
+	}
 }
 
 // enter gives w a number.
@@ -288,12 +335,12 @@ func (e *laneEnd) pollAndArm() bool {
 	took := false
 	found := func() bool {
 		took = false
-		for more := true; more && !w.woken.Load() && !w.expired(); {
+		for more := true; more && !w.woken() && !w.expired(); {
 			var some bool
 			some, more = e.pollAny()
 			took = took || some
 		}
-		return w.woken.Load() || e.over(w)
+		return w.woken() || e.over(w)
 	}
 	for again, spun := true, false; again; again = spun {
 		if found() {
@@ -309,7 +356,7 @@ func (e *laneEnd) pollAndArm() bool {
 		e.armed = time.Since(epoch)
 	}
 	w.inChannel.Store(true)
-	return w.woken.Load() || e.failed.Load() || e.pollWaiters.any()
+	return w.woken() || e.failed.Load() || e.pollWaiters.any()
 }
 
 // endChannelSleep ends the sleep in the channel.

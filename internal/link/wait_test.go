@@ -40,7 +40,7 @@ func TestWakeupsComeBack(t *testing.T) {
 			_, err := s.Read(make([]byte, 1))
 			read <- err
 		}()
-		require.Eventually(t, s.reader.waiting.Load, patience, time.Millisecond)
+		require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
 	}
 	wait(polls) // has the poll role from now on
 	spare := 0
@@ -65,4 +65,57 @@ func TestWakeupsComeBack(t *testing.T) {
 	require.GreaterOrEqual(t, spare, 2)
 	require.NoError(t, polls.Close())
 	within(t, "Read", func() { require.ErrorIs(t, <-read, net.ErrClosed) })
+}
+
+// TestTeardownAwaitsWaits: what a lane consists of is destroyed when the last call that waits has left.
+func TestTeardownAwaitsWaits(t *testing.T) {
+	b := newBed(t, Config{})
+	client, _ := b.pair()
+	e := client.e
+	e.mu.Lock()
+	e.waits.n += 2
+	e.mu.Unlock()
+	e.fail(errRetired)
+	leave := func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		require.True(t, e.waits.task)
+		e.waitEnds()
+	}
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.waits.task
+	}, patience, time.Millisecond, "teardown does not look at the calls that wait")
+	leave()
+	select {
+	case <-e.done:
+		require.Fail(t, "the lane is destroyed while a call waits")
+	default:
+	}
+	leave()
+	within(t, "teardown", func() { <-e.done })
+	require.False(t, e.waits.task)
+}
+
+// TestReleaseLeavesToken: a call that was woken, and has not left yet, finds its token though its stream was
+// closed.
+func TestReleaseLeavesToken(t *testing.T) {
+	var e laneEnd
+	var w waiter
+	w.begin(&e, true)
+	require.True(t, w.waiting())
+	w.wake(&e)
+	require.True(t, w.woken())
+	w.release(&e)
+	w.sleep()
+	w.end()
+	require.True(t, w.woken(), "the next call begins anew")
+	w.release(&e)
+	require.Nil(t, w.wakeup)
+
+	w.begin(&e, true)
+	require.True(t, w.waiting())
+	w.end()
+	require.False(t, w.waiting() || w.woken())
 }

@@ -19,7 +19,9 @@ const writesPerLook = 16
 // program closes without reading counts as written, up to a bound; see earlyclose.go.
 func (s *stream) Write(p []byte) (n int, err error) {
 	e := s.e
-	e.mu.Lock()
+	if !e.mu.tryLock() {
+		e.mu.Lock()
+	}
 	s.writing.begin(&e.mu)
 	if s.share >= turnBytes {
 		if e.mu.contended() {
@@ -175,7 +177,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 // for as many requests as the last argument says. mu is held.
 func (s *stream) request(n, left, room int) (span lane.Span, wr *verbs.SendWR, err error) {
 	e := s.e
-	if !e.room(room) || !s.reaches() {
+	if e.sq.room() < sendDepth/2 && !e.room(room) || !s.reaches() {
 		e.block(s)
 		return span, nil, nil
 	}
