@@ -66,8 +66,10 @@ func (c *Conn) Close() error {
 
 // exit is called by whoever drops a reference, and destroys with the last one.
 func (c *Conn) exit(last bool) {
-	if !last {
-		return
+	if last {
+		c.destroy()
 	}
-	c.finish(c.drainLimit())
 }
+
+// destroy has what carried the connection go.
+func (c *Conn) destroy() { c.finish(c.drainLimit()) }

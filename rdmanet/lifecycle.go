@@ -28,6 +28,7 @@ const (
 	lifeRLock    = 1 << 1
 	lifeWLock    = 1 << 2
 	lifeRef      = 1 << 3
+	lifeManyRefs = 1 << 22 // the highest of the references
 	lifeRefMask  = (1<<20 - 1) << 3
 	lifeRWait    = 1 << 23
 	lifeRWaitMsk = (1<<20 - 1) << 23
@@ -80,6 +81,13 @@ func (l *lifecycle) decref() (last bool) {
 	return w&(lifeClosed|lifeRefMask) == lifeClosed
 }
 
+// tryLock is lock for a caller that nobody is in the way of, and reports whether that was so. It and tryUnlock
+// are small enough for the compiler to put them in the place of their calls.
+func (l *lifecycle) tryLock(d direction) bool {
+	old := l.word.Load()
+	return old&(lifeClosed|lifeManyRefs|lifeRLock<<d) == 0 && l.word.CompareAndSwap(old, old+lifeRLock<<d+lifeRef)
+}
+
 // lock takes the lock of a direction and a reference, waiting for its holder;
 // false after close. Pair with unlock.
 func (l *lifecycle) lock(d direction) bool {
@@ -106,6 +114,12 @@ func (l *lifecycle) lock(d direction) bool {
 			// The waker took this goroutine out of the count.
 		}
 	}
+}
+
+// tryUnlock is unlock for a caller that nobody waits for, before close, and reports whether that was so.
+func (l *lifecycle) tryUnlock(d direction) bool {
+	old := l.word.Load()
+	return old&(lifeClosed|lifeRWaitMsk|lifeWWaitMsk) == 0 && l.word.CompareAndSwap(old, old-lifeRLock<<d-lifeRef)
 }
 
 // unlock drops the lock of a direction and its reference, and reports whether that

@@ -12,6 +12,56 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
+// enter and leave lock and unlock as Read and Write do.
+func enter(l *lifecycle, d direction) bool        { return l.tryLock(d) || l.lock(d) }
+func leave(l *lifecycle, d direction) (last bool) { return !l.tryUnlock(d) && l.unlock(d) }
+
+// TestLifecycleTries: the short ways are those of a caller that nobody is in the way of.
+func TestLifecycleTries(t *testing.T) {
+	for _, d := range []direction{dirRead, dirWrite} {
+		var l lifecycle
+		require.True(t, l.tryLock(d))
+		require.False(t, l.tryLock(d), "it is held")
+		require.True(t, l.tryLock(1-d), "the other direction is not")
+		require.True(t, l.tryUnlock(1-d))
+		require.True(t, l.tryUnlock(d))
+		require.Zero(t, l.word.Load())
+
+		l.word.Store(lifeManyRefs)
+		require.False(t, l.tryLock(d), "lock knows how many there may be")
+		require.True(t, l.lock(d))
+		require.False(t, l.unlock(d))
+		l.word.Store(lifeRefMask)
+		require.False(t, enter(&l, d), "there may be no more")
+
+		l.word.Store(0)
+		require.True(t, l.tryLock(d))
+		require.True(t, l.close())
+		require.False(t, l.decref())
+		require.False(t, l.tryUnlock(d), "the last one is told")
+		require.True(t, l.unlock(d))
+		require.False(t, l.tryLock(d), "it is closed")
+	}
+}
+
+// TestLifecycleTryUnlockWakes: who waits for the lock has it next.
+func TestLifecycleTryUnlockWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, d := range []direction{dirRead, dirWrite} {
+			var l lifecycle
+			require.True(t, l.tryLock(d))
+			had := make(chan bool, 1)
+			go func() { had <- enter(&l, d) }()
+			synctest.Wait()
+			require.False(t, l.tryUnlock(d), "somebody waits")
+			require.False(t, l.unlock(d))
+			synctest.Wait()
+			require.True(t, <-had)
+			require.True(t, l.tryUnlock(d))
+		}
+	})
+}
+
 func TestLifecycleLockExcludes(t *testing.T) {
 	for _, d := range []direction{dirRead, dirWrite} {
 		var l lifecycle
@@ -21,7 +71,7 @@ func TestLifecycleLockExcludes(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 500 {
-					if !l.lock(d) {
+					if !enter(&l, d) {
 						t.Error("lock refused on an open connection")
 						return
 					}
@@ -30,7 +80,7 @@ func TestLifecycleLockExcludes(t *testing.T) {
 					}
 					count++
 					inside.Add(-1)
-					if l.unlock(d) {
+					if leave(&l, d) {
 						t.Error("unlock of an open connection says last")
 					}
 				}
@@ -104,7 +154,7 @@ func TestLifecycleExactlyOneIsLast(t *testing.T) {
 					}
 				case i%2 == 0:
 					d := direction(i / 2 % 2)
-					if l.lock(d) && l.unlock(d) {
+					if enter(&l, d) && leave(&l, d) {
 						last.Add(1)
 					}
 				default:

@@ -15,11 +15,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	if !c.life.lock(dirRead) {
+	if !c.life.tryLock(dirRead) && !c.life.lock(dirRead) {
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
 	n, err := c.stream.read(p)
-	c.exit(c.life.unlock(dirRead))
+	if !c.life.tryUnlock(dirRead) {
+		c.exit(c.life.unlock(dirRead))
+	}
 	if err != nil {
 		err = c.opError(opRead, inCall(opRead, err))
 	}

@@ -98,9 +98,14 @@ func (st *stream) read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	st.releasePeek()
+	if st.flags.has(flagPeeked) {
+		st.releasePeek()
+	}
 	n, err := st.s.Read(p)
-	return n, st.cause(err)
+	if err != nil {
+		err = st.cause(err)
+	}
+	return n, err
 }
 
 func (st *stream) await(limit int) ([]byte, error) {
@@ -136,7 +141,10 @@ func (st *stream) releasePins() {
 
 func (st *stream) write(p []byte) (int, error) {
 	n, err := st.s.Write(p)
-	return n, st.cause(err)
+	if err != nil {
+		err = st.cause(err)
+	}
+	return n, err
 }
 
 func (st *stream) reserve(n int) ([]byte, error) {

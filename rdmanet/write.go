@@ -21,11 +21,13 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	if !c.life.lock(dirWrite) {
+	if !c.life.tryLock(dirWrite) && !c.life.lock(dirWrite) {
 		return 0, c.opError(opWrite, net.ErrClosed)
 	}
 	n, err := c.stream.write(p)
-	c.exit(c.life.unlock(dirWrite))
+	if !c.life.tryUnlock(dirWrite) {
+		c.exit(c.life.unlock(dirWrite))
+	}
 	if err != nil {
 		err = c.opError(opWrite, inCall(opWrite, err))
 	}
