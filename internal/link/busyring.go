@@ -7,19 +7,20 @@ import "time"
 const (
 	// busyFills is how many times a stream fills its ring to get a larger one, within what busyWithin says.
 	busyFills = 4
-	// busyRing is the size up to which that is so for a stream that is used all the time, and fastRing for
-	// one that would take a credit every other moment. There are never many of those.
+	// busyRing is the size up to which that is so for a stream that is used all the time.
 	busyRing, busyTime = 16 << 10, 250 * time.Millisecond
-	fastRing, fastTime = 256 << 10, 10 * time.Millisecond
+	// fastRing is that for one that is fast, of which there are never many, and needs a credit for few
+	// messages. The many small ones of others had better find the same cache lines again.
+	fastRing, fastTime, fastMessage = 256 << 10, 10 * time.Millisecond, 512
 )
 
 // busyWithin is within which time a stream that gets a larger ring has filled one of size bytes busyFills
-// times, 0 if it gets one only for lack of room.
-func busyWithin(size uint32) time.Duration {
+// times, by messages of so many bytes; 0 if it gets one only for lack of room.
+func busyWithin(size, mean uint32) time.Duration {
 	switch {
 	case size < busyRing:
 		return busyTime
-	case size < fastRing:
+	case size < fastRing && mean >= fastMessage:
 		return fastTime
 	}
 	return 0
@@ -31,11 +32,12 @@ func (s *stream) wantsRing() bool {
 	if rx.WantsRing() {
 		return true
 	}
-	size := rx.Ring().Size
-	if rx.ReceivedBytes()-s.mark < busyFills*uint64(size) {
+	received, size := uint32(rx.ReceivedBytes()), rx.Ring().Size
+	if received-s.mark < busyFills*size {
 		return false
 	}
-	now, last := time.Since(epoch), s.marked
-	s.mark, s.marked = rx.ReceivedBytes(), now
-	return last != 0 && now-last < busyWithin(size)
+	now, last, messages := time.Since(epoch), s.marked, uint32(s.counts.received)
+	mean := (received - s.mark) / max(messages-s.messages, 1)
+	s.mark, s.marked, s.messages = received, now, messages
+	return last != 0 && now-last < busyWithin(size, mean)
 }

@@ -34,7 +34,9 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 	if n == 0 && err == nil && ending == nil && !e.blocks.Load() && begun == e.pollWaiters.served.Load() {
 		return false, false
 	}
-	e.mu.Lock()
+	if !e.mu.tryLock() {
+		e.mu.Lock()
+	}
 	some = e.takeIn(n, err)
 	e.pollWaiters.polled(begun, n < len(e.wcs))
 	if ending != nil && err == nil && n < len(e.wcs) {
@@ -99,6 +101,9 @@ func (e *laneEnd) arrived(wcs []verbs.WC) {
 			e.failLocked(err)
 			return
 		}
+	}
+	if !e.repostNow && e.p.postpones(len(wcs)) { // as a rule
+		return
 	}
 	reposted, err := e.p.repost(wcs, e.repostNow)
 	e.repostNow = false

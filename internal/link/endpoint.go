@@ -226,6 +226,16 @@ func (p *endpoint) bellOff(i int) int {
 	return len(p.local.Bytes()[:p.localMR.Len()]) - (p.receives-i)*bellLen
 }
 
+// postpones is repost of n completions after which there is nothing to be posted yet, and reports whether that
+// is so.
+func (p *endpoint) postpones(n int) bool {
+	if !p.writeImm || p.due+n >= p.lot {
+		return false
+	}
+	p.due += n
+	return true
+}
+
 // repost posts the receives of completions again, several together unless repostNow is true: as
 // many as the lane's accounting allows are kept for the next time. It returns how many were posted.
 func (p *endpoint) repost(wcs []verbs.WC, repostNow bool) (int, error) {

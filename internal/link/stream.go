@@ -33,8 +33,7 @@ type stream struct {
 	cause    error                // why it has failed
 	corrupt  *Error               // a wrong checksum was found: nothing more is read
 	age      ringAge              // since when the ring has hardly been used
-	mark     uint64               // bytes received when it was last looked at whether it is busy
-	marked   time.Duration        // and when that was, since epoch
+	marked   time.Duration        // when it was last looked at whether it is busy, since epoch
 	opened   uint64               // dialer: how many it was on its lane
 	sentThen uint64               // bytes that were sent when something was last read
 	together *coalescing          // of messages, for Read; nil before there were many
@@ -48,6 +47,8 @@ type stream struct {
 	borrowed int32        // unread bytes that are as good as read
 	least    uint32       // ring that SetReadBuffer asked for
 	reached  uint32       // key of the peer's memory that the device knows of
+	mark     uint32       // bytes received then, the low bits
+	messages uint32       // and messages
 	port     uint16       // of the dialer's end; does not change
 
 	resizing bool // the worker is to offer another ring
