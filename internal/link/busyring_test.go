@@ -5,21 +5,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // TestBusyRing: a small ring grows while its stream is used all the time, a larger one while that is fast
-// and needs many credits, and the largest not by that.
+// and needs many credits, and none beyond fastRing by that.
 func TestBusyRing(t *testing.T) {
-	for _, mean := range []uint32{1, fastMessage} {
-		require.Equal(t, busyTime, busyWithin(DefaultFirstRing, mean))
-		require.Equal(t, busyTime, busyWithin(busyRing-1, mean))
-		require.Zero(t, busyWithin(fastRing, mean))
-	}
-	require.Equal(t, fastTime, busyWithin(busyRing, fastMessage))
-	require.Equal(t, fastTime, busyWithin(fastRing-1, fastMessage))
-	require.Zero(t, busyWithin(busyRing, fastMessage-1))
+	for _, size := range []uint32{DefaultFirstRing, busyRing, 2 * busyRing, fastRing} {
+		fills, within := busyFor(size)
+		busy, fast := size < busyRing, size*growthFactor <= fastRing
+		require.Equal(t, fast, fills > 0)
 
-	for _, size := range []uint32{DefaultFirstRing, busyRing, fastRing} {
 		b := newBed(t, Config{FirstRing: size})
 		_, server := b.pair()
 		require.Equal(t, size, ringOf(server))
@@ -33,22 +30,27 @@ func TestBusyRing(t *testing.T) {
 			s.mark, s.messages, s.marked = received-filled*size, got-filled*size/mean, marked
 			return s.wantsRing()
 		}
-		just := func(want bool) time.Duration {
-			if want {
-				return time.Since(epoch) + time.Hour // however slow this test is
-			}
-			return time.Since(epoch)
+		later := time.Since(epoch) + time.Hour // so that it has just been, however slow this test is
+		require.False(t, wants(fastFills, fastMessage, 0), "a ring of %d bytes whose stream has just begun", size)
+		require.Equal(t, fast, wants(max(fills, 1), fastMessage, later), "a ring of %d bytes", size)
+		if !fast {
+			continue
 		}
-		require.False(t, wants(busyFills, fastMessage, 0), "a ring of %d bytes whose stream has just begun", size)
 		require.Equal(t, received, s.mark)
 		require.Equal(t, got, s.messages)
-		require.NotZero(t, s.marked)
-		want := size < fastRing
-		require.Equal(t, want, wants(busyFills, fastMessage, just(want)), "a ring of %d bytes", size)
-		require.False(t, wants(busyFills-1, fastMessage, just(want)), "a ring of %d bytes that was filled less often", size)
-		want = size < busyRing
-		require.Equal(t, want, wants(busyFills, fastMessage/2, just(want)), "a ring of %d bytes and small messages", size)
-		long := time.Since(epoch) - busyWithin(size, fastMessage)
-		require.False(t, wants(busyFills, fastMessage, long), "a ring of %d bytes after a while", size)
+		require.Less(t, s.marked, later)
+		require.False(t, wants(fills-1, fastMessage, later), "a ring of %d bytes that was filled less often", size)
+		require.Equal(t, busy, wants(fills, fastMessage/2, later), "a ring of %d bytes and small messages", size)
+		require.False(t, wants(fills, fastMessage, time.Since(epoch)-within), "a ring of %d bytes after a while", size)
+
+		e.mu.Lock()
+		p, err := e.slab.Alloc(size, 0)
+		require.NoError(t, err)
+		require.NoError(t, e.state.Offer(s.st, lane.Ring(p.Ring())))
+		e.mu.Unlock()
+		require.False(t, wants(fills, fastMessage, later), "one was offered")
+		e.mu.Lock()
+		e.settle()
+		e.mu.Unlock()
 	}
 }

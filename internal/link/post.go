@@ -89,9 +89,9 @@ func (e *laneEnd) say(m *lane.Message, about *stream, signaled bool) error {
 	return nil
 }
 
-// room reports whether n requests may be posted.
+// room reports whether n requests may be posted, at most half of what the queue holds.
 func (e *laneEnd) room(n int) bool {
-	if e.sq.room() >= max(n, sendDepth/2) {
+	if e.sq.hasHalf() {
 		return true
 	}
 	e.reap()

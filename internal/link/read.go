@@ -31,7 +31,7 @@ func (s *stream) read(p []byte) (int, error) {
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
-	for polled := false; ; polled = true { // who waits polls
+	for polled := false; ; polled = true { // who has waited takes what was found by that
 		if !polled && s.st.Receiver().Buffered() < uint64(len(p)) {
 			e.pollKept()
 		}
@@ -86,7 +86,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 	}
 	if n == 0 {
 		err = s.readErr()
-	} else if e.err == nil && e.state.Due() { // nothing can have happened
+	} else if e.err == nil && e.state.Due() { // as to give bytes back makes nothing happen
 		e.settle()
 	}
 	return n, err

@@ -235,7 +235,7 @@ func (s *stream) becomes(h *Stream) bool {
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
 	keepAlive, least, logger := s.kept, s.least, s.logger
 	stalls, stallTime := s.counts.stalledUntil(time.Since(epoch))
-	readerSpins, writerSpins := s.reader.spins, s.writer.spins
+	reader, writer := s.reader.waits(), s.writer.waits()
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)
@@ -256,8 +256,8 @@ func (s *stream) becomes(h *Stream) bool {
 		return false
 	}
 	next.finished, next.re.replays, next.logger = finished, false, logger
-	next.reader.spins += readerSpins
-	next.writer.spins += writerSpins
+	next.reader.addWaits(reader)
+	next.writer.addWaits(writer)
 	if stalls > 0 {
 		n := next.counts.count()
 		n.stalls += stalls
@@ -280,12 +280,16 @@ func (s *stream) becomes(h *Stream) bool {
 	return true
 }
 
-// take takes over what the program has set, and what was counted.
+// take takes over what the program has set.
 func (w *waiter) take(from *waiter) {
 	w.deadline.Store(from.deadline.Load())
 	w.busyPoll.Store(from.busyPoll.Load())
-	w.parks.Add(from.parks.Load())
 }
+
+// waits returns how the waits of calls have ended: while polling, and how often they have slept. addWaits adds
+// that to those of another. mu is held.
+func (w *waiter) waits() [2]uint64     { return [2]uint64{w.spins, w.parks.Load()} }
+func (w *waiter) addWaits(n [2]uint64) { w.spins += n[0]; w.parks.Add(n[1]) }
 
 // redialled has the calls go on. mu is held.
 func (s *stream) redialled() {

@@ -47,6 +47,9 @@ func (q *sendQueue) room() int {
 	return room
 }
 
+// hasHalf reports whether half of the queue is free at least.
+func (q *sendQueue) hasHalf() bool { return q.room() >= sendDepth/2 }
+
 // post posts wrs. The caller has made sure of the room.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 	signal = signal || q.posted+uint64(len(wrs))-q.signaled >= q.cap/4

@@ -47,7 +47,7 @@ type stream struct {
 	borrowed int32        // unread bytes that are as good as read
 	least    uint32       // ring that SetReadBuffer asked for
 	reached  uint32       // key of the peer's memory that the device knows of
-	mark     uint32       // bytes received then, the low bits
+	mark     uint32       // bytes received when it was last looked at whether the stream is busy, the low bits
 	messages uint32       // and messages
 	port     uint16       // of the dialer's end; does not change
 

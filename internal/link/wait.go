@@ -12,7 +12,7 @@ import (
 // A waiter is one direction of a stream, in which one call at a time waits.
 type waiter struct {
 	wakeup    chan struct{} // holds a token while there is a reason to check; nil before a call has parked
-	state     atomic.Uint32 // waiterIdle, waiterWaits or waiterWoken; stored with the lane's lock held
+	state     atomic.Uint32 // waiterIdle, waiterWaits or waiterWoken
 	inChannel atomic.Bool   // the call sleeps in the lane's channel
 	deadline  atomic.Int64  // since epoch, 0: none
 	timer     *time.Timer   // made by the first call that parks with a deadline

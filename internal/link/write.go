@@ -177,7 +177,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 // for as many requests as the last argument says. mu is held.
 func (s *stream) request(n, left, room int) (span lane.Span, wr *verbs.SendWR, err error) {
 	e := s.e
-	if e.sq.room() < sendDepth/2 && !e.room(room) || !s.reaches() {
+	if !e.sq.hasHalf() && !e.room(room) || !s.reaches() {
 		e.block(s)
 		return span, nil, nil
 	}

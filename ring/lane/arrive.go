@@ -57,7 +57,7 @@ func (l *Lane) notLive(id ID) error {
 	if id > l.cfg.Streams {
 		return violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
 	}
-	if s := l.table.At(id); s == nil || !s.opened || !s.endGot || l.cfg.Role == RoleDialer && !s.decided {
+	if s := l.table.At(id); s == nil || !s.endGot {
 		return violation(RuleNotOpen, id, 0, 0)
 	}
 	return violation(RuleAfterEnd, id, 0, 0)

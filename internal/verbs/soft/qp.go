@@ -42,7 +42,7 @@ type qp struct {
 	peer    *peer // what is mapped of the other end; nil until connected
 	link    *link
 	entries uint64         // published
-	stats   driver.QPStats // of them, but for WakeupsSuppressed
+	stats   driver.QPStats // without WakeupsSuppressed, which are the entries that have woken nobody
 
 	// What is seldom used lies between what senders and what receivers write, which
 	// run on different processors: here at least 128 bytes.
