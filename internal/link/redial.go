@@ -235,7 +235,7 @@ func (s *stream) becomes(h *Stream) bool {
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
 	keepAlive, least, logger := s.kept, s.least, s.logger
 	stalls, stallTime := s.counts.stalledUntil(time.Since(epoch))
-	reader, writer := s.reader.waits(), s.writer.waits()
+	reader, writer := s.reader.counts(), s.writer.counts()
 	s.finished = nil
 	s.e.mu.Unlock()
 	next.reader.take(&s.reader)
@@ -256,8 +256,8 @@ func (s *stream) becomes(h *Stream) bool {
 		return false
 	}
 	next.finished, next.re.replays, next.logger = finished, false, logger
-	next.reader.addWaits(reader)
-	next.writer.addWaits(writer)
+	next.reader.addCounts(reader)
+	next.writer.addCounts(writer)
 	if stalls > 0 {
 		n := next.counts.count()
 		n.stalls += stalls
@@ -286,10 +286,9 @@ func (w *waiter) take(from *waiter) {
 	w.busyPoll.Store(from.busyPoll.Load())
 }
 
-// waits returns how the waits of calls have ended: while polling, and how often they have slept. addWaits adds
-// that to those of another. mu is held.
-func (w *waiter) waits() [2]uint64     { return [2]uint64{w.spins, w.parks.Load()} }
-func (w *waiter) addWaits(n [2]uint64) { w.spins += n[0]; w.parks.Add(n[1]) }
+// counts returns spins and parks, and addCounts adds those of another. The lane's lock is held.
+func (w *waiter) counts() [2]uint64     { return [2]uint64{w.spins, w.parks.Load()} }
+func (w *waiter) addCounts(n [2]uint64) { w.spins += n[0]; w.parks.Add(n[1]) }
 
 // redialled has the calls go on. mu is held.
 func (s *stream) redialled() {
