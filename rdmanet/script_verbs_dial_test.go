@@ -68,10 +68,14 @@ func scriptListen(w *world, a []string) (string, error) {
 	return "", nil
 }
 
-// scriptDial: NAME NETWORK ADDRESS [timeout=D] [deadline=T] [local=IP:PORT] [ctx=canceled|expired]
+// scriptDial: NAME NETWORK ADDRESS [timeout=D] [deadline=T] [local=IP:PORT] [ctx=canceled|expired] [nobody]
+//
+// Where it says nobody no listener of the script is there. If somebody else of this host is, the
+// script is run again.
 func scriptDial(w *world, a []string) (string, error) {
 	ctx := context.Background()
 	var how dialHow
+	nobody := false
 	for _, option := range a[3:] {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
@@ -81,6 +85,8 @@ func scriptDial(w *world, a []string) (string, error) {
 			how.deadline = instant(value)
 		case "local":
 			how.localAddr = w.localAddr(value)
+		case "nobody":
+			nobody = true
 		case "ctx":
 			var cancel context.CancelFunc
 			if value == "expired" {
@@ -98,6 +104,7 @@ func scriptDial(w *world, a []string) (string, error) {
 	if err != nil && c != nil {
 		return "", errors.New("a connection and an error")
 	}
+	w.void = w.void || nobody && err == nil
 	return "", w.add(a[0], c, err)
 }
 
