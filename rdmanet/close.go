@@ -66,10 +66,8 @@ func (c *Conn) Close() error {
 
 // exit is called by whoever drops a reference, and destroys with the last one.
 func (c *Conn) exit(last bool) {
-	if last {
-		c.destroy()
+	if !last {
+		return
 	}
+	c.finish(c.drainLimit())
 }
-
-// destroy has what carried the connection go.
-func (c *Conn) destroy() { c.finish(c.drainLimit()) }

@@ -120,7 +120,7 @@ func (st *stream) unpeek() { st.s.Unpeek() }
 func (st *stream) holdPeek() { st.flags.set(flagPeeked) }
 
 func (st *stream) releasePeek() bool {
-	if !st.flags.has(flagPeeked) || !st.flags.clear(flagPeeked) {
+	if !st.flags.clear(flagPeeked) {
 		return false
 	}
 	st.s.Unpeek()

@@ -114,11 +114,8 @@ func (s *stream) consume(n int) bool {
 	return true
 }
 
-// pieceOf returns which of the pieces is the ring at addr: the first as a rule.
+// pieceOf returns which of the pieces is the ring at addr.
 func (s *stream) pieceOf(addr uint64) int {
-	if len(s.pieces) == 1 {
-		return 0
-	}
 	for i, p := range s.pieces {
 		if p.Addr() == addr {
 			return i

@@ -57,7 +57,7 @@ func (l *Lane) notLive(id ID) error {
 	if id > l.cfg.Streams {
 		return violation(RuleStream, id, uint64(id), uint64(l.cfg.Streams))
 	}
-	if s := l.table.At(id); s == nil || !s.endGot {
+	if s := l.table.At(id); s == nil || !s.opened || l.cfg.Role == RoleDialer && !s.decided {
 		return violation(RuleNotOpen, id, 0, 0)
 	}
 	return violation(RuleAfterEnd, id, 0, 0)
