@@ -77,7 +77,9 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		}
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
-			e.wantPlaces(len(e.dials))
+			if e.asked == 0 { // else the next places that come have it asked for the others together
+				e.wantPlaces(len(e.dials))
+			}
 			e.startTicks()
 			if len(e.dials) > 0 {
 				e.giveUpKept()
@@ -170,14 +172,14 @@ func (e *laneEnd) fill() {
 // bringUp makes a lane to t, and returns when it can carry streams. A request that a network has
 // perhaps lost is made again beside the first, and one of the two is confirmed: the owner hears of
 // that one only.
-func bringUp(ctx context.Context, cfg *Config, t Target, o owner) (*laneEnd, error) {
+func bringUp(ctx context.Context, cfg *Config, t Target, k *linkLane) (*laneEnd, error) {
 	return asktwice.Dial(ctx, t.Dst, func(ctx context.Context, r *asktwice.Request) (*laneEnd, error) {
-		return ask(ctx, cfg, t, o, r)
+		return ask(ctx, cfg, t, k, r)
 	})
 }
 
 // ask makes one request for a lane.
-func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Request) (*laneEnd, error) {
+func ask(ctx context.Context, cfg *Config, t Target, k *linkLane, r *asktwice.Request) (*laneEnd, error) {
 	if t.Src.Port() != 0 {
 		r.Only() // a second id would need the same port
 	}
@@ -192,7 +194,7 @@ func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Reques
 	if err := id.Resolve(ctx, t.Src, t.Dst); err != nil {
 		return nil, &AddressError{errors.Join(err, id.Close())}
 	}
-	e, err := newLaneEnd(cfg, lane.RoleDialer, id, o)
+	e, err := newLaneEnd(cfg, lane.RoleDialer, id, k)
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
@@ -204,8 +206,9 @@ func ask(ctx context.Context, cfg *Config, t Target, o owner, r *asktwice.Reques
 	h.handOver(e)
 	// The listener grants the first places when it has heard the dialer, who speaks first
 	// (RFC 5044, section 7.1): then it has taken the confirmation, too.
+	n := k.waiting()
 	e.mu.Lock()
-	e.wantPlaces(1)
+	e.wantPlaces(n)
 	e.settle()
 	e.mu.Unlock()
 	if err := e.awaitUp(ctx); err != nil {

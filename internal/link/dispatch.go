@@ -214,6 +214,7 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	case lane.EventPlaces:
 		e.asked = max(e.asked-int(ev.Count), 0)
 		e.fill()
+		e.wantPlaces(len(e.dials))
 		return
 	case lane.EventWant:
 		e.note(noteWanted, int(ev.Count))

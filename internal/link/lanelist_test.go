@@ -2,6 +2,7 @@ package link
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -12,9 +13,12 @@ import (
 )
 
 // lanesOf returns what Lanes says of the lanes to l, and of those that l has.
-func lanesOf(l *Listener) (dialled, accepted []LaneStats) {
+func lanesOf(l *Listener) (dialled, accepted []LaneStats) { return lanesAt(l.Addr()) }
+
+// lanesAt is lanesOf of a listener at an address.
+func lanesAt(at netip.AddrPort) (dialled, accepted []LaneStats) {
 	for _, s := range Lanes() {
-		switch l.Addr() {
+		switch at {
 		case s.Remote:
 			dialled = append(dialled, s)
 		case s.Local:

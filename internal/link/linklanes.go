@@ -122,6 +122,13 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 	}
 }
 
+// waiting returns how many dials wait for the lane, 1 if none do any more.
+func (k *linkLane) waiting() int {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	return max(k.users, 1)
+}
+
 // load returns how much k carries, streams that dials are about to open included, and whether it
 // can carry another. mu is held.
 func (k *linkLane) load() (n int, full bool) {
