@@ -58,6 +58,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		return nil, err
 	}
 	d := &dial{ring: ring, from: from}
+	bound := false // this dial has the lane's one port
 	if from != nil && !from.re.refused {
 		d.port = from.port
 	}
@@ -73,7 +74,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 			break
 		}
 		if e.only != 0 {
-			e.busy, d.port = true, e.only
+			e.busy, d.port, bound = true, e.only, true
 		}
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
@@ -102,7 +103,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	}
 	if d.err != nil {
 		e.mu.Lock()
-		if e.only != 0 && d.port == e.only {
+		if bound {
 			e.busy = false
 		}
 		e.freePiece(d.ring)
@@ -206,9 +207,9 @@ func ask(ctx context.Context, cfg *Config, t Target, k *linkLane, r *asktwice.Re
 	h.handOver(e)
 	// The listener grants the first places when it has heard the dialer, who speaks first
 	// (RFC 5044, section 7.1): then it has taken the confirmation, too.
-	n := k.waiting()
+	n := k.waiting(e.agreedLanes())
 	e.mu.Lock()
-	e.wantPlaces(n)
+	e.wantPlaces(min(n, int(e.maxID)))
 	e.settle()
 	e.mu.Unlock()
 	if err := e.awaitUp(ctx); err != nil {

@@ -122,11 +122,15 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 	}
 }
 
-// waiting returns how many dials wait for the lane, 1 if none do any more.
-func (k *linkLane) waiting() int {
+// waiting returns how many of the dials that wait for k are likely to go by it, 1 at least, where streams
+// are spread over so many lanes: those that wait for the first choose again when it stands.
+func (k *linkLane) waiting(lanes int) int {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
-	return max(k.users, 1)
+	if k.beside || k.link.target.Src.Port() != 0 { // they do not wait for long, or go one after the other
+		return 1
+	}
+	return max((k.users+lanes-1)/lanes, 1)
 }
 
 // load returns how much k carries, streams that dials are about to open included, and whether it

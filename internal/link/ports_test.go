@@ -217,6 +217,12 @@ func TestBoundPort(t *testing.T) {
 				defer other.Close()
 				require.Equal(t, from.String(), other.RemoteAddr().String())
 				say(t, s, other)
+				again := &stream{port: from.Port(), re: new(redial)} // it is dialled again, and was that of the port before
+				again.re.home = again.re
+				for _, again := range []*stream{nil, again, nil} {
+					_, err := b.links.dialFor(b.ctx(), Target{Src: from, Dst: b.l.Addr()}, b.links.cfg.logger(), again)
+					require.ErrorIs(t, err, syscall.EADDRINUSE)
+				}
 				continue
 			}
 			within(t, "a stream whose port another has", func() {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -8,6 +9,28 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
+
+// TestLaneWaiting: the first WANT is for the dials that are likely to go by the lane.
+func TestLaneWaiting(t *testing.T) {
+	for _, tt := range []struct {
+		users, lanes int
+		beside       bool
+		port         uint16
+		want         int
+	}{
+		{users: 7, lanes: 1, want: 7},
+		{users: 7, lanes: 2, want: 4},
+		{users: 8, lanes: 2, want: 4},
+		{users: 1, lanes: 8, want: 1},
+		{users: 0, lanes: 1, want: 1}, // the last has just left
+		{users: 7, lanes: 1, beside: true, want: 1},
+		{users: 7, lanes: 1, port: 7, want: 1},
+	} {
+		to := Target{Src: netip.AddrPortFrom(netip.Addr{}, tt.port)}
+		k := &linkLane{l: new(Links), link: &link{target: to}, users: tt.users, beside: tt.beside}
+		require.Equal(t, tt.want, k.waiting(tt.lanes), "%+v", tt)
+	}
+}
 
 // TestWantsTogether: the first WANT of a lane is for all dials that have waited for it, and dials that come
 // while places are asked for are told of by one more when some come.
