@@ -21,6 +21,7 @@ const (
 type inFlight struct {
 	posted []sentFrom // in order
 	bytes  int
+	turns  sendTurns
 }
 
 // sentFrom is a message from a Buffer: its request, and how many bytes it has.
@@ -33,6 +34,9 @@ func (f *inFlight) add(request uint64, n int) {
 	f.posted = append(f.posted, sentFrom{request, n})
 	f.bytes += n
 }
+
+// room is how many bytes more may be posted before streams wait.
+func (f *inFlight) room() int { return maxInFlight - f.bytes }
 
 // completed takes those out that are completed.
 func (f *inFlight) completed(request uint64) {
@@ -158,13 +162,14 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		if err = s.writeErr(); err != nil {
 			break
 		}
-		if e.tooMuchInFlight() {
-			e.block(s)
+		if e.tooMuchInFlight() || !e.inFlight.turns.may(s, e.inFlight.room()) {
+			e.awaitTurn(&e.inFlight.turns, s)
 			err = s.stall()
 			continue
 		}
 		var k int
 		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
+		s.endTurn(&e.inFlight.turns)
 		if k > 0 {
 			b.from.last = e.sq.posted
 			e.inFlight.add(e.sq.posted, k)
@@ -185,6 +190,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	if err != nil && open && s.dropsRest(err, n-sent) {
 		sent, err = n, nil
 	}
+	s.endTurn(&e.inFlight.turns)
 	s.writing.end()
 	e.mu.Unlock()
 	e.startWorker()

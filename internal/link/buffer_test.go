@@ -147,7 +147,7 @@ func TestBuffersInFlight(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.inFlight.bytes == maxInFlight && len(e.blocked) == streams-maxInFlight/BufferSize
+		return e.inFlight.bytes == maxInFlight && len(e.inFlight.turns.waiting) == streams-maxInFlight/BufferSize
 	}, patience, time.Millisecond, "too much was sent, or too little")
 	letGo()
 	within(t, "the streams", func() {
@@ -165,6 +165,66 @@ func TestBuffersInFlight(t *testing.T) {
 		e.reapAndSettle()
 		return e.inFlight.bytes == 0 && len(e.inFlight.posted) == 0
 	}, patience, time.Millisecond, "what has completed still counts")
+}
+
+// TestBufferTurnOfFullRing: a stream that has its turn to send from a Buffer, and finds its peer's ring full,
+// leaves the room to the next.
+func TestBufferTurnOfFullRing(t *testing.T) {
+	const filling = maxInFlight / BufferSize
+	b := newBed(t, Config{CM: asynchronous(), FirstRing: BufferSize, MaxRing: BufferSize, Lanes: 1})
+	var clients []*Stream
+	var buffers []*Buffer
+	for range filling + 2 {
+		client, _ := b.pair()
+		got, err := client.TakeBuffer()
+		require.NoError(t, err)
+		require.NotNil(t, got)
+		clients, buffers = append(clients, client), append(buffers, got)
+	}
+	e := clients[0].e
+	if e.sq.confirm != nil {
+		t.Skip("fewer messages than that are under way where the peer has to answer them")
+	}
+	full, next := clients[filling], clients[filling+1]
+	_, err := full.Write(make([]byte, BufferSize/2))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.reapAndSettle()
+		return len(e.staging.entries) == 0
+	}, patience, time.Millisecond, "what was written does not complete")
+	left, letGo := meterSends(e)
+	sent := make(chan error, len(clients))
+	for i, client := range clients {
+		go func() {
+			_, err := client.Send(buffers[i], BufferSize)
+			buffers[i].Free()
+			sent <- err
+		}()
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.inFlight.bytes == min(i+1, filling)*BufferSize && len(e.inFlight.turns.waiting) == max(i+1-filling, 0)
+		}, patience, time.Millisecond, "too much was sent, or too little")
+	}
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.inFlight.room() == 0 { // what completes may be another request
+			left.Store(1)
+			e.reapAndSettle()
+		}
+		return next.counts.sent > 0
+	}, patience, time.Millisecond, "the next does not have the room that the first has left")
+	letGo()
+	within(t, "the others", func() {
+		for range len(clients) - 1 {
+			require.NoError(t, <-sent)
+		}
+	})
+	require.NoError(t, full.Close())
+	require.Error(t, <-sent)
 }
 
 // TestBufferOutlivesItsLane: the memory is the program's until Free, whatever becomes of the

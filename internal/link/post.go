@@ -130,6 +130,7 @@ func (e *laneEnd) unblock() {
 	e.endsConfirmed()
 	e.endsSafe()
 	e.announceReady(false)
+	e.callTurns()
 	e.blocks.Store(e.stuck || e.awaited()) // Writes that are woken say so again
 	for _, s := range e.blocked {
 		s.blocked, s.writable = false, true
@@ -142,9 +143,9 @@ func (e *laneEnd) unblock() {
 // blocking reports whether somebody waits for the send queue. mu is held.
 func (e *laneEnd) blocking() bool { return e.stuck || len(e.blocked) > 0 || e.awaited() }
 
-// awaited reports whether something waits for completions but Writes. mu is held.
+// awaited reports whether something waits for completions but Writes that look again with each. mu is held.
 func (e *laneEnd) awaited() bool {
-	return len(e.leaving)+len(e.unannounced) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
+	return len(e.leaving)+len(e.unannounced)+len(e.staging.turns.waiting)+len(e.inFlight.turns.waiting) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
 }
 
 // block notes that a stream's data waits for the send queue.

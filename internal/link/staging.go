@@ -13,6 +13,7 @@ type staging struct {
 	head    int // where the next piece begins
 	entries []*staged
 	spare   []*staged
+	turns   sendTurns
 }
 
 // staged is a piece of send memory.
@@ -55,6 +56,17 @@ func (s *staging) take(n int) *staged {
 	s.head = at + n
 	s.entries = append(s.entries, e)
 	return e
+}
+
+// free returns how many bytes nobody has, some of which may not lie together.
+func (s *staging) free() int {
+	switch {
+	case len(s.entries) == 0:
+		return s.size
+	case s.head > s.entries[0].off:
+		return s.size - s.head + s.entries[0].off
+	}
+	return s.entries[0].off - s.head
 }
 
 // freed takes back what completed requests have read, and reports whether that was anything.

@@ -30,8 +30,11 @@ func TestStaging(t *testing.T) {
 	for range 6000 {
 		switch rnd.IntN(3) {
 		case 0:
+			free := s.free()
 			if e := s.take(64 * (1 + rnd.IntN(1024))); e != nil {
 				taken++
+				require.LessOrEqual(t, e.len, free)
+				require.LessOrEqual(t, s.free(), free-e.len) // less where the end is skipped
 				for i := e.off / 64; i < (e.off+e.len)/64; i++ {
 					require.Nil(t, owner[i], "given out twice")
 					owner[i] = e

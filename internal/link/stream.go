@@ -58,6 +58,7 @@ type stream struct {
 	told     bool // the program knows that the peer has closed
 	peeked   bool // the program has what Peek returned
 	blocked  bool // among those that wait for the send queue
+	sendTurn sendTurn
 	writable bool // there may be room, since Write last found none
 	shut     bool // CloseWrite was called
 	readShut bool // CloseRead was

@@ -30,6 +30,7 @@ func (s *stream) Write(p []byte) (n int, err error) {
 		s.share = 0
 	}
 	n, err = s.write(p)
+	s.endTurn(&e.staging.turns)
 	s.writing.end()
 	yields := e.yieldDue()
 	e.mu.Unlock()
@@ -217,7 +218,11 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	case free == 0:
 		return s.message(nil, nil, len(p), summed{}) // which has the machine tell of room
 	case !e.room(controlRoom) || !s.reaches():
+		s.endTurn(&e.staging.turns)
 		e.block(s)
+		return 0, nil
+	case !e.staging.turns.may(s, e.staging.free()):
+		e.awaitTurn(&e.staging.turns, s)
 		return 0, nil
 	}
 	piece, head, sum := p[:min(len(p), lane.MaxMessage, free)], s.header(), s.st.Sum()
@@ -228,10 +233,11 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	if from == nil {
 		e.reap()
 		if from = e.staging.take(head + len(piece)); from == nil {
-			e.block(s)
+			e.awaitTurn(&e.staging.turns, s)
 			return 0, nil
 		}
 	}
+	s.endTurn(&e.staging.turns)
 	from.addr, from.lkey = e.p.localMR.Addr()+uint64(from.off), e.p.localMR.LKey()
 	e.tasks.Add(1) // its memory stays
 	e.mu.Unlock()
