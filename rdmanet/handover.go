@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -27,8 +28,10 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 	if err != nil {
 		return nil, inUse
 	}
-	l := newListener(network, s, lc)
-	if err := l.bindRDMA(lc, bindAddr(network, addrs)); err != nil {
+	l, at := newListener(network, s, lc), bindAddr(network, addrs)
+	if err := l.bindRDMA(lc, at); errors.Is(err, syscall.EADDRINUSE) {
+		return nil, opError(opListen, network, nil, tcpAddr(at), err) // which says why it cannot be shared
+	} else if err != nil {
 		return nil, inUse
 	}
 	tcp, err := listenerOf(l.id.Companion())

@@ -230,6 +230,7 @@ func TestReusePort(t *testing.T) {
 			defer l.Close()
 			_, err = shared.Listen(context.Background(), network, l.Addr().String())
 			requireOpError(t, err, "listen", []string{network}, syscall.EADDRINUSE)
+			require.ErrorContains(t, err, "cannot be shared: its listener is without ListenConfig.ReusePort")
 		}
 	})
 	t.Run("without a device that can", func(t *testing.T) {
@@ -238,6 +239,41 @@ func TestReusePort(t *testing.T) {
 		_, err := lc.Listen(context.Background(), "tcp", loopbackAddr)
 		requireOpError(t, err, "listen", []string{"tcp"}, ErrNoDevice)
 	})
+}
+
+// TestSharersComeAndGo: an address that listeners share can be listened at whatever others do there at that
+// moment: the last of them leaves, or several come at once.
+func TestSharersComeAndGo(t *testing.T) {
+	onSoftware(t)
+	lc := ListenConfig{ReusePort: true, Logger: quiet}
+	for _, network := range []string{"rdma4", "tcp4"} {
+		t.Run(network, func(t *testing.T) {
+			listen := func(address string) net.Listener {
+				l, err := lc.Listen(context.Background(), network, address)
+				if !assert.NoError(t, err) {
+					return nil
+				}
+				return l
+			}
+			for i := range 60 {
+				first := listen("127.84.0.1:0") // which no other test uses
+				require.NotNil(t, first)
+				address := first.Addr().String()
+				var all sync.WaitGroup
+				all.Go(func() { assert.NoError(t, first.Close()) })
+				next := make(chan net.Listener, 3)
+				for range 1 + i%cap(next) {
+					all.Go(func() { next <- listen(address) })
+				}
+				all.Wait()
+				close(next)
+				for l := range next {
+					require.NotNil(t, l)
+					require.NoError(t, l.Close())
+				}
+			}
+		})
+	}
 }
 
 // TestHandOverKeepsWhoWaits closes a listener that shares its address while connections

@@ -3,9 +3,11 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // portTries bounds how often the system chooses a port of TCP that is then taken on an RDMA
@@ -34,9 +36,33 @@ type acceptedTCP struct {
 	err  error
 }
 
-// listenBoth listens on a network of TCP. Package net judges the address, and its
-// errors are the errors.
+// sharePatience is for how long Listen tries again to share an address that somebody has who seems to share
+// nothing, and sharePause the longest pause between.
+const (
+	sharePatience = time.Second
+	sharePause    = 2 * time.Millisecond
+)
+
+// listenBoth listens on a network of TCP. Who shares the address may come or leave at that moment, and has
+// either its port of TCP or that of RDMA then.
 func (lc *ListenConfig) listenBoth(ctx context.Context, network, address string, s sizes) (*Listener, error) {
+	for began := time.Now(); ; {
+		l, err := lc.tryBoth(ctx, network, address, s)
+		if !lc.ReusePort || !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > sharePatience {
+			return l, err
+		}
+		pause := time.NewTimer(rand.N(sharePause)) // at random: two that come at once are in each other's way
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return l, err
+		}
+	}
+}
+
+// tryBoth is listenBoth without trying again. Package net judges the address, and its errors are the errors.
+func (lc *ListenConfig) tryBoth(ctx context.Context, network, address string, s sizes) (*Listener, error) {
 	for try := 1; ; try++ {
 		l := newListener(network, s, lc)
 		nl, err := lc.forTCP().Listen(ctx, network, address)

@@ -21,6 +21,13 @@ import (
 // lockPatience bounds how long a claim waits for another claim of the same port.
 const lockPatience = time.Second
 
+// firstClaimPause is how long a claim waits at first before it tries again what others may be about to let go
+// of, and lastClaimPause in the end.
+const (
+	firstClaimPause = 50 * time.Microsecond
+	lastClaimPause  = 5 * time.Millisecond
+)
+
 // A portClaim is a local address that belongs to this id until release.
 type portClaim struct {
 	fd   int // bound to the address's name; -1 when somebody else owns it now
@@ -48,8 +55,16 @@ func (c *portClaim) release() {
 }
 
 // claimPort takes addr, which is canonical, as bind(2) does for TCP: port 0
-// chooses a free one, and a wildcard conflicts with the addresses it covers.
+// chooses a free one, and a wildcard conflicts with the addresses it covers. It waits for children of this
+// process that are about to let go of the port.
 func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
+	return untilFree(func() bool { return leftLately(device, addr.Port()) }, func() (*portClaim, error) {
+		return claimPortNow(device, addr, v6only)
+	})
+}
+
+// claimPortNow is claimPort without that.
+func claimPortNow(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
 	if a := addr.Addr(); !a.IsUnspecified() {
 		local, err := isLocal(a)
 		if err != nil {
@@ -67,9 +82,7 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 		if port < host.privBelow && !mayBindPrivileged() {
 			return nil, bindError(unix.EACCES, fmt.Sprintf("ports below %d need CAP_NET_BIND_SERVICE", host.privBelow))
 		}
-		return untilFree(func() bool { return leftLately(device, addr.Port()) }, func() (*portClaim, error) {
-			return claim(device, addr, v6only, lockPatience)
-		})
+		return claim(device, addr, v6only, lockPatience)
 	}
 	for port := range ephemeralPorts(host) {
 		// No patience: a port that others are claiming is as bad as a taken one.
@@ -171,7 +184,7 @@ func lockPort(device string, addr netip.AddrPort, patience time.Duration) (int, 
 // untilFree tries to take something that others may be about to let go of: as long as it is in use
 // and soon reports, before a try, that there may be another.
 func untilFree[T any](soon func() bool, try func() (T, error)) (T, error) {
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+	for pause := firstClaimPause; ; pause = min(2*pause, lastClaimPause) {
 		again := soon()
 		got, err := try()
 		if !again || !errors.Is(err, unix.EADDRINUSE) {

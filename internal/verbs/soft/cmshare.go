@@ -29,8 +29,8 @@ const (
 	shareSlot      = 1 << 1 // the slot of an address that is no wildcard
 	shareCompanion = 1 << 2 // the file that goes with the address
 
-	// joinTries bounds the attempts to join a listener that may leave at that moment.
-	joinTries = 4
+	// joinPatience bounds the attempts to join a listener that may come or leave at that moment.
+	joinPatience = time.Second
 )
 
 var _ driver.ListenSharer = (*cmID)(nil)
@@ -56,10 +56,14 @@ func (id *cmID) Companion() *os.File {
 }
 
 // claimOrJoin takes addr, or joins who has it if both permit that.
-func (id *cmID) claimOrJoin(addr netip.AddrPort) (claim *portClaim, err error) {
-	for range joinTries {
-		claim, err = claimPort(id.dev.name, addr, id.opts.AFOnly)
-		if !id.opts.ReusePort || addr.Port() == 0 || !errors.Is(err, unix.EADDRINUSE) {
+func (id *cmID) claimOrJoin(addr netip.AddrPort) (*portClaim, error) {
+	if !id.opts.ReusePort || addr.Port() == 0 {
+		return claimPort(id.dev.name, addr, id.opts.AFOnly)
+	}
+	began := time.Now()
+	for pause := firstClaimPause; ; pause = min(2*pause, lastClaimPause) {
+		claim, err := claimPortNow(id.dev.name, addr, id.opts.AFOnly)
+		if !errors.Is(err, unix.EADDRINUSE) {
 			return claim, err
 		}
 		joined, joinErr := id.join(addr)
@@ -67,11 +71,11 @@ func (id *cmID) claimOrJoin(addr netip.AddrPort) (claim *portClaim, err error) {
 			return joined, nil
 		}
 		err = fmt.Errorf("%w; and it cannot be shared: %v", err, joinErr)
-		if !errors.Is(joinErr, verbs.ErrPeerGone) {
+		if !errors.Is(joinErr, verbs.ErrPeerGone) || time.Since(began) > joinPatience {
 			return nil, err
 		}
+		time.Sleep(pause)
 	}
-	return nil, err
 }
 
 // join asks the listener at addr for what it has. Called with mu held; the listener is
@@ -96,10 +100,17 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 	if err := sock.Signal(control.MsgSHARE, control.WireVersion); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
-	_ = sock.SetReadDeadline(time.Now().Add(defaultHandshakeTimeout))
+	patience := id.opts.HandshakeTimeout
+	if patience == 0 {
+		patience = defaultHandshakeTimeout
+	}
+	_ = sock.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, control.MaxMessage)
 	n, fds, err := sock.Recv(buf)
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("the process that listens there has not answered within %v: is it stopped?", patience)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
 	claim, companion, err := parseShared(buf[:n], fds, name)
@@ -115,6 +126,13 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 // parseShared takes a SHARED and its descriptors, which stay the caller's if it fails.
 func parseShared(b []byte, fds []int, name string) (*portClaim, *os.File, error) {
 	if len(b) > 0 && b[0] == control.MsgREJ {
+		_, reason, _, err := control.ParseREJ(b)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case reason != driver.RejectDenied:
+			return nil, nil, fmt.Errorf("%w: its listener is closing, or has too many dialers just now", verbs.ErrPeerGone)
+		}
 		return nil, nil, driver.Explain("its listener is without ListenConfig.ReusePort", unix.EACCES)
 	}
 	if len(b) != 3 || b[0] != control.MsgSHARED || b[1] != control.WireVersion || b[2]&shareSocket == 0 {
@@ -166,8 +184,12 @@ func (l *listener) share(sock *control.Socket) {
 	_, uid, err := sock.PeerCred()
 	l.id.mu.Lock()
 	defer l.id.mu.Unlock() // so that the descriptors stay
-	if err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort || l.id.state != cmListening {
+	switch {
+	case err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort:
 		refuse(sock, driver.RejectDenied, nil)
+		return
+	case l.id.state != cmListening: // it is closing
+		l.turnAway(sock)
 		return
 	}
 	defer sock.Close()

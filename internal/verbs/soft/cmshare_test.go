@@ -5,7 +5,9 @@ package soft
 import (
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -67,6 +69,73 @@ func TestShareCompanion(t *testing.T) {
 	_, err = f.Read(b)
 	require.NoError(t, err)
 	require.Equal(t, "x", string(b))
+}
+
+// ownHost is an address that no other test uses, so that none takes a port which is free for a moment.
+const ownHost = "127.83.0.1:0"
+
+// TestShareWhileLeaving: an address is shared, or free, at every moment at which the one that has it closes.
+func TestShareWhileLeaving(t *testing.T) {
+	noLeaks(t)
+	opts := driver.CMOptions{ReusePort: true}
+	for i := range 300 {
+		first := listenAt(t, ownHost, 4, opts)
+		addr := first.LocalAddr()
+		closed := make(chan error, 1)
+		go func() { closed <- first.Close() }()
+		for range i % 30 {
+			runtime.Gosched()
+		}
+		second := newTestID(t, opts)
+		require.NoError(t, second.BindAddr(addr), "round %d", i)
+		require.NoError(t, second.Listen(4))
+		require.NoError(t, <-closed)
+		require.NoError(t, second.Close())
+	}
+}
+
+// TestShareTogether: of several that come at once to a free address one takes it and the others join it.
+func TestShareTogether(t *testing.T) {
+	noLeaks(t)
+	opts := driver.CMOptions{ReusePort: true}
+	for range 100 {
+		free := listenAt(t, ownHost, 4, opts)
+		addr := free.LocalAddr()
+		require.NoError(t, free.Close())
+		ids := make([]*testID, 4)
+		for i := range ids {
+			ids[i] = newTestID(t, opts)
+		}
+		errs := make(chan error, len(ids))
+		for _, id := range ids {
+			go func() {
+				err := id.BindAddr(addr)
+				if err == nil {
+					err = id.Listen(4)
+				}
+				errs <- err
+			}()
+		}
+		for range ids {
+			require.NoError(t, <-errs)
+		}
+		for _, id := range ids {
+			require.NoError(t, id.Close())
+		}
+	}
+}
+
+// TestShareWithSilent: who has the address and does not answer is asked once.
+func TestShareWithSilent(t *testing.T) {
+	noLeaks(t)
+	const patience = 20 * time.Millisecond
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{ReusePort: true})
+	l.CMID.(*cmID).mu.Lock()
+	defer l.CMID.(*cmID).mu.Unlock()
+	id := newTestID(t, driver.CMOptions{ReusePort: true, HandshakeTimeout: patience})
+	err := id.BindAddr(l.CMID.(*cmID).local)
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.ErrorContains(t, err, "has not answered within 20ms")
 }
 
 // TestShareIsRefused has listeners that do not share, and ids that do not listen.
