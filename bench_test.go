@@ -19,7 +19,6 @@
 package rdmanet_test
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -47,7 +46,7 @@ func BenchmarkEchoPolled(b *testing.B) { bench.Run(b, polledCases()) }
 func BenchmarkEchoIdle(b *testing.B) { bench.Run(b, idleCases()) }
 
 // BenchmarkDial connects, echoes 64 bytes and closes: one connection after the other, or fifty
-// goroutines at once that each do so.
+// goroutines at once that each do so, which also echo 100 KiB.
 func BenchmarkDial(b *testing.B) { bench.Run(b, dialCases()) }
 
 // TestBenchmarkSmoke runs every benchmark for a few messages, so that one that no
@@ -110,9 +109,12 @@ func idleCases() []bench.Case {
 }
 
 func dialCases() (cases []bench.Case) {
-	for _, goroutines := range []int{1, 50} {
-		cases = append(cases, bench.Everywhere(fmt.Sprintf("goroutines=%d/", goroutines), 0, func(m bench.Meter, n int, at bench.Site, transport string) {
-			bench.Dials(m, n, goroutines, at, transport)
+	for _, work := range []struct {
+		name             string
+		goroutines, size int
+	}{{"goroutines=1/", 1, 64}, {"goroutines=50/", 50, 64}, {"goroutines=50/size=100KiB/", 50, 100 << 10}} {
+		cases = append(cases, bench.Everywhere(work.name, 0, func(m bench.Meter, n int, at bench.Site, transport string) {
+			bench.Dials(m, n, work.goroutines, work.size, at, transport)
 		})...)
 	}
 	return cases

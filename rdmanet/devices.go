@@ -21,7 +21,7 @@ type Device struct {
 	Caps      verbs.DeviceCaps
 	MaxQP     int // a lane, which carries many connections, takes one QP at each end,
 	MaxCQ     int // two CQs,
-	MaxMR     int // and three memory regions, seven while its connections are busy
+	MaxMR     int // and three memory regions, eight while a connection is busy
 
 	// Addrs are the addresses of this host that Listen takes on the device, and
 	// that connections over it come from.

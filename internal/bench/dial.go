@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// Dials has goroutines make n connections together, each one after the other: dial, echo 64 bytes
+// Dials has goroutines make n connections together, each one after the other: dial, echo size bytes
 // and close.
-func Dials(m Meter, n, goroutines int, at Site, transport string) {
+func Dials(m Meter, n, goroutines, size int, at Site, transport string) {
 	share := (n + goroutines - 1) / goroutines
 	m.ResetTimer()
-	err := sharing(goroutines, func(int) error { return shortLived(at, transport, share) })
+	err := sharing(goroutines, func(int) error { return shortLived(at, transport, share, size) })
 	m.StopTimer()
 	if err != nil {
 		m.Fatal(err)
@@ -21,8 +21,7 @@ func Dials(m Meter, n, goroutines int, at Site, transport string) {
 }
 
 // shortLived makes n connections, one after the other.
-func shortLived(at Site, transport string, n int) error {
-	const size = 64
+func shortLived(at Site, transport string, n, size int) error {
 	message := echoOrder(size)
 	back := make([]byte, size)
 	for range n {

@@ -231,9 +231,8 @@ func (e *laneEnd) sent(completed uint64) {
 func (e *laneEnd) keepBuffer(b *Buffer) {
 	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.Short() {
 		e.spare = append(e.spare, b)
-	} else if e.sends.Free(b.p) {
-		e.work.trim = true
-		e.hasWork.Store(true)
+	} else {
+		e.freed(e.sends.Free(b.p))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 // memoryWatch looks at the rings of a lane now and then, while there is a reason to: some are
-// larger than the first, or there was no memory, or no port, for something. Otherwise it has no timer. The
+// larger than the first, empty chunks are kept, or there was no memory, or no port, for something. Otherwise it has no timer. The
 // lane's lock guards it.
 type memoryWatch struct {
 	timer   *time.Timer
@@ -108,6 +108,8 @@ func (e *laneEnd) lookAtMemory() {
 	if m.large = still; len(still) > 0 {
 		e.watchMemory()
 	}
+	e.freed(e.slab.Age())
+	e.freed(e.sends.Age())
 	e.settle()
 	e.mu.Unlock()
 	e.startWorker()

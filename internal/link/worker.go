@@ -93,8 +93,21 @@ func (e *laneEnd) resizeDue(s *stream) {
 	e.hasWork.Store(true)
 }
 
-// growthFactor is how much larger the next ring is.
-const growthFactor = 16
+const (
+	// growthFactor is how much larger the next ring is, of one that shares a chunk.
+	growthFactor = 16
+	// chunkGrowth is that of one which has a chunk of its own: to back such a chunk with pages takes as long as
+	// to move through a ring what fills it.
+	chunkGrowth = 4
+)
+
+// larger returns the size of the ring that is offered in place of one that is too small.
+func larger(size uint32) uint32 {
+	if size < memory.ChunkSize {
+		return min(size*growthFactor, memory.ChunkSize)
+	}
+	return size * chunkGrowth
+}
 
 // nextRing is the size of the ring to be offered, and what it is for: a larger one where the
 // stream wants that, else the first size again. 0 means that the ring is right as it is. mu is
@@ -107,7 +120,7 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 		return s.least, memory.ForGrowth
 	case s.wants || rx.WantsRing(): // it may have been read by now
 		if now < e.cfg.MaxRing {
-			return min(now*growthFactor, e.cfg.MaxRing), memory.ForGrowth
+			return min(larger(now), e.cfg.MaxRing), memory.ForGrowth
 		}
 	case now > s.smallest() && rx.Buffered() == 0:
 		return s.smallest(), memory.ForStream
@@ -146,10 +159,16 @@ func (e *laneEnd) resize(s *stream) {
 }
 
 // freePiece gives memory back that the peer writes to no more. mu is held.
-func (e *laneEnd) freePiece(p memory.Piece) {
-	if e.slab.Free(p) {
+func (e *laneEnd) freePiece(p memory.Piece) { e.freed(e.slab.Free(p)) }
+
+// freed does what a Slab says that something was given back to, or that has aged. mu is held.
+func (e *laneEnd) freed(trim, age bool) {
+	if trim {
 		e.work.trim = true
 		e.hasWork.Store(true)
+	}
+	if age {
+		e.watchMemory()
 	}
 }
 

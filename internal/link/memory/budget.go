@@ -97,6 +97,9 @@ func (b *Budget) Give(n int) {
 	}
 }
 
+// ample reports whether so little is in use that some of it may be kept for later.
+func (b *Budget) ample() bool { return b == nil || b.used.Load() <= b.SetLimit(-1)/4 }
+
 // Short reports whether memory runs out: something was refused lately, or would be.
 func (b *Budget) Short() bool {
 	if b == nil {

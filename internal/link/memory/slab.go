@@ -9,9 +9,12 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// ChunkSize is the memory that is registered at once, and goes when no ring is in it any more. A
-// larger ring has a chunk of its own.
+// ChunkSize is the memory that is registered at once. A larger ring has a chunk of its own.
 const ChunkSize = 256 << 10
+
+// maxSpare bounds the empty chunks that a Slab keeps for a while, in bytes: to register memory, to fill it
+// with pages and to give it back takes longer than to move through a ring what many connections move.
+const maxSpare = 64 << 20
 
 // A Slab is the memory of the rings of one lane, or of its Buffers: chunks registered once, of
 // which rings are taken as blocks of a power of two. It belongs to one pair of processes and is
@@ -24,6 +27,7 @@ type Slab struct {
 
 	mu     sync.Mutex
 	chunks []*chunk
+	spare  int      // bytes of those that are empty
 	empty  []*chunk // are to be deregistered
 	users  int      // who may still look at the memory
 	dead   bool
@@ -39,6 +43,7 @@ type chunk struct {
 	mr     verbs.MR
 	bytes  []byte
 	blocks buddy
+	idle   bool // it was empty at the last Age, and is since
 }
 
 // A Piece is the memory of a ring, or of several that lie one behind the other.
@@ -74,15 +79,27 @@ func (p Piece) Bytes() []byte { return p.chunk.bytes[p.off:][:p.size] }
 func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if size > ChunkSize || s.dead {
+	if s.dead {
 		return Piece{}, false
 	}
+	var spare *chunk
 	for _, c := range s.chunks {
-		if off, ok := c.blocks.alloc(size); ok {
-			return Piece{c, off, size}, true
+		switch {
+		case len(c.bytes) != max(int(size), ChunkSize):
+		case c.blocks.whole():
+			spare = c // if no other will do
+		default:
+			if off, ok := c.blocks.alloc(size); ok {
+				return Piece{c, off, size}, true
+			}
 		}
 	}
-	return Piece{}, false
+	if spare == nil {
+		return Piece{}, false
+	}
+	s.spare -= len(spare.bytes)
+	off, _ := spare.blocks.alloc(size)
+	return Piece{spare, off, size}, true
 }
 
 // Alloc takes a piece for u, and registers memory for it if there is none. It may block.
@@ -96,6 +113,11 @@ func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
 		return p, nil
 	}
 	c, err := s.register(max(int(size), ChunkSize), u)
+	if err != nil && s.leaveSpare() {
+		if err = s.Trim(); err == nil {
+			c, err = s.register(max(int(size), ChunkSize), u)
+		}
+	}
 	if err != nil {
 		return Piece{}, err
 	}
@@ -115,6 +137,7 @@ func (s *Slab) Prepare(size uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.chunk.blocks.free(p.off, p.size)
+	s.spare += len(p.chunk.bytes)
 	return nil
 }
 
@@ -146,24 +169,78 @@ func (s *Slab) Registered() (n int64) {
 	return n
 }
 
-// Free gives a piece back, of which the peer writes to nothing any more. A chunk that is empty
-// then waits for Trim, and Free reports so. One of those for many rings stays for the next,
-// unless memory is short.
-func (s *Slab) Free(p Piece) (trim bool) {
+// Free gives a piece back, of which the peer writes to nothing any more. A chunk that is empty then stays for
+// the next rings while there is ample memory, and Free reports that Age is to be called; else it waits for
+// Trim, and Free reports that. One of those for many rings stays unless memory is short.
+func (s *Slab) Free(p Piece) (trim, age bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.chunk.blocks.free(p.off, p.size)
-	if s.dead || !p.chunk.blocks.whole() {
-		return false
+	c := p.chunk
+	c.blocks.free(p.off, p.size)
+	if s.dead || !c.blocks.whole() {
+		return false, false
 	}
-	if len(p.chunk.bytes) == ChunkSize && !s.budget.Short() && !slices.ContainsFunc(s.chunks, func(c *chunk) bool {
-		return c != p.chunk && len(c.bytes) == ChunkSize && c.blocks.whole()
+	n := len(c.bytes)
+	if s.spare+n <= maxSpare && s.budget.ample() || n == ChunkSize && !s.budget.Short() && !slices.ContainsFunc(s.chunks, func(o *chunk) bool {
+		return o != c && len(o.bytes) == ChunkSize && o.blocks.whole()
 	}) {
+		c.idle = false
+		s.spare += n
+		return false, s.ages()
+	}
+	s.chunks = slices.DeleteFunc(s.chunks, func(o *chunk) bool { return o == c })
+	s.empty = append(s.empty, c)
+	return true, false
+}
+
+// leaveSpare has all empty chunks wait for Trim, and reports whether there are any.
+func (s *Slab) leaveSpare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead || s.spare == 0 {
 		return false
 	}
-	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool { return c == p.chunk })
-	s.empty = append(s.empty, p.chunk)
+	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
+		if !c.blocks.whole() {
+			return false
+		}
+		s.empty = append(s.empty, c)
+		return true
+	})
+	s.spare = 0
 	return true
+}
+
+// ages reports whether there are empty chunks besides the one that stays.
+func (s *Slab) ages() bool { return s.spare != 0 && s.spare != ChunkSize }
+
+// Age has chunks wait for Trim that were empty at the last Age and are since, but for one of those for many
+// rings, or if memory is short all that are empty. It reports whether any do, and whether it is to be called
+// again.
+func (s *Slab) Age() (trim, again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		return false, false
+	}
+	short, stays := s.budget.Short(), false
+	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
+		switch {
+		case !c.blocks.whole():
+			return false
+		case !short && !stays && len(c.bytes) == ChunkSize:
+			stays = true
+			return false
+		case !short && !c.idle:
+			c.idle = true
+			return false
+		}
+		s.spare -= len(c.bytes)
+		s.empty = append(s.empty, c)
+		trim = true
+		return true
+	})
+	return trim, s.ages()
 }
 
 // Trim gives empty chunks back to the system. It may block.

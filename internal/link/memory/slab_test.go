@@ -52,41 +52,155 @@ func (m *heapMR) Close() error {
 	return nil
 }
 
-// TestChunksGoBack: of chunks that are empty one is kept, unless memory is short.
-func TestChunksGoBack(t *testing.T) {
-	h, pd, b := &heap{}, &heapPD{}, budgetOf(1<<30)
-	s := NewSlab(h, pd, b, verbs.AccessLocalWrite)
-	books := func(bytes int) {
-		t.Helper()
-		require.EqualValues(t, bytes, b.InUse())
-		require.EqualValues(t, bytes, s.Registered())
-		require.Equal(t, bytes, h.mapped)
-		require.Equal(t, bytes/ChunkSize, pd.registered)
+// A book is what a Slab and its device have.
+type book struct {
+	*testing.T
+	s  *Slab
+	h  *heap
+	pd *heapPD
+	b  *Budget
+}
+
+func newBook(t *testing.T, limit int64) *book {
+	k := &book{T: t, h: &heap{}, pd: &heapPD{}, b: budgetOf(limit)}
+	k.s = NewSlab(k.h, k.pd, k.b, verbs.AccessLocalWrite)
+	return k
+}
+
+// has checks that so many bytes are registered, in so many regions.
+func (k *book) has(bytes, regions int) {
+	k.Helper()
+	require.EqualValues(k, bytes, k.b.InUse())
+	require.EqualValues(k, bytes, k.s.Registered())
+	require.Equal(k, bytes, k.h.mapped)
+	require.Equal(k, regions, k.pd.registered)
+}
+
+func (k *book) alloc(size uint32) Piece {
+	k.Helper()
+	p, err := k.s.Alloc(size, ForGrowth)
+	require.NoError(k, err)
+	return p
+}
+
+// free gives pieces back. All but the last are to be kept without a word.
+func (k *book) free(pieces ...Piece) (trim, age bool) {
+	k.Helper()
+	for _, p := range pieces {
+		trim, age = k.s.Free(p)
 	}
+	return trim, age
+}
+
+// age calls Age and Trim.
+func (k *book) age(want bool) {
+	k.Helper()
+	trim, again := k.s.Age()
+	require.Equal(k, want, again)
+	if trim {
+		require.NoError(k, k.s.Trim())
+	}
+}
+
+// TestChunksGoBack: chunks that are empty are kept for a while, and one for longer, unless memory is short.
+func TestChunksGoBack(t *testing.T) {
+	k := newBook(t, 1<<30)
 	var pieces []Piece
 	for range 50 {
-		p, err := s.Alloc(64<<10, ForGrowth)
-		require.NoError(t, err)
-		pieces = append(pieces, p)
+		pieces = append(pieces, k.alloc(64<<10))
 	}
-	books(13 * ChunkSize)
-	trim := 0
-	for _, p := range pieces {
-		if s.Free(p) {
-			trim++
-		}
-	}
-	require.Equal(t, 12, trim)
-	require.NoError(t, s.Trim())
-	books(ChunkSize)
-	b.SetLimit(0)
-	_, err := s.Alloc(ChunkSize, ForGrowth)
+	k.has(13*ChunkSize, 13)
+	trim, age := k.free(pieces[:4]...)
+	require.False(t, trim || age, "there is one, which stays")
+	trim, age = k.free(pieces[4:]...)
+	require.False(t, trim)
+	require.True(t, age)
+	k.age(true)
+	k.has(13*ChunkSize, 13)
+	used := k.alloc(ChunkSize)
+	k.age(false)
+	k.has(2*ChunkSize, 2)
+	k.free(used)
+	k.age(true)
+	k.age(false)
+	k.has(ChunkSize, 1)
+	k.age(false)
+	k.has(ChunkSize, 1)
+
+	k.b.SetLimit(0)
+	_, err := k.s.Alloc(ChunkSize, ForGrowth)
 	require.ErrorIs(t, err, verbs.ErrNoMemory, "growth leaves to the others what is registered")
-	p, err := s.Alloc(ChunkSize, ForStream)
+	p, err := k.s.Alloc(ChunkSize, ForStream)
 	require.NoError(t, err, "what is registered costs nothing")
-	require.True(t, s.Free(p), "memory is short")
-	require.NoError(t, s.Trim())
-	books(0)
+	trim, _ = k.s.Free(p)
+	require.True(t, trim, "memory is short")
+	require.NoError(t, k.s.Trim())
+	k.has(0, 0)
+}
+
+// TestLargeChunksAreKept: the chunk of a large ring is for one of the same size, and small rings are taken
+// from chunks that are in use already.
+func TestLargeChunksAreKept(t *testing.T) {
+	k := newBook(t, 1<<30)
+	const large = 4 * ChunkSize
+	_, age := k.free(k.alloc(large))
+	require.True(t, age)
+	small := k.alloc(1 << 10)
+	k.has(large+ChunkSize, 2)
+	k.age(true)
+	again := k.alloc(large)
+	k.has(large+ChunkSize, 2)
+	k.age(false) // it is in use again
+	k.free(again)
+	k.age(true)
+	k.age(false)
+	k.has(ChunkSize, 1)
+
+	whole := k.alloc(ChunkSize)
+	k.free(whole)
+	for range 10 {
+		k.alloc(1 << 10)
+	}
+	require.EqualValues(t, ChunkSize, k.s.spare, "small rings are in the chunk of the first")
+	k.free(small)
+}
+
+// TestSpareIsBounded: what is kept is bounded by maxSpare, by ample memory, and by what the Slab itself needs.
+func TestSpareIsBounded(t *testing.T) {
+	const large = 16 * ChunkSize
+	k := newBook(t, 1<<40)
+	var pieces []Piece
+	for range maxSpare/large + 1 {
+		pieces = append(pieces, k.alloc(large))
+	}
+	trim, _ := k.free(pieces[1:]...)
+	require.False(t, trim)
+	trim, _ = k.free(pieces[0])
+	require.True(t, trim, "enough are kept")
+	require.NoError(t, k.s.Trim())
+	k.has(maxSpare, maxSpare/large)
+
+	k = newBook(t, 12*large)
+	pieces = nil
+	for range 4 {
+		pieces = append(pieces, k.alloc(large))
+	}
+	trim, _ = k.free(pieces[0])
+	require.True(t, trim, "more than a quarter is in use")
+	require.NoError(t, k.s.Trim())
+	trim, age := k.free(pieces[1:]...)
+	require.False(t, trim)
+	require.True(t, age)
+	k.has(3*large, 3)
+	k.alloc(8 * large) // not without what is kept
+	k.has(8*large, 1)
+	require.Zero(t, k.s.spare)
+
+	k = newBook(t, 1<<30)
+	k.free(k.alloc(ChunkSize), k.alloc(large), k.alloc(ChunkSize))
+	k.b.SetLimit(large)
+	k.age(false)
+	k.has(0, 0)
 }
 
 // TestSlabHeld: who looks at the memory keeps it mapped, though it is deregistered.
