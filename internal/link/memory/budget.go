@@ -2,6 +2,9 @@ package memory
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +22,9 @@ type Budget struct {
 	limit   atomic.Int64              // negative until it is set
 	start   func() int64              // the limit until then
 	refused atomic.Pointer[time.Time] // when something was
+
+	mu      sync.Mutex
+	keepers map[*Slab]struct{} // that keep memory which nobody uses
 }
 
 // A Use is what memory is taken for.
@@ -71,7 +77,7 @@ func (b *Budget) bound(u Use) int64 {
 }
 
 // Take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. A nil Budget
-// is unbounded.
+// is unbounded. It may block, as Slabs give back what they keep before anything is refused.
 func (b *Budget) Take(n int, u Use) error {
 	if b == nil {
 		return nil
@@ -79,6 +85,9 @@ func (b *Budget) Take(n int, u Use) error {
 	for {
 		used := b.used.Load()
 		if int64(n) > b.bound(u)-used {
+			if b.reclaim() {
+				continue
+			}
 			now := time.Now()
 			b.refused.Store(&now)
 			return fmt.Errorf("%w: %d bytes more would exceed the process's limit of %d, of which %d are in use (raise it with rdmanet.SetMemoryLimit, or use smaller rings)",
@@ -95,6 +104,34 @@ func (b *Budget) Give(n int) {
 	if b != nil {
 		b.used.Add(-int64(n))
 	}
+}
+
+// keeps records whether a Slab keeps memory that nobody uses.
+func (b *Budget) keeps(s *Slab, keeps bool) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !keeps {
+		delete(b.keepers, s)
+		return
+	}
+	if b.keepers == nil {
+		b.keepers = map[*Slab]struct{}{}
+	}
+	b.keepers[s] = struct{}{}
+}
+
+// reclaim has Slabs give back what they keep, and reports whether that was anything.
+func (b *Budget) reclaim() (some bool) {
+	b.mu.Lock()
+	keepers := slices.Collect(maps.Keys(b.keepers))
+	b.mu.Unlock()
+	for _, s := range keepers {
+		some = s.giveBack() || some
+	}
+	return some
 }
 
 // ample reports whether so little is in use that some of it may be kept for later.

@@ -28,7 +28,9 @@ type Slab struct {
 	mu     sync.Mutex
 	chunks []*chunk
 	spare  int      // bytes of those that are empty
+	keeps  bool     // the Budget knows that more are than the one that stays
 	empty  []*chunk // are to be deregistered
+	failed error    // of giveBack
 	users  int      // who may still look at the memory
 	dead   bool
 }
@@ -97,8 +99,8 @@ func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 	if spare == nil {
 		return Piece{}, false
 	}
-	s.spare -= len(spare.bytes)
 	off, _ := spare.blocks.alloc(size)
+	s.addSpare(-len(spare.bytes))
 	return Piece{spare, off, size}, true
 }
 
@@ -113,10 +115,8 @@ func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
 		return p, nil
 	}
 	c, err := s.register(max(int(size), ChunkSize), u)
-	if err != nil && s.leaveSpare() {
-		if err = s.Trim(); err == nil {
-			c, err = s.register(max(int(size), ChunkSize), u)
-		}
+	if err != nil && s.giveBack() { // the device may have too little
+		c, err = s.register(max(int(size), ChunkSize), u)
 	}
 	if err != nil {
 		return Piece{}, err
@@ -137,7 +137,7 @@ func (s *Slab) Prepare(size uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.chunk.blocks.free(p.off, p.size)
-	s.spare += len(p.chunk.bytes)
+	s.addSpare(len(p.chunk.bytes))
 	return nil
 }
 
@@ -185,34 +185,23 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 		return o != c && len(o.bytes) == ChunkSize && o.blocks.whole()
 	}) {
 		c.idle = false
-		s.spare += n
-		return false, s.ages()
+		s.addSpare(n)
+		return false, s.keeps
 	}
 	s.chunks = slices.DeleteFunc(s.chunks, func(o *chunk) bool { return o == c })
 	s.empty = append(s.empty, c)
 	return true, false
 }
 
-// leaveSpare has all empty chunks wait for Trim, and reports whether there are any.
-func (s *Slab) leaveSpare() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dead || s.spare == 0 {
-		return false
+// addSpare counts bytes of empty chunks, and has the Budget know whether there are such besides the one that
+// stays.
+func (s *Slab) addSpare(n int) {
+	s.spare += n
+	if keeps := s.spare != 0 && s.spare != ChunkSize; keeps != s.keeps {
+		s.keeps = keeps
+		s.budget.keeps(s, keeps)
 	}
-	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
-		if !c.blocks.whole() {
-			return false
-		}
-		s.empty = append(s.empty, c)
-		return true
-	})
-	s.spare = 0
-	return true
 }
-
-// ages reports whether there are empty chunks besides the one that stays.
-func (s *Slab) ages() bool { return s.spare != 0 && s.spare != ChunkSize }
 
 // Age has chunks wait for Trim that were empty at the last Age and are since, but for one of those for many
 // rings, or if memory is short all that are empty. It reports whether any do, and whether it is to be called
@@ -220,40 +209,66 @@ func (s *Slab) ages() bool { return s.spare != 0 && s.spare != ChunkSize }
 func (s *Slab) Age() (trim, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	short := s.budget.Short()
+	n := len(s.empty)
+	s.leave(!short, func(c *chunk) bool {
+		leaves := short || c.idle
+		c.idle = true
+		return leaves
+	})
+	return len(s.empty) > n, s.keeps
+}
+
+// leave has those empty chunks wait for Trim of which leaves reports it, but for one of those for many rings
+// if one is to stay.
+func (s *Slab) leave(oneStays bool, leaves func(*chunk) bool) {
 	if s.dead {
-		return false, false
+		return
 	}
-	short, stays := s.budget.Short(), false
 	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
 		switch {
 		case !c.blocks.whole():
 			return false
-		case !short && !stays && len(c.bytes) == ChunkSize:
-			stays = true
+		case oneStays && len(c.bytes) == ChunkSize:
+			oneStays = false
 			return false
-		case !short && !c.idle:
-			c.idle = true
+		case !leaves(c):
 			return false
 		}
-		s.spare -= len(c.bytes)
+		s.addSpare(-len(c.bytes))
 		s.empty = append(s.empty, c)
-		trim = true
 		return true
 	})
-	return trim, s.ages()
+}
+
+// giveBack gives empty chunks back to the system, but for one of those for many rings, and reports whether
+// there were any. It may block, and whoever uses the Slab meanwhile: so the lane does not end under it.
+func (s *Slab) giveBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave(true, func(*chunk) bool { return true })
+	some := !s.dead && len(s.empty) > 0
+	if some {
+		s.failed = errors.Join(s.failed, s.trim(s.empty))
+		s.empty = nil
+	}
+	return some
 }
 
 // Trim gives empty chunks back to the system. It may block.
 func (s *Slab) Trim() error {
 	s.mu.Lock()
-	empty := s.empty
-	s.empty = nil
+	empty, failed := s.empty, s.failed
+	s.empty, s.failed = nil, nil
 	s.mu.Unlock()
-	var errs []error
+	return errors.Join(failed, s.trim(empty))
+}
+
+func (s *Slab) trim(empty []*chunk) (err error) {
 	for _, c := range empty {
-		errs = append(errs, c.mr.Close(), s.unmap(c))
+		err = errors.Join(err, c.mr.Close(), s.unmap(c))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (s *Slab) unmap(c *chunk) error {
@@ -282,9 +297,10 @@ func (s *Slab) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = true
+	s.addSpare(-s.spare)
 	s.chunks = append(s.chunks, s.empty...)
 	s.empty = nil
-	var err error
+	err := s.failed
 	for _, c := range s.chunks {
 		err = errors.Join(err, c.mr.Close())
 	}

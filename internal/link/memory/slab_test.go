@@ -1,8 +1,13 @@
 package memory
 
 import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -11,12 +16,12 @@ import (
 // A heap is a device whose memory is Go's. It has nothing but what a Slab asks for.
 type heap struct {
 	verbs.Context
-	mapped int // bytes
+	mapped atomic.Int64 // bytes
 }
 
 type heapPD struct {
 	verbs.PD
-	registered int // regions
+	registered atomic.Int64 // regions
 }
 
 type heapMemory struct {
@@ -31,24 +36,24 @@ type heapMR struct {
 }
 
 func (h *heap) AllocMemory(size, _ int) (verbs.Memory, error) {
-	h.mapped += size
+	h.mapped.Add(int64(size))
 	return &heapMemory{of: h, b: make([]byte, size)}, nil
 }
 
 func (m *heapMemory) Bytes() []byte { return m.b }
 
 func (m *heapMemory) Close() error {
-	m.of.mapped -= len(m.b)
+	m.of.mapped.Add(-int64(len(m.b)))
 	return nil
 }
 
 func (pd *heapPD) RegMR([]byte, verbs.AccessFlags) (verbs.MR, error) {
-	pd.registered++
+	pd.registered.Add(1)
 	return &heapMR{of: pd}, nil
 }
 
 func (m *heapMR) Close() error {
-	m.of.registered--
+	m.of.registered.Add(-1)
 	return nil
 }
 
@@ -72,8 +77,8 @@ func (k *book) has(bytes, regions int) {
 	k.Helper()
 	require.EqualValues(k, bytes, k.b.InUse())
 	require.EqualValues(k, bytes, k.s.Registered())
-	require.Equal(k, bytes, k.h.mapped)
-	require.Equal(k, regions, k.pd.registered)
+	require.EqualValues(k, bytes, k.h.mapped.Load())
+	require.EqualValues(k, regions, k.pd.registered.Load())
 }
 
 func (k *book) alloc(size uint32) Piece {
@@ -203,6 +208,65 @@ func TestSpareIsBounded(t *testing.T) {
 	k.has(0, 0)
 }
 
+// TestSlabsGiveBack: what one lane keeps is no reason for which another has no memory. Each has one chunk
+// left, or it would have none for the stream for which it has come up.
+func TestSlabsGiveBack(t *testing.T) {
+	k := newBook(t, 20*ChunkSize)
+	other := NewSlab(&heap{}, &heapPD{}, k.b, verbs.AccessLocalWrite)
+	var pieces []Piece
+	for range 5 {
+		pieces = append(pieces, k.alloc(ChunkSize))
+	}
+	k.free(pieces...)
+	k.has(5*ChunkSize, 5)
+	_, err := other.Alloc(16*ChunkSize, ForStream)
+	require.NoError(t, err)
+	require.False(t, k.b.Short(), "nothing was refused")
+	require.EqualValues(t, ChunkSize, k.s.Registered())
+	require.EqualValues(t, 17*ChunkSize, k.b.InUse())
+	_, err = other.Alloc(4*ChunkSize, ForStream)
+	require.ErrorIs(t, err, verbs.ErrNoMemory)
+	require.EqualValues(t, ChunkSize, k.s.Registered())
+}
+
+// TestSlabsAtRandom: whatever lanes do with their memory at the same time, all of it is given back.
+func TestSlabsAtRandom(t *testing.T) {
+	b := budgetOf(100 * ChunkSize)
+	var lanes sync.WaitGroup
+	for i := range 4 {
+		h, pd := &heap{}, &heapPD{}
+		lanes.Go(func() {
+			rnd := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 20 {
+				s := NewSlab(h, pd, b, verbs.AccessLocalWrite)
+				var pieces []Piece
+				for range 200 {
+					switch n := rnd.IntN(10); {
+					case n < 5:
+						if p, err := s.Alloc(ChunkSize>>10<<rnd.IntN(14), ForStream); err == nil {
+							pieces = append(pieces, p)
+						}
+					case n < 8 && len(pieces) > 0:
+						j := rnd.IntN(len(pieces))
+						s.Free(pieces[j])
+						pieces = slices.Delete(pieces, j, j+1)
+					case n == 8:
+						s.Age()
+					default:
+						assert.NoError(t, s.Trim())
+					}
+				}
+				assert.NoError(t, s.Close())
+			}
+			assert.Zero(t, h.mapped.Load())
+			assert.Zero(t, pd.registered.Load())
+		})
+	}
+	lanes.Wait()
+	require.Zero(t, b.InUse())
+	require.Empty(t, b.keepers)
+}
+
 // TestSlabHeld: who looks at the memory keeps it mapped, though it is deregistered.
 func TestSlabHeld(t *testing.T) {
 	h, pd, b := &heap{}, &heapPD{}, budgetOf(1<<30)
@@ -212,10 +276,10 @@ func TestSlabHeld(t *testing.T) {
 	require.Len(t, p.Bytes(), 2*ChunkSize)
 	s.Hold()
 	require.NoError(t, s.Close())
-	require.Zero(t, pd.registered)
-	require.Equal(t, 2*ChunkSize, h.mapped)
+	require.Zero(t, pd.registered.Load())
+	require.EqualValues(t, 2*ChunkSize, h.mapped.Load())
 	require.EqualValues(t, 2*ChunkSize, b.InUse())
 	require.NoError(t, s.Release())
-	require.Zero(t, h.mapped)
+	require.Zero(t, h.mapped.Load())
 	require.Zero(t, b.InUse())
 }
