@@ -36,7 +36,8 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 	}
 	tcp, err := listenerOf(l.id.Companion())
 	if err == nil && tcp == nil {
-		err = inUse // by somebody who shares nothing
+		_ = l.links.Close()
+		return nil, &halfShared{inUse}
 	}
 	if err == nil {
 		err = l.shareTCP(tcp)

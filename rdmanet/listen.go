@@ -87,8 +87,8 @@ type ListenConfig struct {
 	ReusePort bool
 }
 
-// Listen listens on address; ctx bounds the look-up of names and, with ReusePort, how long an address is
-// tried again whose listener seems to share nothing: a second, as it may be about to come or to leave. That the port is in
+// Listen listens on address; ctx bounds the look-up of names only. With ReusePort it tries for a second
+// to share an address whose listener may be about to come or to leave. That the port is in
 // use is an error whichever side it is on, RDMA's or TCP's.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)

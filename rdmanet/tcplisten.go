@@ -36,30 +36,31 @@ type acceptedTCP struct {
 	err  error
 }
 
-// sharePatience is for how long Listen tries again to share an address that somebody has who seems to share
-// nothing, and sharePause the longest pause between.
+// sharePatience is for how long Listen tries again to share an address of which somebody has the port of TCP
+// alone, and sharePause the longest pause between.
 const (
 	sharePatience = time.Second
 	sharePause    = 2 * time.Millisecond
 )
 
 // listenBoth listens on a network of TCP. Who shares the address may come or leave at that moment, and has
-// either its port of TCP or that of RDMA then.
+// its port of TCP and not that of RDMA then.
 func (lc *ListenConfig) listenBoth(ctx context.Context, network, address string, s sizes) (*Listener, error) {
 	for began := time.Now(); ; {
 		l, err := lc.tryBoth(ctx, network, address, s)
-		if !lc.ReusePort || !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > sharePatience {
+		var half *halfShared
+		if !errors.As(err, &half) {
 			return l, err
 		}
-		pause := time.NewTimer(rand.N(sharePause)) // at random: two that come at once are in each other's way
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return l, err
+		if time.Since(began) > sharePatience {
+			return nil, half.error
 		}
+		time.Sleep(rand.N(sharePause)) // at random: two that come at once are in each other's way
 	}
 }
+
+// halfShared is why an address cannot be shared of which somebody has the port of TCP alone.
+type halfShared struct{ error }
 
 // tryBoth is listenBoth without trying again. Package net judges the address, and its errors are the errors.
 func (lc *ListenConfig) tryBoth(ctx context.Context, network, address string, s sizes) (*Listener, error) {

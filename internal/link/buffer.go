@@ -169,12 +169,12 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		}
 		var k int
 		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
-		s.endTurn(&e.inFlight.turns)
 		if k > 0 {
 			b.from.last = e.sq.posted
 			e.inFlight.add(e.sq.posted, k)
 			s.counts.count().placedOut += uint64(k)
 		}
+		s.endTurn(&e.inFlight.turns)
 		e.settle()
 		sent += k
 		switch {

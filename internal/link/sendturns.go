@@ -53,6 +53,7 @@ func (t *sendTurns) end(s *stream) {
 		t.called--
 	case turnAwaited:
 		t.waiting = slices.DeleteFunc(t.waiting, func(o *stream) bool { return o == s })
+		s.writable = true // the next call looks for itself: nobody tells it
 	}
 	s.sendTurn = turnNone
 }
@@ -85,7 +86,11 @@ func (e *laneEnd) callTurns() {
 // endTurn ends the turn of the stream, if it has one or waits for one: what room is left is for others. mu
 // is held.
 func (s *stream) endTurn(t *sendTurns) {
-	if s.sendTurn != turnNone {
+	switch {
+	case s.sendTurn == turnNone:
+	case s.e.err != nil: // all that wait leave, and nobody is called any more
+		s.sendTurn = turnNone
+	default:
 		t.end(s)
 		s.e.callTurns()
 	}

@@ -193,6 +193,12 @@ func TestSendTurnGivenUp(t *testing.T) {
 	}, patience, time.Millisecond, "the Write behind them does not have the room")
 	letGo()
 	within(t, "the Write behind them", func() { require.NoError(t, <-sent[3]) })
+	require.NoError(t, clients[1].SetWriteDeadline(time.Time{}))
+	within(t, "a Buffer of the first", func() {
+		got, err := clients[1].TakeBuffer()
+		require.NoError(t, err)
+		got.Free()
+	})
 	e.mu.Lock()
 	require.Zero(t, e.staging.turns.called+len(e.staging.turns.waiting))
 	e.mu.Unlock()

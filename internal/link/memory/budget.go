@@ -23,8 +23,9 @@ type Budget struct {
 	start   func() int64              // the limit until then
 	refused atomic.Pointer[time.Time] // when something was
 
-	mu      sync.Mutex
-	keepers map[*Slab]struct{} // that keep memory which nobody uses
+	reclaiming sync.Mutex // while memory that nobody uses is given back
+	mu         sync.Mutex
+	keepers    map[*Slab]struct{} // that have such
 }
 
 // A Use is what memory is taken for.
@@ -85,7 +86,7 @@ func (b *Budget) Take(n int, u Use) error {
 	for {
 		used := b.used.Load()
 		if int64(n) > b.bound(u)-used {
-			if b.reclaim() {
+			if b.reclaim(used) {
 				continue
 			}
 			now := time.Now()
@@ -123,8 +124,20 @@ func (b *Budget) keeps(s *Slab, keeps bool) {
 	b.keepers[s] = struct{}{}
 }
 
-// reclaim has Slabs give back what they keep, and reports whether that was anything.
-func (b *Budget) reclaim() (some bool) {
+// reclaims is to be called before a Slab gives memory back, and what it returns behind that: who finds too
+// little meanwhile waits for it.
+func (b *Budget) reclaims() (end func()) {
+	if b == nil {
+		return func() {}
+	}
+	b.reclaiming.Lock()
+	return b.reclaiming.Unlock
+}
+
+// reclaim has Slabs give back what nobody uses, and reports whether there is less in use than there was.
+func (b *Budget) reclaim(was int64) (some bool) {
+	defer b.reclaims()()
+	some = b.InUse() < was
 	b.mu.Lock()
 	keepers := slices.Collect(maps.Keys(b.keepers))
 	b.mu.Unlock()

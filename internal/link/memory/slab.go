@@ -28,7 +28,7 @@ type Slab struct {
 	mu     sync.Mutex
 	chunks []*chunk
 	spare  int      // bytes of those that are empty
-	keeps  bool     // the Budget knows that more are than the one that stays
+	keeps  bool     // the Budget knows of those that are to go, or may
 	empty  []*chunk // are to be deregistered
 	failed error    // of giveBack
 	users  int      // who may still look at the memory
@@ -115,7 +115,7 @@ func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
 		return p, nil
 	}
 	c, err := s.register(max(int(size), ChunkSize), u)
-	if err != nil && s.giveBack() { // the device may have too little
+	if err != nil && s.reclaim() { // the device may have too little
 		c, err = s.register(max(int(size), ChunkSize), u)
 	}
 	if err != nil {
@@ -186,59 +186,68 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 	}) {
 		c.idle = false
 		s.addSpare(n)
-		return false, s.keeps
+		return false, s.ages()
 	}
 	s.chunks = slices.DeleteFunc(s.chunks, func(o *chunk) bool { return o == c })
 	s.empty = append(s.empty, c)
+	s.note()
 	return true, false
 }
 
-// addSpare counts bytes of empty chunks, and has the Budget know whether there are such besides the one that
-// stays.
+// addSpare counts bytes of empty chunks.
 func (s *Slab) addSpare(n int) {
 	s.spare += n
-	if keeps := s.spare != 0 && s.spare != ChunkSize; keeps != s.keeps {
+	s.note()
+}
+
+// note has the Budget know whether there are chunks that it can have back.
+func (s *Slab) note() {
+	if keeps := s.ages() || len(s.empty) > 0; keeps != s.keeps {
 		s.keeps = keeps
 		s.budget.keeps(s, keeps)
 	}
 }
 
-// Age has chunks wait for Trim that were empty at the last Age and are since, but for one of those for many
-// rings, or if memory is short all that are empty. It reports whether any do, and whether it is to be called
-// again.
+// ages reports whether there are empty chunks besides the one that stays.
+func (s *Slab) ages() bool { return s.spare != 0 && s.spare != ChunkSize }
+
+// Age has chunks wait for Trim that were empty at the last Age and are since, or if memory is short all that
+// are empty, but for one of those for many rings: a large ring needs it to become a small one. It reports
+// whether any do, and whether it is to be called again.
 func (s *Slab) Age() (trim, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	short := s.budget.Short()
 	n := len(s.empty)
-	s.leave(!short, func(c *chunk) bool {
+	s.leave(func(c *chunk) bool {
 		leaves := short || c.idle
 		c.idle = true
 		return leaves
 	})
-	return len(s.empty) > n, s.keeps
+	return len(s.empty) > n, s.ages()
 }
 
-// leave has those empty chunks wait for Trim of which leaves reports it, but for one of those for many rings
-// if one is to stay.
-func (s *Slab) leave(oneStays bool, leaves func(*chunk) bool) {
+// leave has those empty chunks wait for Trim of which leaves reports it, but for one of those for many rings.
+func (s *Slab) leave(leaves func(*chunk) bool) {
 	if s.dead {
 		return
 	}
+	stays := false
 	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
 		switch {
 		case !c.blocks.whole():
 			return false
-		case oneStays && len(c.bytes) == ChunkSize:
-			oneStays = false
+		case !stays && len(c.bytes) == ChunkSize:
+			stays = true
 			return false
 		case !leaves(c):
 			return false
 		}
-		s.addSpare(-len(c.bytes))
+		s.spare -= len(c.bytes)
 		s.empty = append(s.empty, c)
 		return true
 	})
+	s.note()
 }
 
 // giveBack gives empty chunks back to the system, but for one of those for many rings, and reports whether
@@ -246,20 +255,32 @@ func (s *Slab) leave(oneStays bool, leaves func(*chunk) bool) {
 func (s *Slab) giveBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(true, func(*chunk) bool { return true })
+	s.leave(func(*chunk) bool { return true })
 	some := !s.dead && len(s.empty) > 0
 	if some {
 		s.failed = errors.Join(s.failed, s.trim(s.empty))
 		s.empty = nil
+		s.note()
 	}
 	return some
 }
 
+// reclaim has this Slab and all others of the Budget give back what they keep, and reports whether that was
+// anything.
+func (s *Slab) reclaim() bool {
+	if s.budget == nil {
+		return s.giveBack()
+	}
+	return s.budget.reclaim(s.budget.InUse())
+}
+
 // Trim gives empty chunks back to the system. It may block.
 func (s *Slab) Trim() error {
+	defer s.budget.reclaims()()
 	s.mu.Lock()
 	empty, failed := s.empty, s.failed
 	s.empty, s.failed = nil, nil
+	s.note()
 	s.mu.Unlock()
 	return errors.Join(failed, s.trim(empty))
 }
@@ -297,9 +318,9 @@ func (s *Slab) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dead = true
-	s.addSpare(-s.spare)
 	s.chunks = append(s.chunks, s.empty...)
-	s.empty = nil
+	s.spare, s.empty = 0, nil
+	s.note()
 	err := s.failed
 	for _, c := range s.chunks {
 		err = errors.Join(err, c.mr.Close())

@@ -205,7 +205,7 @@ func TestSpareIsBounded(t *testing.T) {
 	k.free(k.alloc(ChunkSize), k.alloc(large), k.alloc(ChunkSize))
 	k.b.SetLimit(large)
 	k.age(false)
-	k.has(0, 0)
+	k.has(ChunkSize, 1) // a large ring that is not used becomes a small one there
 }
 
 // TestSlabsGiveBack: what one lane keeps is no reason for which another has no memory. Each has one chunk
@@ -227,6 +227,17 @@ func TestSlabsGiveBack(t *testing.T) {
 	_, err = other.Alloc(4*ChunkSize, ForStream)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
 	require.EqualValues(t, ChunkSize, k.s.Registered())
+}
+
+// TestChunksOnTheirWay: memory that waits for Trim is no reason for which anybody has none.
+func TestChunksOnTheirWay(t *testing.T) {
+	k := newBook(t, 4*ChunkSize)
+	trim, _ := k.s.Free(k.alloc(2 * ChunkSize))
+	require.True(t, trim, "more than a quarter is in use")
+	k.alloc(3 * ChunkSize)
+	k.has(3*ChunkSize, 1)
+	require.NoError(t, k.s.Trim())
+	k.has(3*ChunkSize, 1)
 }
 
 // TestSlabsAtRandom: whatever lanes do with their memory at the same time, all of it is given back.

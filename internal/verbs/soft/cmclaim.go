@@ -94,6 +94,11 @@ func claimPortNow(device string, addr netip.AddrPort, v6only bool) (*portClaim, 
 	return nil, bindError(unix.EADDRINUSE, "no ephemeral port is free")
 }
 
+// A heldError is that of a claim for an address that another listener has as it is, and may share.
+type heldError struct{ error }
+
+func (e heldError) Unwrap() error { return e.error }
+
 // claim takes one address and port under the port's lock.
 func claim(device string, addr netip.AddrPort, v6only bool, patience time.Duration) (*portClaim, error) {
 	lock, err := lockPort(device, addr, patience)
@@ -105,7 +110,7 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	host := control.BoundHost(addr.Addr(), v6only)
 	fd, err := control.HoldName(control.BoundName(device, host, addr.Port()))
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)
+		return nil, heldError{bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)}
 	}
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (id *cmID) claimOrJoin(addr netip.AddrPort) (*portClaim, error) {
 	began := time.Now()
 	for pause := firstClaimPause; ; pause = min(2*pause, lastClaimPause) {
 		claim, err := claimPortNow(id.dev.name, addr, id.opts.AFOnly)
-		if !errors.Is(err, unix.EADDRINUSE) {
+		if held := (heldError{}); !errors.As(err, &held) {
 			return claim, err
 		}
 		joined, joinErr := id.join(addr)
