@@ -115,34 +115,43 @@ func TestBuffers(t *testing.T) {
 	})
 }
 
+// bufferPairs returns n pairs, each with a Buffer of its client. Where the peer has to answer messages fewer
+// are under way than tests of many need, and the test is skipped.
+func (b *bed) bufferPairs(n int) (clients, servers []*Stream, buffers []*Buffer) {
+	b.t.Helper()
+	for range n {
+		client, server := b.pair()
+		got, err := client.TakeBuffer()
+		require.NoError(b.t, err)
+		require.NotNil(b.t, got)
+		clients, servers, buffers = append(clients, client), append(servers, server), append(buffers, got)
+	}
+	if clients[0].e.sq.confirm != nil {
+		b.t.Skip("fewer messages than that are under way where the peer has to answer them")
+	}
+	return clients, servers, buffers
+}
+
+// sendWhole sends all of b and frees it.
+func sendWhole(s *Stream, b *Buffer) error {
+	_, err := s.Send(b, BufferSize)
+	b.Free()
+	return err
+}
+
 // TestBuffersInFlight: however many streams of a lane send from Buffers, little of that is posted and not
 // completed, and all of it arrives in the end.
 func TestBuffersInFlight(t *testing.T) {
 	const streams = 2 * maxInFlight / BufferSize
 	b := newBed(t, Config{CM: asynchronous(), FirstRing: 2 * BufferSize, MaxRing: 2 * BufferSize, Lanes: 1})
-	var clients, servers []*Stream
-	var buffers []*Buffer
-	for range streams {
-		client, server := b.pair()
-		got, err := client.TakeBuffer()
-		require.NoError(t, err)
-		require.NotNil(t, got)
-		clients, servers, buffers = append(clients, client), append(servers, server), append(buffers, got)
-	}
+	clients, servers, buffers := b.bufferPairs(streams)
 	e := clients[0].e
-	if e.sq.confirm != nil {
-		t.Skip("fewer messages than that are under way where the peer has to answer them")
-	}
 	hold, letGo := holdSends(e)
 	hold()
 	sent := make(chan error, streams)
 	for i, client := range clients {
 		require.Same(t, e, client.e)
-		go func() {
-			_, err := client.Send(buffers[i], BufferSize)
-			buffers[i].Free()
-			sent <- err
-		}()
+		go func() { sent <- sendWhole(client, buffers[i]) }()
 	}
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
@@ -172,19 +181,8 @@ func TestBuffersInFlight(t *testing.T) {
 func TestBufferTurnOfFullRing(t *testing.T) {
 	const filling = maxInFlight / BufferSize
 	b := newBed(t, Config{CM: asynchronous(), FirstRing: BufferSize, MaxRing: BufferSize, Lanes: 1})
-	var clients []*Stream
-	var buffers []*Buffer
-	for range filling + 2 {
-		client, _ := b.pair()
-		got, err := client.TakeBuffer()
-		require.NoError(t, err)
-		require.NotNil(t, got)
-		clients, buffers = append(clients, client), append(buffers, got)
-	}
+	clients, _, buffers := b.bufferPairs(filling + 2)
 	e := clients[0].e
-	if e.sq.confirm != nil {
-		t.Skip("fewer messages than that are under way where the peer has to answer them")
-	}
 	full, next := clients[filling], clients[filling+1]
 	_, err := full.Write(make([]byte, BufferSize/2))
 	require.NoError(t, err)
@@ -197,11 +195,7 @@ func TestBufferTurnOfFullRing(t *testing.T) {
 	left, letGo := meterSends(e)
 	sent := make(chan error, len(clients))
 	for i, client := range clients {
-		go func() {
-			_, err := client.Send(buffers[i], BufferSize)
-			buffers[i].Free()
-			sent <- err
-		}()
+		go func() { sent <- sendWhole(client, buffers[i]) }()
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()

@@ -65,6 +65,21 @@ func TestSendTurns(t *testing.T) {
 	require.Equal(t, 0, turns.called+len(turns.waiting))
 }
 
+// memoryPairs returns four pairs whose rings hold as much as the send memory of their lane, where it has one
+// and the peer need not answer messages, of which fewer are under way then.
+func memoryPairs(t *testing.T) (b *bed, clients, servers []*Stream) {
+	t.Helper()
+	b = newBed(t, Config{CM: asynchronous(), FirstRing: stagingSize, MaxRing: stagingSize, Lanes: 1})
+	for range 4 {
+		client, server := b.pair()
+		clients, servers = append(clients, client), append(servers, server)
+	}
+	if e := clients[0].e; e.p.synchronous || e.sq.confirm != nil {
+		t.Skip("no send memory, or fewer messages than that are under way where the peer has to answer them")
+	}
+	return b, clients, servers
+}
+
 // allSent reports whether all send memory is being sent.
 func allSent(s *staging) bool {
 	return s.free() == 0 && !slices.ContainsFunc(s.entries, func(e *staged) bool { return e.last == 0 })
@@ -74,17 +89,9 @@ func allSent(s *staging) bool {
 // them would post all that it has before another does.
 func TestSendMemoryInTurns(t *testing.T) {
 	const pieces = stagingSize / lane.MaxMessage // that fill it
-	b := newBed(t, Config{CM: asynchronous(), FirstRing: stagingSize, MaxRing: stagingSize, Lanes: 1})
-	var clients, servers []*Stream
-	for range 4 {
-		client, server := b.pair()
-		clients, servers = append(clients, client), append(servers, server)
-	}
+	b, clients, servers := memoryPairs(t)
 	newcomer, _ := b.pair()
 	e := clients[0].e
-	if e.p.synchronous || e.sq.confirm != nil {
-		t.Skip("no send memory, or fewer messages than that are under way where the peer has to answer them")
-	}
 	var mu sync.Mutex
 	var posted []lane.ID
 	left, letGo := meterSends(e)
@@ -149,16 +156,8 @@ func TestSendMemoryInTurns(t *testing.T) {
 // TestSendTurnGivenUp: a Write whose time is up while it waits for its turn, or when it is called, is in
 // nobody's way.
 func TestSendTurnGivenUp(t *testing.T) {
-	b := newBed(t, Config{CM: asynchronous(), FirstRing: stagingSize, MaxRing: stagingSize, Lanes: 1})
-	var clients, servers []*Stream
-	for range 4 {
-		client, server := b.pair()
-		clients, servers = append(clients, client), append(servers, server)
-	}
+	_, clients, servers := memoryPairs(t)
 	e := clients[0].e
-	if e.p.synchronous || e.sq.confirm != nil {
-		t.Skip("no send memory, or fewer messages than that are under way where the peer has to answer them")
-	}
 	left, letGo := meterSends(e)
 	_, err := clients[0].Write(make([]byte, stagingSize))
 	require.NoError(t, err)

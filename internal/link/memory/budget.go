@@ -124,9 +124,9 @@ func (b *Budget) keeps(s *Slab, keeps bool) {
 	b.keepers[s] = struct{}{}
 }
 
-// reclaims is to be called before a Slab gives memory back, and what it returns behind that: who finds too
+// beginReclaim is to be called before a Slab gives memory back, and what it returns behind that: who finds too
 // little meanwhile waits for it.
-func (b *Budget) reclaims() (end func()) {
+func (b *Budget) beginReclaim() (end func()) {
 	if b == nil {
 		return func() {}
 	}
@@ -136,7 +136,7 @@ func (b *Budget) reclaims() (end func()) {
 
 // reclaim has Slabs give back what nobody uses, and reports whether there is less in use than there was.
 func (b *Budget) reclaim(was int64) (some bool) {
-	defer b.reclaims()()
+	defer b.beginReclaim()()
 	some = b.InUse() < was
 	b.mu.Lock()
 	keepers := slices.Collect(maps.Keys(b.keepers))

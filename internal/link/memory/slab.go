@@ -276,7 +276,7 @@ func (s *Slab) reclaim() bool {
 
 // Trim gives empty chunks back to the system. It may block.
 func (s *Slab) Trim() error {
-	defer s.budget.reclaims()()
+	defer s.budget.beginReclaim()()
 	s.mu.Lock()
 	empty, failed := s.empty, s.failed
 	s.empty, s.failed = nil, nil
