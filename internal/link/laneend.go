@@ -375,10 +375,10 @@ func (e *laneEnd) retiredErr() error {
 func (e *laneEnd) teardown() {
 	e.awaitAbort()
 	away := e.outOfReach()
-	if !away { // the peer learns it by this, and all that is posted is flushed
-		if err := e.id.Disconnect(); err != nil {
-			e.cfg.logger().Debug("link: disconnect", "err", err)
-		}
+	if away {
+		e.stopAnswering()
+	} else if err := e.id.Disconnect(); err != nil { // by which the peer learns it, and all that is posted is flushed
+		e.cfg.logger().Debug("link: disconnect", "err", err)
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.waitsAreTasks()

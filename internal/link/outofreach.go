@@ -9,14 +9,22 @@ import (
 // outOfReach reports whether a lane has failed because the network, or the peer, has gone, as far
 // as this end knows. To disconnect would make a reset of the peer's own timeout where one direction
 // still works; and a goodbye over a link that is down takes soft-RoCE's connection manager down with
-// it, for all connections. The QP is in ERR where a request has failed. Where this end gave up by
-// its keepalive it is not, and the device goes on answering a peer that is heard again.
+// it, for all connections.
 func (e *laneEnd) outOfReach() bool {
 	if e.p.sameHost || lied(e.err) || errors.Is(e.err, errAccused) || peerAnswered(e.err) {
 		return false
 	}
 	// A queue that is full is this end's, and says nothing of the peer.
 	return errors.Is(e.err, errNoAnswer) || errors.Is(e.err, errGone) && !errors.Is(e.err, verbs.ErrQueueFull)
+}
+
+// stopAnswering takes the QP of a lane that is out of reach to ERR, where the device has not done so for a
+// request that has failed: in RTS it would go on answering a peer that is heard again, whose bytes nobody
+// takes in. So the peer's requests fail, by which it learns that the lane has ended.
+func (e *laneEnd) stopAnswering() {
+	if err := e.p.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState); err != nil {
+		e.cfg.logger().Debug("link: QP to ERR", "err", err)
+	}
 }
 
 // peerAnswered reports whether a request has failed by the word of the peer's device.

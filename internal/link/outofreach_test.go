@@ -23,6 +23,16 @@ func (e *laneEnd) far() {
 	e.p.sameHost = false
 }
 
+// saysNothing waits until the end has no more to send.
+func (e *laneEnd) saysNothing(t *testing.T) {
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.settle()
+		return !e.state.Due() && !e.work.any() && !e.work.running
+	}, patience, time.Millisecond)
+}
+
 // TestOutOfReachKeepsConnection: a lane whose peer is out of reach says no goodbye while the
 // program has its streams. A stream that is closed is finished at once.
 func TestOutOfReachKeepsConnection(t *testing.T) {
@@ -32,7 +42,9 @@ func TestOutOfReachKeepsConnection(t *testing.T) {
 		other, theirs := b.pair()
 		e := client.e
 		require.Same(t, e, other.e)
+		server.e.saysNothing(t) // by which it would find out
 		e.far()
+		server.e.far()
 		e.fail(e.sendErr(verbs.WCRetryExcErr))
 		_, err := client.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ETIMEDOUT)
@@ -41,7 +53,6 @@ func TestOutOfReachKeepsConnection(t *testing.T) {
 		other.OnFinish(func() { close(finished) })
 		require.NoError(t, other.Close())
 		within(t, "the end of a closed stream", func() { <-finished })
-		require.NoError(t, theirs.Close())
 
 		read := make(chan error, 1)
 		go func() {
@@ -59,6 +70,7 @@ func TestOutOfReachKeepsConnection(t *testing.T) {
 		within(t, "the end of the lane", func() { <-e.done })
 		within(t, "the end of the peer's stream", func() { err = <-read })
 		requireDead(t, server, err)
+		require.NoError(t, errors.Join(server.Close(), theirs.Close()))
 	})
 }
 
@@ -66,17 +78,52 @@ func TestOutOfReachKeepsConnection(t *testing.T) {
 func TestOutOfReachHearsTheEnd(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
-	e, peer := client.e, server.e
+	e := client.e
 	e.far()
+	server.e.far()
 	e.fail(errGone)
 	select {
 	case <-e.done:
 		t.Fatal("the lane has gone although a stream is open")
 	case <-time.After(50 * time.Millisecond):
 	}
-	peer.fail(errGone)
+	server.e.fail(ErrLinkClosed)
+	require.NoError(t, server.Close()) // it may have found out before
 	within(t, "the end of the lane", func() { <-e.done })
 	require.NoError(t, client.Close())
+}
+
+// TestOutOfReachAnswersNobody: a peer that is heard again after this end gave it up finds that out by what
+// it sends.
+func TestOutOfReachAnswersNobody(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		e := client.e
+		e.far()
+		server.e.far()
+		e.fail(errNoAnswer)
+		require.Eventually(t, func() bool { return e.p.qp.State() == verbs.QPErr }, patience, time.Millisecond)
+		wrote := make(chan error, 1)
+		go func() {
+			for p := make([]byte, 1<<10); ; {
+				if _, err := server.Write(p); err != nil {
+					wrote <- err
+					return
+				}
+			}
+		}()
+		var err error
+		within(t, "the end of the peer's Writes", func() { err = <-wrote })
+		requireDead(t, server, err)
+		select {
+		case <-e.done:
+			t.Fatal("the lane has gone although a stream is open")
+		default:
+		}
+		require.NoError(t, errors.Join(client.Close(), server.Close()))
+		within(t, "the end of the lane", func() { <-e.done })
+	})
 }
 
 // TestOutOfReach: whoever has answered, or is heard to lie, is told of the end at once.
