@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
@@ -106,7 +107,7 @@ func failEach(t *testing.T, ill *faulty.Driver, listens, dials Config) map[strin
 // nothingLeft waits until as many objects of a device are left as before.
 func nothingLeft(t *testing.T, d *faulty.Driver, alive, when string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return d.Live() == alive }, patience, time.Millisecond, when)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { require.Equal(c, alive, d.Live()) }, patience, time.Millisecond, when)
 }
 
 // serveEchoes says back what the clients of l say, until it is closed.

@@ -154,7 +154,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	sent, err := first, error(nil)
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
-	b.from.len = n
+	b.from.bytes = b.Bytes()[:n]
 	open := s.toleratesClose()
 	err = s.awaitWritable()
 	for err == nil && sent < n {

@@ -41,7 +41,7 @@ type endpoint struct {
 	rings    *memory.Slab // of the lane: this only makes it
 	remote   verbs.Memory // the ring of records
 	remoteMR verbs.MR
-	local    verbs.Memory // staging, and behind it the receives of doorbells
+	local    verbs.Memory // the first staging, and behind it the receives of doorbells
 	localMR  verbs.MR
 
 	inline      int
@@ -171,7 +171,7 @@ func (p *endpoint) register() (err error) {
 	}
 	n = 0
 	if !p.synchronous {
-		n = stagingSize
+		n = firstStaging
 	}
 	if !p.writeImm {
 		n += p.receives * bellLen

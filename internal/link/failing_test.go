@@ -56,7 +56,7 @@ func newAilingOn(t *testing.T, d *faulty.Driver, under string, dialled bool, cfg
 		d.Restore()
 		require.NoError(t, l.Close())
 		require.NoError(t, links.Close())
-		require.Eventually(t, func() bool { return d.Live() == "" }, patience, time.Millisecond, "%s is left: %v", d.Name(), d.Live)
+		nothingLeft(t, d, "", "when all is closed")
 	})
 	client, server := b.pair()
 	_, err = client.Write([]byte{1}) // both have heard of it then

@@ -67,7 +67,7 @@ func (s *stream) frame(wr *verbs.SendWR, p []byte, from *staged, ahead summed) (
 	s.st.Summed(h.Sum)
 	switch {
 	case from != nil && from.framed:
-		h.Put(e.p.local.Bytes()[from.off:])
+		h.Put(from.bytes)
 		e.gather(wr, verbs.SGE{Addr: from.addr, Length: ring.FrameHeaderLen + uint32(len(p)), LKey: from.lkey})
 	case from == nil && len(p) <= smallFrame:
 		h.Put(e.frame[:])

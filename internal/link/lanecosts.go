@@ -14,15 +14,15 @@ const (
 	// LaneMRs are the ring of records, the send memory and the first chunk of rings.
 	LaneMRs = 3
 	// LaneMRsBusy is what it comes to with a stream that is busy both ways: three more chunks for
-	// rings of 256 KiB, 1 MiB and 4 MiB, of which those that it has left are kept for a while, and as
-	// many as hold the Buffers from which it sends. Each 256 streams more take another.
-	LaneMRsBusy = LaneMRs + 3 + maxSending*BufferSize/memory.ChunkSize
+	// rings of 256 KiB, 1 MiB and 4 MiB, of which those that it has left are kept for a while, one for more
+	// send memory, and as many as hold the Buffers from which it sends. Each 256 streams more take another.
+	LaneMRsBusy = LaneMRs + 3 + mostStaging/memory.ChunkSize + maxSending*BufferSize/memory.ChunkSize
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
 	// SENDs, as on iWARP, their receives are some 2 KiB more.
-	LaneMemory = defaultRecords*lane.RecordLen + stagingSize
+	LaneMemory = defaultRecords*lane.RecordLen + firstStaging
 	// LaneRings is the first chunk of rings.
-	LaneRings = memory.ChunkSize
+	LaneRings = memory.FirstChunk
 	// LaneQueues is what a device pins for the queues of a lane, by the formulas of mlx5's
 	// provider: others differ.
 	LaneQueues = 120 << 10

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,6 +74,7 @@ func TestLaneCosts(t *testing.T) {
 				held = append(held, got)
 			}
 			enlarge(t, server, client)
+			client.e.moreStaging(t)
 			require.EqualValues(t, LaneMRsBusy, most.Load())
 			for _, got := range held {
 				got.Free()
@@ -81,6 +83,20 @@ func TestLaneCosts(t *testing.T) {
 			require.EqualValues(t, LaneMRsBusy, most.Load())
 		})
 	}
+}
+
+// moreStaging has the lane have all the send memory that it may have, as a Write that finds too little does.
+func (e *laneEnd) moreStaging(t *testing.T) {
+	t.Helper()
+	e.mu.Lock()
+	e.stagingDue()
+	e.mu.Unlock()
+	e.startWorker()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.staging.memory) == mostStaging
+	}, patience, time.Millisecond, "no more send memory")
 }
 
 // sendBuffers sends n Buffers one after the other.

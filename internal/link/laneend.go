@@ -181,7 +181,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		e.share = &share{e: e}
 	}
 	if !p.synchronous {
-		e.staging.size = stagingSize
+		e.useFirstStaging()
 	}
 	return e, nil
 }

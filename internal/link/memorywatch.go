@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// memoryWatch looks at the rings of a lane now and then, while there is a reason to: some are
-// larger than the first, empty chunks are kept, or there was no memory, or no port, for something. Otherwise it has no timer. The
-// lane's lock guards it.
+// memoryWatch looks at the memory of a lane now and then, while there is a reason to: some rings are larger than
+// the first, the send memory is, empty chunks are kept, or there was no memory, or no port, for something.
+// Otherwise it has no timer. The lane's lock guards it.
 type memoryWatch struct {
 	timer   *time.Timer
 	ticking bool
@@ -93,6 +93,9 @@ func (e *laneEnd) lookAtMemory() {
 				e.growDue(s)
 			}
 		}
+		if len(e.staging.turns.waiting) > 0 {
+			e.stagingDue()
+		}
 	}
 	enough := looks
 	if e.cfg.Budget.Short() {
@@ -105,7 +108,8 @@ func (e *laneEnd) lookAtMemory() {
 		}
 	}
 	clear(m.large[len(still):])
-	if m.large = still; len(still) > 0 {
+	m.large = still
+	if again := e.lookAtStaging(enough); again || len(still) > 0 {
 		e.watchMemory()
 	}
 	e.freed(e.slab.Age())

@@ -77,6 +77,12 @@ func (e *laneEnd) awaitTurn(t *sendTurns, s *stream) {
 	e.unseen.Store(true)
 }
 
+// awaitStaging has s wait for send memory. mu is held.
+func (e *laneEnd) awaitStaging(s *stream) {
+	e.stagingDue()
+	e.awaitTurn(&e.staging.turns, s)
+}
+
 // callTurns tells those of room who wait for it. mu is held.
 func (e *laneEnd) callTurns() {
 	e.staging.turns.call(e, e.staging.free())

@@ -36,8 +36,8 @@ func TestSendTurns(t *testing.T) {
 		turns.await(s)
 		turns.await(s) // which it does already
 	}
-	require.False(t, turns.may(streams[0], stagingSize))
-	require.False(t, turns.may(streams[4], stagingSize), "others have waited for longer")
+	require.False(t, turns.may(streams[0], mostStaging))
+	require.False(t, turns.may(streams[4], mostStaging), "others have waited for longer")
 	turns.call(e, 0)
 	require.Empty(t, called())
 	turns.call(e, 1)
@@ -47,7 +47,7 @@ func TestSendTurns(t *testing.T) {
 	turns.call(e, lane.MaxMessage+1)
 	require.Equal(t, []int{0, 1}, called())
 	require.True(t, turns.may(streams[0], 0))
-	require.False(t, turns.may(streams[2], stagingSize))
+	require.False(t, turns.may(streams[2], mostStaging))
 
 	turns.await(streams[0]) // there was too little
 	require.Equal(t, []int{1}, called())
@@ -65,18 +65,20 @@ func TestSendTurns(t *testing.T) {
 	require.Equal(t, 0, turns.called+len(turns.waiting))
 }
 
-// memoryPairs returns four pairs whose rings hold as much as the send memory of their lane, where it has one
-// and the peer need not answer messages, of which fewer are under way then.
+// memoryPairs returns four pairs whose rings hold as much as the send memory of their lane, which is as large as it
+// becomes, where it has one and the peer need not answer messages, of which fewer are under way then.
 func memoryPairs(t *testing.T) (b *bed, clients, servers []*Stream) {
 	t.Helper()
-	b = newBed(t, Config{CM: asynchronous(), FirstRing: stagingSize, MaxRing: stagingSize, Lanes: 1})
+	b = newBed(t, Config{CM: asynchronous(), FirstRing: mostStaging, MaxRing: mostStaging, Lanes: 1})
 	for range 4 {
 		client, server := b.pair()
 		clients, servers = append(clients, client), append(servers, server)
 	}
-	if e := clients[0].e; e.p.synchronous || e.sq.confirm != nil {
+	e := clients[0].e
+	if e.p.synchronous || e.sq.confirm != nil {
 		t.Skip("no send memory, or fewer messages than that are under way where the peer has to answer them")
 	}
+	e.moreStaging(t)
 	return b, clients, servers
 }
 
@@ -88,7 +90,7 @@ func allSent(s *staging) bool {
 // TestSendMemoryInTurns: streams that wait for the send memory of their lane have it in turns. Else one of
 // them would post all that it has before another does.
 func TestSendMemoryInTurns(t *testing.T) {
-	const pieces = stagingSize / lane.MaxMessage // that fill it
+	const pieces = mostStaging / lane.MaxMessage // that fill it
 	b, clients, servers := memoryPairs(t)
 	newcomer, _ := b.pair()
 	e := clients[0].e
@@ -100,7 +102,7 @@ func TestSendMemoryInTurns(t *testing.T) {
 	e.mu.Unlock()
 	sent := make(chan error, len(clients))
 	write := func(s *Stream) {
-		_, err := s.Write(make([]byte, stagingSize))
+		_, err := s.Write(make([]byte, mostStaging))
 		sent <- err
 	}
 	write(clients[0])
@@ -159,13 +161,13 @@ func TestSendTurnGivenUp(t *testing.T) {
 	_, clients, servers := memoryPairs(t)
 	e := clients[0].e
 	left, letGo := meterSends(e)
-	_, err := clients[0].Write(make([]byte, stagingSize))
+	_, err := clients[0].Write(make([]byte, mostStaging))
 	require.NoError(t, err)
 	sent := make([]chan error, len(clients))
 	for i, client := range clients[1:] {
 		sent[1+i] = make(chan error, 1)
 		go func() {
-			_, err := client.Write(make([]byte, stagingSize))
+			_, err := client.Write(make([]byte, mostStaging))
 			sent[1+i] <- err
 		}()
 		require.Eventually(t, func() bool {

@@ -12,15 +12,15 @@ import (
 // posted always makes room again for the largest message.
 func TestStaging(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	s := staging{size: stagingSize}
-	owner := make([]*staged, stagingSize/64)
+	s := staging{memory: make([]byte, mostStaging)}
+	owner := make([]*staged, mostStaging/64)
 	var filling, posted []*staged
 	var seq, completed uint64
 	free := func() {
 		for len(posted) > 0 && posted[0].last <= completed {
 			e := posted[0]
 			posted = posted[1:]
-			for i := e.off / 64; i < (e.off+e.len)/64; i++ {
+			for i := e.off / 64; i < (e.off+len(e.bytes))/64; i++ {
 				require.Same(t, e, owner[i])
 				owner[i] = nil
 			}
@@ -33,9 +33,9 @@ func TestStaging(t *testing.T) {
 			free := s.free()
 			if e := s.take(64 * (1 + rnd.IntN(1024))); e != nil {
 				taken++
-				require.LessOrEqual(t, e.len, free)
-				require.LessOrEqual(t, s.free(), free-e.len) // less where the end is skipped
-				for i := e.off / 64; i < (e.off+e.len)/64; i++ {
+				require.LessOrEqual(t, len(e.bytes), free)
+				require.LessOrEqual(t, s.free(), free-len(e.bytes)) // less where the end is skipped
+				for i := e.off / 64; i < (e.off+len(e.bytes))/64; i++ {
 					require.Nil(t, owner[i], "given out twice")
 					owner[i] = e
 				}

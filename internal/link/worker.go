@@ -16,9 +16,10 @@ type work struct {
 	grant   int       // so many places
 	wanted  int       // of them, for dials that wait
 	resize  []*stream // they get a larger ring, or a small one
+	stage   bool      // more send memory
 }
 
-func (w *work) any() bool { return w.notify || w.trim || w.grant > 0 || len(w.resize) > 0 }
+func (w *work) any() bool { return w.notify || w.trim || w.grant > 0 || w.stage || len(w.resize) > 0 }
 
 // startWorker starts the worker if there is work. It is to be called without mu, after whatever may
 // have made some.
@@ -68,6 +69,9 @@ func (e *laneEnd) worker() {
 			e.resize(s)
 		}
 		e.grant(w.grant-w.wanted, memory.ForPlace)
+		if w.stage {
+			e.growStaging()
+		}
 		if w.trim {
 			if err := errors.Join(e.slab.Trim(), e.sends.Trim()); err != nil {
 				e.cfg.logger().Warn("link: giving back memory", "err", err)

@@ -154,7 +154,7 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 		wr.Flags |= verbs.SendInline
 		wr.Inline = p[:n]
 	} else {
-		e.gather(wr, verbs.SGE{Addr: from.addr + uint64(from.len-len(p)), Length: uint32(n), LKey: from.lkey})
+		e.gather(wr, verbs.SGE{Addr: from.addr + uint64(len(from.bytes)-len(p)), Length: uint32(n), LKey: from.lkey})
 	}
 	var taken bool
 	if s.st.Frames() == nil {
@@ -222,7 +222,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 		e.block(s)
 		return 0, nil
 	case !e.staging.turns.may(s, e.staging.free()):
-		e.awaitTurn(&e.staging.turns, s)
+		e.awaitStaging(s)
 		return 0, nil
 	}
 	piece, head, sum := p[:min(len(p), lane.MaxMessage, free)], s.header(), s.st.Sum()
@@ -233,15 +233,14 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	if from == nil {
 		e.reap()
 		if from = e.staging.take(head + len(piece)); from == nil {
-			e.awaitTurn(&e.staging.turns, s)
+			e.awaitStaging(s)
 			return 0, nil
 		}
 	}
 	s.endTurn(&e.staging.turns)
-	from.addr, from.lkey = e.p.localMR.Addr()+uint64(from.off), e.p.localMR.LKey()
 	e.tasks.Add(1) // its memory stays
 	e.mu.Unlock()
-	to := e.p.local.Bytes()[from.off+head:][:len(piece)]
+	to := from.bytes[head:]
 	if copy(to, piece); head > 0 {
 		sum = ring.Checksum(sum, to)
 	}

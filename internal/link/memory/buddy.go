@@ -58,6 +58,18 @@ func (b *buddy) free(off, size uint32) {
 	b.flip(o, i)
 }
 
+// has reports whether there is a block of size bytes.
+func (b *buddy) has(size uint32) bool {
+	for _, blocks := range b.blocks[min(order(size), len(b.blocks)):] {
+		for _, word := range blocks {
+			if word != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // whole reports whether all is free.
 func (b *buddy) whole() bool { return b.blocks[len(b.blocks)-1][0] != 0 }
 

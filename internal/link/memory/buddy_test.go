@@ -25,7 +25,10 @@ func TestBuddy(t *testing.T) {
 	for range 20000 {
 		if rnd.IntN(2) == 0 {
 			n := uint32(minBlock) << rnd.IntN(6)
-			if off, ok := b.alloc(n); ok {
+			has := b.has(n)
+			off, ok := b.alloc(n)
+			require.Equal(t, ok, has)
+			if ok {
 				require.Zero(t, off%n)
 				mark(block{off, n}, true)
 				held = append(held, block{off, n})
@@ -55,4 +58,5 @@ func TestBuddy(t *testing.T) {
 	require.Zero(t, off)
 	_, ok = b.alloc(minBlock)
 	require.False(t, ok)
+	require.False(t, b.has(2*size))
 }

@@ -9,8 +9,13 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// ChunkSize is the memory that is registered at once. A larger ring has a chunk of its own.
-const ChunkSize = 256 << 10
+const (
+	// FirstChunk is the memory that Prepare registers, or one ring if that is larger: a lane that has but few
+	// streams needs no more.
+	FirstChunk = 64 << 10
+	// ChunkSize is what is registered at once then. A larger ring has a chunk of its own.
+	ChunkSize = 256 << 10
+)
 
 // maxSpare bounds the empty chunks that a Slab keeps for a while, in bytes: to register memory, to fill it
 // with pages and to give it back takes longer than to move through a ring what many connections move.
@@ -26,6 +31,7 @@ type Slab struct {
 	access verbs.AccessFlags
 
 	mu     sync.Mutex
+	first  uint32 // the size of a first ring; 0 before Prepare
 	chunks []*chunk
 	spare  int      // bytes of those that are empty
 	keeps  bool     // the Budget knows of those that are to go, or may
@@ -46,6 +52,17 @@ type chunk struct {
 	bytes  []byte
 	blocks buddy
 	idle   bool // it was empty at the last Age, and is since
+}
+
+// shared reports whether c is for many rings.
+func (c *chunk) shared() bool { return len(c.bytes) <= ChunkSize }
+
+// serves reports whether c is for rings of size bytes.
+func (c *chunk) serves(size uint32) bool {
+	if size > ChunkSize {
+		return len(c.bytes) == int(size)
+	}
+	return c.shared() && len(c.bytes) >= int(size)
 }
 
 // A Piece is the memory of a ring, or of several that lie one behind the other.
@@ -87,9 +104,11 @@ func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 	var spare *chunk
 	for _, c := range s.chunks {
 		switch {
-		case len(c.bytes) != max(int(size), ChunkSize):
+		case !c.serves(size):
 		case c.blocks.whole():
-			spare = c // if no other will do
+			if spare == nil || len(c.bytes) < len(spare.bytes) {
+				spare = c // if no other will do
+			}
 		default:
 			if off, ok := c.blocks.alloc(size); ok {
 				return Piece{c, off, size}, true
@@ -105,7 +124,10 @@ func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 }
 
 // Alloc takes a piece for u, and registers memory for it if there is none. It may block.
-func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
+func (s *Slab) Alloc(size uint32, u Use) (Piece, error) { return s.alloc(size, ChunkSize, u) }
+
+// alloc is Alloc, of a chunk that has least bytes if it is to be registered.
+func (s *Slab) alloc(size uint32, least int, u Use) (Piece, error) {
 	if u == ForGrowth { // which takes from the others what is registered as well
 		if err := s.budget.Take(0, u); err != nil {
 			return Piece{}, err
@@ -114,9 +136,9 @@ func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
 	if p, ok := s.tryAlloc(size); ok {
 		return p, nil
 	}
-	c, err := s.register(max(int(size), ChunkSize), u)
+	c, err := s.register(max(int(size), least), u)
 	if err != nil && s.reclaim() { // the device may have too little
-		c, err = s.register(max(int(size), ChunkSize), u)
+		c, err = s.register(max(int(size), least), u)
 	}
 	if err != nil {
 		return Piece{}, err
@@ -128,14 +150,15 @@ func (s *Slab) Alloc(size uint32, u Use) (Piece, error) {
 	return Piece{c, off, size}, nil
 }
 
-// Prepare registers the memory of a first ring of size bytes.
+// Prepare registers the memory of the first rings, which have size bytes. It is to be called before Alloc.
 func (s *Slab) Prepare(size uint32) error {
-	p, err := s.Alloc(size, ForStream)
+	p, err := s.alloc(size, FirstChunk, ForStream)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.first = size
 	p.chunk.blocks.free(p.off, p.size)
 	s.addSpare(len(p.chunk.bytes))
 	return nil
@@ -171,19 +194,22 @@ func (s *Slab) Registered() (n int64) {
 
 // Free gives a piece back, of which the peer writes to nothing any more. A chunk that is empty then stays for
 // the next rings while there is ample memory, and Free reports that Age is to be called; else it waits for
-// Trim, and Free reports that. One of those for many rings stays unless memory is short.
+// Trim, and Free reports that. What needed returns stays unless memory is short.
 func (s *Slab) Free(p Piece) (trim, age bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := p.chunk
 	c.blocks.free(p.off, p.size)
-	if s.dead || !c.blocks.whole() {
+	switch n := len(c.bytes); {
+	case s.dead:
 		return false, false
-	}
-	n := len(c.bytes)
-	if s.spare+n <= maxSpare && s.budget.ample() || n == ChunkSize && !s.budget.Short() && !slices.ContainsFunc(s.chunks, func(o *chunk) bool {
-		return o != c && len(o.bytes) == ChunkSize && o.blocks.whole()
-	}) {
+	case !c.blocks.whole():
+		if s.spare == 0 {
+			return false, false
+		}
+		s.note() // an empty chunk may not be needed any more
+		return false, s.ages()
+	case s.spare+n <= maxSpare && s.budget.ample() || c == s.needed() && !s.budget.Short():
 		c.idle = false
 		s.addSpare(n)
 		return false, s.ages()
@@ -192,6 +218,24 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 	s.empty = append(s.empty, c)
 	s.note()
 	return true, false
+}
+
+// needed returns the empty chunk that stays, if one does: the smallest for many rings, where no other has room for
+// a first ring. A stream for which the lane has come up needs it, and a large ring that is to become a small
+// one.
+func (s *Slab) needed() (c *chunk) {
+	for _, o := range s.chunks {
+		switch {
+		case s.first == 0 || !o.shared():
+		case !o.blocks.whole():
+			if o.blocks.has(s.first) {
+				return nil
+			}
+		case c == nil || len(o.bytes) < len(c.bytes):
+			c = o
+		}
+	}
+	return c
 }
 
 // addSpare counts bytes of empty chunks.
@@ -209,11 +253,15 @@ func (s *Slab) note() {
 }
 
 // ages reports whether there are empty chunks besides the one that stays.
-func (s *Slab) ages() bool { return s.spare != 0 && s.spare != ChunkSize }
+func (s *Slab) ages() bool {
+	if c := s.needed(); c != nil {
+		return s.spare > len(c.bytes)
+	}
+	return s.spare > 0
+}
 
 // Age has chunks wait for Trim that were empty at the last Age and are since, or if memory is short all that
-// are empty, but for one of those for many rings: a large ring needs it to become a small one. It reports
-// whether any do, and whether it is to be called again.
+// are empty, but for what needed returns. It reports whether any do, and whether it is to be called again.
 func (s *Slab) Age() (trim, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,20 +275,14 @@ func (s *Slab) Age() (trim, again bool) {
 	return len(s.empty) > n, s.ages()
 }
 
-// leave has those empty chunks wait for Trim of which leaves reports it, but for one of those for many rings.
+// leave has those empty chunks wait for Trim of which leaves reports it, but for what needed returns.
 func (s *Slab) leave(leaves func(*chunk) bool) {
 	if s.dead {
 		return
 	}
-	stays := false
+	stays := s.needed()
 	s.chunks = slices.DeleteFunc(s.chunks, func(c *chunk) bool {
-		switch {
-		case !c.blocks.whole():
-			return false
-		case !stays && len(c.bytes) == ChunkSize:
-			stays = true
-			return false
-		case !leaves(c):
+		if c == stays || !c.blocks.whole() || !leaves(c) {
 			return false
 		}
 		s.spare -= len(c.bytes)
@@ -250,8 +292,8 @@ func (s *Slab) leave(leaves func(*chunk) bool) {
 	s.note()
 }
 
-// giveBack gives empty chunks back to the system, but for one of those for many rings, and reports whether
-// there were any. It may block, and whoever uses the Slab meanwhile: so the lane does not end under it.
+// giveBack gives empty chunks back to the system, but for what needed returns, and reports whether there were
+// any. It may block, and whoever uses the Slab meanwhile: so the lane does not end under it.
 func (s *Slab) giveBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

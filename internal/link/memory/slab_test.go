@@ -69,12 +69,14 @@ type book struct {
 func newBook(t *testing.T, limit int64) *book {
 	k := &book{T: t, h: &heap{}, pd: &heapPD{}, b: budgetOf(limit)}
 	k.s = NewSlab(k.h, k.pd, k.b, verbs.AccessLocalWrite)
+	require.NoError(t, k.s.Prepare(1<<10))
 	return k
 }
 
-// has checks that so many bytes are registered, in so many regions.
+// has checks that so many bytes are registered behind the first chunk, in so many regions.
 func (k *book) has(bytes, regions int) {
 	k.Helper()
+	bytes, regions = bytes+FirstChunk, regions+1
 	require.EqualValues(k, bytes, k.b.InUse())
 	require.EqualValues(k, bytes, k.s.Registered())
 	require.EqualValues(k, bytes, k.h.mapped.Load())
@@ -107,59 +109,99 @@ func (k *book) age(want bool) {
 	}
 }
 
-// TestChunksGoBack: chunks that are empty are kept for a while, and one for longer, unless memory is short.
+// TestChunksGoBack: chunks that are empty are kept for a while, unless memory is short.
 func TestChunksGoBack(t *testing.T) {
 	k := newBook(t, 1<<30)
+	k.has(0, 0)
 	var pieces []Piece
-	for range 50 {
+	for range 1 + 48 { // the first chunk, and behind it a quarter of a chunk each
 		pieces = append(pieces, k.alloc(64<<10))
 	}
-	k.has(13*ChunkSize, 13)
-	trim, age := k.free(pieces[:4]...)
-	require.False(t, trim || age, "there is one, which stays")
-	trim, age = k.free(pieces[4:]...)
+	k.has(12*ChunkSize, 12)
+	trim, age := k.free(pieces[:1]...)
+	require.False(t, trim || age, "it is needed")
+	trim, age = k.free(pieces[1:]...)
 	require.False(t, trim)
 	require.True(t, age)
 	k.age(true)
-	k.has(13*ChunkSize, 13)
+	k.has(12*ChunkSize, 12)
 	used := k.alloc(ChunkSize)
 	k.age(false)
-	k.has(2*ChunkSize, 2)
+	k.has(ChunkSize, 1)
 	k.free(used)
 	k.age(true)
 	k.age(false)
-	k.has(ChunkSize, 1)
+	k.has(0, 0)
 	k.age(false)
-	k.has(ChunkSize, 1)
+	k.has(0, 0)
 
 	k.b.SetLimit(0)
-	_, err := k.s.Alloc(ChunkSize, ForGrowth)
+	_, err := k.s.Alloc(FirstChunk, ForGrowth)
 	require.ErrorIs(t, err, verbs.ErrNoMemory, "growth leaves to the others what is registered")
-	p, err := k.s.Alloc(ChunkSize, ForStream)
+	p, err := k.s.Alloc(FirstChunk, ForStream)
 	require.NoError(t, err, "what is registered costs nothing")
 	trim, _ = k.s.Free(p)
 	require.True(t, trim, "memory is short")
 	require.NoError(t, k.s.Trim())
+	k.has(-FirstChunk, -1)
+}
+
+// TestNeededChunkStays: an empty chunk stays while no other has room for a first ring, and goes when one has.
+func TestNeededChunkStays(t *testing.T) {
+	k := newBook(t, 1<<30)
+	full := k.alloc(FirstChunk - FirstChunk/2)
+	rest := k.alloc(FirstChunk / 2)
+	_, age := k.free(k.alloc(1 << 10))
+	require.False(t, age)
+	k.age(false)
+	k.age(false)
+	k.has(ChunkSize, 1)
+	k.b.SetLimit(ChunkSize)
+	k.age(false)
+	k.has(ChunkSize, 1)
+
+	_, age = k.free(rest)
+	require.True(t, age, "the first has room again")
+	k.age(false)
 	k.has(0, 0)
+	k.b.SetLimit(1 << 30)
+	k.alloc(1 << 10)
+	k.has(0, 0)
+	k.free(full)
+}
+
+// TestSlabWithoutFirstRing: Buffers need no chunk when there are none.
+func TestSlabWithoutFirstRing(t *testing.T) {
+	s := NewSlab(&heap{}, &heapPD{}, budgetOf(1<<30), verbs.AccessLocalWrite)
+	p, err := s.Alloc(1<<10, ForGrowth)
+	require.NoError(t, err)
+	_, age := s.Free(p)
+	require.True(t, age)
+	s.Age()
+	trim, again := s.Age()
+	require.True(t, trim)
+	require.False(t, again)
+	require.NoError(t, s.Trim())
+	require.Zero(t, s.Registered())
 }
 
 // TestLargeChunksAreKept: the chunk of a large ring is for one of the same size, and small rings are taken
-// from chunks that are in use already.
+// from chunks that are in use already, or from the smallest.
 func TestLargeChunksAreKept(t *testing.T) {
 	k := newBook(t, 1<<30)
 	const large = 4 * ChunkSize
 	_, age := k.free(k.alloc(large))
 	require.True(t, age)
-	small := k.alloc(1 << 10)
-	k.has(large+ChunkSize, 2)
+	k.alloc(1 << 10)
+	k.has(large, 1)
 	k.age(true)
 	again := k.alloc(large)
-	k.has(large+ChunkSize, 2)
+	k.has(large, 1)
 	k.age(false) // it is in use again
 	k.free(again)
 	k.age(true)
 	k.age(false)
-	k.has(ChunkSize, 1)
+	k.has(0, 0)
 
 	whole := k.alloc(ChunkSize)
 	k.free(whole)
@@ -167,13 +209,15 @@ func TestLargeChunksAreKept(t *testing.T) {
 		k.alloc(1 << 10)
 	}
 	require.EqualValues(t, ChunkSize, k.s.spare, "small rings are in the chunk of the first")
-	k.free(small)
+	k.free(k.alloc(FirstChunk))
+	k.has(ChunkSize, 1)
 }
 
 // TestSpareIsBounded: what is kept is bounded by maxSpare, by ample memory, and by what the Slab itself needs.
 func TestSpareIsBounded(t *testing.T) {
 	const large = 16 * ChunkSize
 	k := newBook(t, 1<<40)
+	k.alloc(1 << 10) // the first chunk is in use
 	var pieces []Piece
 	for range maxSpare/large + 1 {
 		pieces = append(pieces, k.alloc(large))
@@ -185,7 +229,7 @@ func TestSpareIsBounded(t *testing.T) {
 	require.NoError(t, k.s.Trim())
 	k.has(maxSpare, maxSpare/large)
 
-	k = newBook(t, 12*large)
+	k = newBook(t, 4*(3*large+FirstChunk))
 	pieces = nil
 	for range 4 {
 		pieces = append(pieces, k.alloc(large))
@@ -199,19 +243,19 @@ func TestSpareIsBounded(t *testing.T) {
 	k.has(3*large, 3)
 	k.alloc(8 * large) // not without what is kept
 	k.has(8*large, 1)
-	require.Zero(t, k.s.spare)
+	require.EqualValues(t, FirstChunk, k.s.spare)
 
 	k = newBook(t, 1<<30)
 	k.free(k.alloc(ChunkSize), k.alloc(large), k.alloc(ChunkSize))
 	k.b.SetLimit(large)
 	k.age(false)
-	k.has(ChunkSize, 1) // a large ring that is not used becomes a small one there
+	k.has(0, 0) // a large ring that is not used becomes a small one in the first chunk
 }
 
-// TestSlabsGiveBack: what one lane keeps is no reason for which another has no memory. Each has one chunk
+// TestSlabsGiveBack: what one lane keeps is no reason for which another has no memory. Each has its first chunk
 // left, or it would have none for the stream for which it has come up.
 func TestSlabsGiveBack(t *testing.T) {
-	k := newBook(t, 20*ChunkSize)
+	k := newBook(t, 4*(5*ChunkSize+FirstChunk))
 	other := NewSlab(&heap{}, &heapPD{}, k.b, verbs.AccessLocalWrite)
 	var pieces []Piece
 	for range 5 {
@@ -219,14 +263,14 @@ func TestSlabsGiveBack(t *testing.T) {
 	}
 	k.free(pieces...)
 	k.has(5*ChunkSize, 5)
-	_, err := other.Alloc(16*ChunkSize, ForStream)
+	_, err := other.Alloc(16*ChunkSize, ForStream) // and not beside what is kept
 	require.NoError(t, err)
 	require.False(t, k.b.Short(), "nothing was refused")
-	require.EqualValues(t, ChunkSize, k.s.Registered())
-	require.EqualValues(t, 17*ChunkSize, k.b.InUse())
-	_, err = other.Alloc(4*ChunkSize, ForStream)
+	require.EqualValues(t, FirstChunk, k.s.Registered())
+	require.EqualValues(t, FirstChunk+16*ChunkSize, k.b.InUse())
+	_, err = other.Alloc(8*ChunkSize, ForStream)
 	require.ErrorIs(t, err, verbs.ErrNoMemory)
-	require.EqualValues(t, ChunkSize, k.s.Registered())
+	require.EqualValues(t, FirstChunk, k.s.Registered())
 }
 
 // TestChunksOnTheirWay: memory that waits for Trim is no reason for which anybody has none.
