@@ -32,6 +32,8 @@ type owner interface {
 	retired(*laneEnd)        // no stream can be opened any more
 	heard(*laneEnd)          // the first message has arrived, at a listener
 	filled(*laneEnd)         // the first stream has come
+	used(*laneEnd)           // the first that the program has open
+	unused(*laneEnd)         // the program has closed the last; its end may not be answered yet
 	emptied(*laneEnd)        // the last stream has gone
 	gone(*laneEnd)           // the lane has ended, for err
 	destroyed(*laneEnd)      // and nothing is left of it; mu is not held
@@ -69,7 +71,7 @@ type laneEnd struct {
 	failed     atomic.Bool           // err is set
 	ending     atomic.Pointer[error] // the lane has ended: what has arrived is taken in yet
 	blocks     atomic.Bool           // somebody waits for the send queue
-	inUse      atomic.Int32          // streams that the program has not closed
+	inUse      atomic.Int32          // streams that the program has not closed; changed under mu
 	taken      atomic.Int32          // ids of streams: what live says
 	unanswered atomic.Bool           // dialer: there are streams that the listener has not answered
 	unseen     atomic.Bool           // likewise, since somebody has armed the queue of completions
@@ -125,6 +127,7 @@ type laneEnd struct {
 	work        work
 	memory      memoryWatch
 	alive       keepAlive
+	endsTimer   endsTimer
 
 	counts      laneCounts
 	countsFor   *stream // whom messages wake, until there is one about another: see countFor
@@ -347,6 +350,7 @@ func (e *laneEnd) failLocked(err error) {
 	e.rest()
 	e.memory.stop()
 	e.alive.stop()
+	e.endsTimer.stop()
 	if e.role == lane.RoleListener {
 		e.work.grant, e.making = 0, 0
 		e.note(noteLeft, 0)

@@ -213,6 +213,8 @@ func (k *linkLane) heard(*laneEnd)                     {}
 func (k *linkLane) takesOver(*laneEnd) bool            { return false }
 func (k *linkLane) short(error)                        {}
 func (k *linkLane) destroyed(*laneEnd)                 {}
+func (k *linkLane) used(*laneEnd)                      {}
+func (k *linkLane) unused(*laneEnd)                    {}
 
 func (k *linkLane) retired(*laneEnd) { k.forget() }
 

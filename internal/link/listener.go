@@ -465,7 +465,9 @@ func (l *Listener) reset(s *stream) {
 	}
 }
 
-func (l *Listener) filled(e *laneEnd) { l.busy(e) }
+func (l *Listener) filled(*laneEnd)   {}
+func (l *Listener) used(e *laneEnd)   { l.busy(e) }
+func (l *Listener) unused(e *laneEnd) { l.quiet(e) }
 func (l *Listener) retired(*laneEnd)  {}
 func (l *Listener) heard(e *laneEnd) {
 	l.ups.end(e.coming)

@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// maxQuietLanes bounds the lanes without a stream that clients of one address have at a listener.
+// maxQuietLanes bounds the lanes that clients of one address have at a listener and on which the program has
+// no stream: it has closed all that there were, whether or not the client has answered that.
 // A dialer keeps its own for ten seconds; one that keeps them for ever would take a QP, its queues
 // and memory for each.
 const maxQuietLanes = 128
 
-// quietLanes are the lanes of a listener that carry no stream, by the client's address, those
-// that became so first at the front. The Listener's lock guards them.
+// quietLanes are those lanes of a listener, by the client's address, those that became so first at the
+// front. The Listener's lock guards them.
 type quietLanes map[netip.Addr][]*laneEnd
 
-// add takes in a lane whose last stream has gone, or that had none yet. It returns one that has to
+// add takes in a lane whose last stream was closed, or that had none yet. It returns one that has to
 // go for it, or nil.
 func (q quietLanes) add(e *laneEnd) (over *laneEnd) {
 	host := e.ports.host
@@ -28,7 +29,7 @@ func (q quietLanes) add(e *laneEnd) (over *laneEnd) {
 	return over
 }
 
-// remove takes out a lane that has a stream, or has ended, if it is there.
+// remove takes out a lane on which the program has a stream, or that has ended, if it is there.
 func (q quietLanes) remove(e *laneEnd) {
 	host := e.ports.host
 	if q[host] = slices.DeleteFunc(q[host], func(o *laneEnd) bool { return o == e }); len(q[host]) == 0 {
@@ -36,7 +37,7 @@ func (q quietLanes) remove(e *laneEnd) {
 	}
 }
 
-// quiet notes that a lane carries no stream. Where its client has too many of that kind the one
+// quiet notes that the program has no stream on a lane. Where its client has too many of that kind the one
 // that has been so for the longest goes away, as when the listener closes: nothing is lost that
 // its dialer opens meanwhile, and its next dial goes by a new lane. The lane's lock is held.
 func (l *Listener) quiet(e *laneEnd) {
@@ -52,7 +53,7 @@ func (l *Listener) quiet(e *laneEnd) {
 	}
 }
 
-// busy notes that a lane carries streams, or has ended. The lane's lock is held.
+// busy notes that the program has a stream on a lane again. The lane's lock is held.
 func (l *Listener) busy(e *laneEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

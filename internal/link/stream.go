@@ -144,7 +144,9 @@ func (e *laneEnd) newStream(st *lane.Stream, p memory.Piece) *stream {
 	e.counts.opened++
 	s.counts.keepAlives = e.alive.asked
 	s.used = true
-	e.inUse.Add(1)
+	if e.inUse.Add(1) == 1 {
+		e.owner.used(e)
+	}
 	e.live++
 	e.taken.Store(int32(e.live))
 	if e.live == 1 {
@@ -186,8 +188,8 @@ func (s *stream) uncount() {
 func (s *stream) unuse() {
 	if s.used {
 		s.used = false
-		if s.e.inUse.Add(-1) == 0 && s.e.err != nil {
-			s.e.unhold()
+		if s.e.inUse.Add(-1) == 0 {
+			s.e.allClosed()
 		}
 	}
 }
