@@ -52,8 +52,6 @@ func (l *Listener) takesOver(e *laneEnd) bool {
 	return true
 }
 
-func (l *Listener) endsGivenUp() *endsGivenUp { return &l.givenUp }
-
 // tell gives Ready its token.
 func (l *Listener) tell() {
 	select {

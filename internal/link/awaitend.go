@@ -22,7 +22,7 @@ const (
 	roomPatience = 10 * time.Second
 	// shortPatience is for how long a listener's stream waits in all: a server mostly goes on, and
 	// closes many in a row. For impatience after a stream has waited in vain, those of a dialer on other
-	// lanes of its link wait no longer, and those of a listener not at all.
+	// lanes of its link wait no longer, and those of a listener with the same client address not at all.
 	shortPatience = 100 * time.Millisecond
 	impatience    = time.Second
 	// endRounds bounds how often a stream of a dialer is patient, since there was progress.
@@ -60,7 +60,7 @@ func (s *stream) awaitEnd() bool {
 		}
 		if w.wait(patience); s.endPending() && s.endProgress() == progress {
 			e.endsStall = progress
-			e.owner.endsGivenUp().now()
+			e.owner.endsGivenUp(e).now()
 		}
 	}
 	return true
@@ -86,7 +86,7 @@ func (s *stream) endProgress() endProgress {
 
 // endPatience is how long s waits for progress. mu is held.
 func (s *stream) endPatience() time.Duration {
-	switch recent := s.e.owner.endsGivenUp().recent(); {
+	switch recent := s.e.owner.endsGivenUp(s.e).recent(); {
 	case s.e.role == lane.RoleListener && recent:
 		return 0
 	case s.e.role == lane.RoleListener, recent:
@@ -152,7 +152,8 @@ func (e *laneEnd) endsSafe() {
 	})
 }
 
-// endsGivenUp is when a stream of a link or a listener has waited for its end in vain, since epoch.
+// endsGivenUp is when a stream of a link, or of a client of a listener, has waited for its end in vain, since
+// epoch.
 type endsGivenUp struct{ at atomic.Int64 }
 
 func (g *endsGivenUp) now() { g.at.Store(int64(time.Since(epoch))) }

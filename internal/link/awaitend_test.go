@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,7 +178,7 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	mostlyWaits(t)
 	clients, hold, letGo := heldStreams(t, 4)
 	e := clients[0].e
-	givenUp := e.owner.endsGivenUp()
+	givenUp := e.owner.endsGivenUp(e)
 	for _, s := range clients[:3] {
 		require.NoError(t, s.Close())
 	}
@@ -259,4 +260,24 @@ func TestAwaitEndStartsWorker(t *testing.T) {
 	e.mu.Unlock()
 	require.True(t, client.AwaitEnd())
 	require.Eventually(t, func() bool { return !e.hasWork.Load() }, patience, time.Millisecond)
+}
+
+// TestAwaitEndForOtherClients: a client that takes nothing in has no listener give up the ends of other
+// clients' streams.
+func TestAwaitEndForOtherClients(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{CM: cm.Options{Device: "remote0"}})
+	_, server := b.pair()
+	e := server.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	other := &laneEnd{ports: lanePorts{host: netip.MustParseAddr("192.0.2.1")}}
+	require.True(t, b.l.clients.take(other.ports.host, firstPort))
+	b.l.endsGivenUp(other).now()
+	require.True(t, b.l.endsGivenUp(other).recent())
+	require.Equal(t, shortPatience, server.endPatience())
+	b.l.endsGivenUp(e).now()
+	require.Zero(t, server.endPatience())
+	b.l.clients.free(other.ports.host, firstPort, 1)
+	require.False(t, b.l.endsGivenUp(other).recent())
 }

@@ -39,7 +39,7 @@ type owner interface {
 	destroyed(*laneEnd)      // and nothing is left of it; mu is not held
 	takesOver(*laneEnd) bool // whether somebody else polls now, for streams that may come
 	short(error)             // there is no memory for places that dials wait for; mu is not held
-	endsGivenUp() *endsGivenUp
+	endsGivenUp(*laneEnd) *endsGivenUp
 }
 
 // firstCalls is for how many calls that wait a lane has room at first: a call that waits writes there, and

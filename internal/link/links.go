@@ -218,7 +218,7 @@ func (k *linkLane) unused(*laneEnd)                    {}
 
 func (k *linkLane) retired(*laneEnd) { k.forget() }
 
-func (k *linkLane) endsGivenUp() *endsGivenUp {
+func (k *linkLane) endsGivenUp(*laneEnd) *endsGivenUp {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
 	return &k.link.givenUp

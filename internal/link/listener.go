@@ -29,7 +29,6 @@ type Listener struct {
 	id  *cm.ID
 	ups bringUps
 
-	givenUp   endsGivenUp
 	shortages *shortage.Queue
 	clients   ports // of the streams, by the client's address
 
@@ -464,6 +463,9 @@ func (l *Listener) reset(s *stream) {
 		l.backlog.reset(s.e.share)
 	}
 }
+
+// endsGivenUp is one for each client address: what one takes in is nothing to others.
+func (l *Listener) endsGivenUp(e *laneEnd) *endsGivenUp { return l.clients.endsGivenUp(e.ports.host) }
 
 func (l *Listener) filled(*laneEnd)   {}
 func (l *Listener) used(e *laneEnd)   { l.busy(e) }

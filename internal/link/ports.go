@@ -13,7 +13,7 @@ const (
 	numPorts  = 28232 // up to 60,999, as Linux has them
 )
 
-// ports has the ports of the clients of a listener: each place and each live stream has one
+// ports has the ports of the clients of a listener, by their hosts: each place and each live stream has one
 // that no other of the same client address has, whichever process of it has dialled. They are
 // the listener's to give, as it alone sees all who come from there.
 type ports struct {
@@ -25,6 +25,8 @@ type hostPorts struct {
 	used  map[uint16]struct{}
 	next  uint16 // from firstPort on: one that was used lately is not used soon again
 	short bool   // they were used up, and since then hardly any have come back
+
+	givenUp endsGivenUp // which needs no lock itself
 }
 
 // fewUsed is with how many in use they are not short any more, so that a host which takes each port
@@ -97,6 +99,16 @@ func (p *ports) free(host netip.Addr, first uint16, n int) {
 	if len(h.used) == 0 {
 		delete(p.hosts, host)
 	}
+}
+
+// endsGivenUp returns what a stream has that uses a port of the host.
+func (p *ports) endsGivenUp(host netip.Addr) *endsGivenUp {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.hosts[host]; h != nil {
+		return &h.givenUp
+	}
+	return new(endsGivenUp) // the stream has ended
 }
 
 // usedUp is told that alloc found none for a dial that waits, and reports whether that is news.
