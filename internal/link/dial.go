@@ -53,8 +53,8 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		return nil, e.retiredErr()
 	}
 	ring, err := e.slab.Alloc(e.cfg.FirstRing, memory.ForStream)
-	e.tasks.Done()
 	if err != nil {
+		e.tasks.Done()
 		return nil, err
 	}
 	d := &dial{ring: ring, from: from}
@@ -63,6 +63,8 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		d.port = from.port
 	}
 	e.mu.Lock()
+	e.takeInGoAway()
+	e.tasks.Done()
 	switch {
 	case e.err != nil:
 		d.end(e.retiredErr())
@@ -111,6 +113,18 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		e.startWorker()
 	}
 	return newHandle(d.stream), d.err
+}
+
+// takeInGoAway takes in what has come for a dial: within a host a listener that has closed has said so by then.
+// Where streams keep others polling it does not wait for those. mu is held when it is called and when it returns.
+func (e *laneEnd) takeInGoAway() {
+	switch {
+	case !e.p.synchronous:
+	case e.inUse.Load() == 0:
+		e.pollOnce()
+	default:
+		e.pollUnpolled()
+	}
 }
 
 // redial is what the stream needs to be dialled again.
