@@ -58,7 +58,6 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		return nil, err
 	}
 	d := &dial{ring: ring, from: from}
-	bound := false // this dial has the lane's one port
 	if from != nil && !from.re.refused {
 		d.port = from.port
 	}
@@ -71,12 +70,12 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	case e.away:
 		d.end(errRetired)
 	default:
-		if e.only != 0 && e.busy {
+		if e.only != 0 && (e.busy && e.inUse.Load() > 0 || len(e.dials) > 0) {
 			d.end(&AddressError{driver.Explain("another connection of this process to that listener has the port", syscall.EADDRINUSE)})
 			break
 		}
-		if e.only != 0 {
-			e.busy, d.port, bound = true, e.only, true
+		if e.only != 0 { // whose stream, if there is one, was closed: when it has ended
+			d.port = e.only
 		}
 		e.dials = append(e.dials, d)
 		if e.fill(); e.err == nil {
@@ -105,9 +104,6 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	}
 	if d.err != nil {
 		e.mu.Lock()
-		if bound {
-			e.busy = false
-		}
 		e.freePiece(d.ring)
 		e.mu.Unlock()
 		e.startWorker()
@@ -166,7 +162,7 @@ func (e *laneEnd) fill() {
 	default:
 		close(e.up)
 	}
-	for len(e.dials) > 0 {
+	for len(e.dials) > 0 && !e.busy {
 		d := e.dials[0]
 		st, err := e.state.Open(d.ring.Ring(), d.port)
 		if errors.Is(err, lane.ErrNoPlace) {
@@ -174,6 +170,7 @@ func (e *laneEnd) fill() {
 		}
 		pop(&e.dials)
 		if err == nil {
+			e.busy = e.only != 0
 			d.stream = e.newStream(st, d.ring)
 			e.awaitAnswer(d.stream)
 			d.stream.re = d.redial(e.only)

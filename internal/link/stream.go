@@ -202,7 +202,10 @@ func (s *stream) freePort() {
 	case s.counted || s.portless:
 		return
 	case e.role == lane.RoleDialer:
-		e.busy = e.busy && s.port != e.only
+		if e.busy && s.port == e.only {
+			e.busy = false
+			defer e.fill()
+		}
 	case s.closed:
 		e.ports.ended(s.port, e.err != nil)
 	default:
