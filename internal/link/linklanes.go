@@ -3,11 +3,13 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"slices"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 const (
@@ -18,6 +20,10 @@ const (
 	besidePause = time.Second
 	// besideTime bounds how long one may take.
 	besideTime = 30 * time.Second
+	// leftTime is for how long, from its begin, a lane comes up although the dials that waited for it have left:
+	// dials that wait for less than it takes, again and again, have one in the end. It is given up then, as what
+	// it waits for may be lost.
+	leftTime = time.Second
 )
 
 // A link has the lanes to one Target. Each of the first streams gets a lane of its own, until
@@ -44,8 +50,10 @@ type linkLane struct {
 	link    *link
 	c       carrier
 	err     error
-	users   int // dials that wait for it or open a stream on it
-	cancel  context.CancelFunc
+	began   time.Time // to come up
+	users   int       // dials that wait for it or open a stream on it
+	cancel  context.CancelCauseFunc
+	left    *time.Timer // since its dials have left while it came up
 	timer   *time.Timer // while it is idle
 	beside  bool        // it comes up beside others
 	late    bool        // and did not in the time that a dial waits for it
@@ -89,12 +97,8 @@ func without(lanes []*linkLane, k *linkLane) []*linkLane {
 
 // bring has another lane come up, perhaps beside some that stand. mu is held.
 func (to *link) bring(beside bool, logger *slog.Logger) *linkLane {
-	bound := time.Duration(math.MaxInt64) // else the dials that wait say for how long
-	if beside {
-		bound = besideTime
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), logger: logger, cancel: cancel, beside: beside}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), logger: logger, cancel: cancel, beside: beside, began: time.Now()}
 	to.lanes = append(to.lanes, k)
 	go k.up(ctx, to.target)
 	return k
@@ -102,7 +106,15 @@ func (to *link) bring(beside bool, logger *slog.Logger) *linkLane {
 
 // up brings the lane up for all that wait.
 func (k *linkLane) up(ctx context.Context, t Target) {
+	if k.beside { // else the dials that wait say for how long
+		bounded, stop := context.WithTimeout(ctx, besideTime)
+		defer stop()
+		ctx = bounded
+	}
 	c, err := k.l.bring(ctx, t, k)
+	if err != nil && context.Cause(ctx) == errLeft {
+		err = errLeft
+	}
 	k.l.mu.Lock()
 	k.c, k.err = c, err
 	switch {
@@ -113,10 +125,13 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 		k.link.most = c.agreedLanes()
 	}
 	unwanted := err == nil && k.dropped // while it came up
+	if k.left != nil {
+		k.left.Stop()
+	}
 	close(k.ready)
 	k.l.rest(k)
 	k.l.mu.Unlock()
-	k.cancel()
+	k.cancel(nil)
 	if unwanted {
 		c.retireNow()
 	}
@@ -264,14 +279,36 @@ func (l *Links) done(k *linkLane) {
 }
 
 // unused sees to a lane that perhaps no dial uses any more. One that comes up for nobody is
-// given up, unless it comes up beside others: then it is for dials to come. mu is held.
+// given up, at once if no dial to come would go by it. mu is held.
 func (l *Links) unused(k *linkLane) {
+	t := &k.link.target
 	switch {
 	case k.users > 0:
-	case k.c == nil && k.err == nil && (!k.beside || k.dropped):
-		l.drop(k)
-		k.cancel()
-	default:
+	case k.c != nil || k.err != nil:
 		l.rest(k)
+	case k.dropped || t.Alone != 0 || t.Src.Port() != 0: // a port may be wanted elsewhere
+		l.giveUp(k)
+	case k.beside || k.left != nil: // besideTime bounds it
+	default:
+		k.left = time.AfterFunc(leftTime-time.Since(k.began), func() { l.leave(k) })
 	}
 }
+
+// giveUp ends the coming up of a lane. mu is held.
+func (l *Links) giveUp(k *linkLane) {
+	l.drop(k)
+	k.cancel(errLeft)
+}
+
+// leave gives up a lane that its dials have left and that has not come up in its time. Dials that have come
+// since begin another: they need not suffer from what the first have waited for in vain.
+func (l *Links) leave(k *linkLane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.c == nil && k.err == nil {
+		l.giveUp(k)
+	}
+}
+
+// errLeft means that a lane was given up since its dials had left.
+var errLeft = fmt.Errorf("%w: nobody waited for the lane", verbs.ErrTryAgain)

@@ -193,7 +193,7 @@ func (l *Links) Close() error {
 			if k.c != nil {
 				up = append(up, k.c)
 			} else {
-				k.cancel()
+				k.cancel(net.ErrClosed)
 			}
 		}
 	}

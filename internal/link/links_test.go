@@ -151,18 +151,95 @@ func TestLoggerOfALane(t *testing.T) {
 	})
 }
 
-// TestBringUpForNobody: a handshake that nobody waits for any more is given up, and the next
-// dial begins another. One that fails fails all that wait, and not those that come later.
+// TestBringUpForNobody: a handshake that nobody waits for any more goes on in its first second, so that dials
+// which wait for less than it takes have a lane in the end. Else it is given up, and the next dial begins
+// another; at once if that is for a dial with a port of its own, or alone.
 func TestBringUpForNobody(t *testing.T) {
+	alone, bound := towards(3), towards(4)
+	alone.Alone, bound.Src = 1, netip.MustParseAddrPort("127.0.0.1:1")
+	const short, most = leftTime * 31 / 100, 20
+	for _, test := range []struct {
+		to     Target
+		takes  time.Duration // to come up
+		dial   time.Duration // until each dial leaves
+		pause  time.Duration // until the next
+		dials  int           // until one succeeds; 0: none does
+		brings int
+	}{
+		{towards(1), leftTime * 8 / 10, short, 0, 3, 1},
+		{towards(1), leftTime * 8 / 10, short, leftTime, 2, 1},
+		{towards(1), 2 * leftTime, short, 0, 0, most*31/100 + 1},
+		{towards(1), 2 * leftTime, short, leftTime / 2, 0, 14}, // of three dials the second begins another
+		{towards(1), 2 * leftTime, short, leftTime, 0, most},
+		{towards(1), 2 * leftTime, leftTime + short, 0, 0, most},
+		{alone, leftTime * 8 / 10, short, 0, 0, most},
+		{bound, leftTime * 8 / 10, short, 0, 0, most},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, _, _ := fakeLinks(t, Config{})
+			var brings, left atomic.Int32
+			l.bring = func(ctx context.Context, _ Target, k *linkLane) (carrier, error) {
+				brings.Add(1)
+				select {
+				case <-time.After(test.takes):
+					return &fakeLane{k: k, peer: 1, most: 1 << 20}, nil
+				case <-ctx.Done():
+					left.Add(1)
+					return nil, context.Cause(ctx)
+				}
+			}
+			dials, ok := 0, false
+			for !ok && dials < most {
+				ctx, cancel := context.WithTimeout(t.Context(), test.dial)
+				_, err := l.Dial(ctx, test.to)
+				cancel()
+				ok = err == nil
+				dials++
+				time.Sleep(test.pause)
+				synctest.Wait()
+			}
+			require.Equal(t, test.dials > 0, ok)
+			if ok {
+				require.Equal(t, test.dials, dials)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.EqualValues(t, test.brings, brings.Load())
+			if !ok {
+				require.Equal(t, brings.Load(), left.Load())
+			}
+			l.mu.Lock()
+			require.Empty(t, l.idle)
+			l.mu.Unlock()
+		})
+	}
+}
+
+// TestDialBehindOneThatLeft: what it has waited for in vain is given up, and another begins.
+func TestDialBehindOneThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, lanes, fail := fakeLinks(t, Config{})
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		l, _, _ := fakeLinks(t, Config{})
+		next := l.bring
+		l.bring = func(ctx context.Context, to Target, k *linkLane) (carrier, error) {
+			l.bring = next
+			<-ctx.Done()
+			return nil, errors.New("no answer") // whatever it says of that
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), leftTime/2)
 		defer cancel()
+		began := time.Now()
 		_, err := l.Dial(ctx, towards(1))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		time.Sleep(time.Minute)
-		require.Empty(t, *lanes)
+		_, err = l.Dial(t.Context(), towards(1))
+		require.NoError(t, err)
+		require.Equal(t, leftTime+time.Second, time.Since(began))
+	})
+}
 
+// TestBringUpThatFails: it fails all that wait, and not those that come later.
+func TestBringUpThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, lanes, fail := fakeLinks(t, Config{})
 		*fail = errors.New("no way there")
 		errs := make(chan error, 5)
 		for range 5 {
@@ -175,7 +252,7 @@ func TestBringUpForNobody(t *testing.T) {
 			require.ErrorIs(t, <-errs, *fail)
 		}
 		*fail = nil
-		_, err = l.Dial(t.Context(), towards(1))
+		_, err := l.Dial(t.Context(), towards(1))
 		require.NoError(t, err)
 		require.Len(t, *lanes, 1)
 	})
