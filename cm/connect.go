@@ -165,6 +165,17 @@ func (id *ID) Withdraw() bool {
 	return true
 }
 
+// PeerGone reports whether the peer of an ID that is Established, or its process, is known to have gone, perhaps
+// before an event says so. It does not wait. Only the software device can tell: elsewhere it reports false.
+func (id *ID) PeerGone() bool {
+	if l := id.only(); l != nil {
+		if c, ok := l.id.(driver.PeerChecker); ok {
+			return c.PeerGone()
+		}
+	}
+	return false
+}
+
 // Notify records that data has arrived on the QP of an ID that has answered a request. The
 // message with which the peer confirms the connection may have been lost: data proves as
 // much, and Established follows (rdma_notify). It may be called at any time after Accept,

@@ -141,3 +141,27 @@ func TestTwoProcessKillDialing(t *testing.T) {
 		require.Zero(t, s.Malformed)
 	})
 }
+
+// TestTwoProcessDialAfterKill: a dial to a process that has ended fails, as over TCP, although a lane to it
+// stands that nobody has told yet.
+func TestTwoProcessDialAfterKill(t *testing.T) {
+	onSoftware(t)
+	fl := flavour{name: "default"}
+	for range 10 {
+		r := startRemote(t)
+		var at []string
+		for range 16 {
+			at = append(at, call[string](r, "Listen", RemoteListen{Flavour: fl.name}))
+			c, err := fl.dialer.dial(t.Context(), "rdma", at[len(at)-1])
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+		}
+		r.killed = true
+		require.NoError(t, r.cmd.Process.Kill())
+		_, _ = r.cmd.Process.Wait()
+		for _, at := range at {
+			_, err := fl.dialer.dial(t.Context(), "rdma", at)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 		d.port = from.port
 	}
 	e.mu.Lock()
-	e.takeInGoAway()
+	e.lookForListener()
 	e.tasks.Done()
 	switch {
 	case e.err != nil:
@@ -111,16 +111,27 @@ func (e *laneEnd) open(ctx context.Context, from *stream) (*Stream, error) {
 	return newHandle(d.stream), d.err
 }
 
-// takeInGoAway takes in what has come for a dial: within a host a listener that has closed has said so by then.
-// Where streams keep others polling it does not wait for those. mu is held when it is called and when it returns.
-func (e *laneEnd) takeInGoAway() {
-	switch {
-	case !e.p.synchronous:
-	case e.inUse.Load() == 0:
+// peerCheckPause is for how long after a dial the next one does not look whether the peer is there: that is a
+// system call, a good part of what a dial takes where they follow one another.
+const peerCheckPause = 100 * time.Microsecond
+
+// lookForListener takes in what there is for a dial to know before it opens a stream: within a host a listener
+// that has closed has said so by then, and a process that has ended has hung up. Where streams keep others
+// polling it does not wait for those. mu is held when it is called and when it returns.
+func (e *laneEnd) lookForListener() {
+	if !e.p.synchronous {
+		return
+	}
+	if e.inUse.Load() == 0 {
 		e.pollOnce()
-	default:
+	} else {
 		e.pollUnpolled()
 	}
+	now := time.Since(epoch)
+	if e.err == nil && now-e.dialled >= peerCheckPause && e.id.PeerGone() {
+		e.retire()
+	}
+	e.dialled = now
 }
 
 // redial is what the stream needs to be dialled again.
@@ -220,6 +231,7 @@ func ask(ctx context.Context, cfg *Config, t Target, k *linkLane, r *asktwice.Re
 	// (RFC 5044, section 7.1): then it has taken the confirmation, too.
 	n := k.waiting(e.agreedLanes())
 	e.mu.Lock()
+	e.dialled = time.Since(epoch)
 	e.wantPlaces(min(n, int(e.maxID)))
 	e.settle()
 	e.mu.Unlock()

@@ -112,6 +112,7 @@ type laneEnd struct {
 	redial      func(context.Context, *stream) // dialer: dials a stream again
 	only        uint16                         // dialer: the one port of streams, if it is not 0
 	busy        bool                           // dialer: a stream has it
+	dialled     time.Duration                  // dialer: when the last dial came, since epoch
 	answers     answers                        // dialer
 	ports       lanePorts                      // listener
 	places      lane.Table[memory.Piece]       // listener: the rings of places

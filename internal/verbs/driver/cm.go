@@ -197,6 +197,13 @@ type Withdrawer interface {
 	Withdraw() bool
 }
 
+// A PeerChecker is a CMID that can look whether its peer has gone.
+type PeerChecker interface {
+	// PeerGone reports whether the peer of a connected id, or its process, has gone, perhaps before the
+	// event that says so. It does not wait.
+	PeerGone() bool
+}
+
 // A Notifier is a CMID of a connection manager whose messages may be lost.
 type Notifier interface {
 	// Notify tells the connection manager that data has arrived on the QP of a CMID that

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
@@ -26,6 +27,8 @@ type CMID struct {
 	heard bool // Notify has said that data has arrived
 
 	unconfirmed *driver.CMEvent // what comes of that
+
+	peerLost atomic.Bool
 }
 
 // SetOptions implements driver.CMID.
