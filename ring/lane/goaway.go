@@ -52,7 +52,7 @@ func (l *Lane) goAwayArrived(r *Record) error {
 		r.Stage == StageStopped && (!g.announced || g.stopped),
 		r.Stage == StageFinal && (!g.announced || g.final):
 		return violation(RuleGoAway, 0, uint64(r.Stage), 0)
-	case r.Stage == StageStopped && r.Opens != l.opens, r.Stage == StageFinal && r.Opens > l.opens:
+	case r.Stage == StageStopped && r.Opens != l.opens, r.Stage == StageFinal && int32(r.Opens-l.opens) > 0:
 		return violation(RuleOpenNumber, 0, uint64(r.Opens), uint64(l.opens))
 	}
 	l.tell(Event{Kind: EventGoAway, Stage: r.Stage})
@@ -84,17 +84,23 @@ func (l *Lane) dropPlaces() {
 // redial drops the streams that the listener ignores: they have to be dialed again.
 func (l *Lane) redial() error {
 	for _, s := range l.table {
-		if s != nil && s.opened && s.number > l.goAway.last && s.decided {
+		if l.unseen(s) && s.decided {
 			return violation(RuleOpenNumber, s.id, uint64(l.goAway.last), uint64(s.number))
 		}
 	}
 	for id, s := range l.table {
-		if s != nil && s.opened && s.number > l.goAway.last {
+		if l.unseen(s) {
 			l.table[id] = nil
 			l.drop(s)
 		}
 	}
 	return nil
+}
+
+// unseen reports whether s was opened after what GOAWAY serves. Numbers begin anew after 2^32 opens and a
+// stream may be old, so it is asked how many were opened since, and not which number is larger.
+func (l *Lane) unseen(s *Stream) bool {
+	return s != nil && s.opened && l.opens-s.number < l.opens-l.goAway.last
 }
 
 // drop ends a stream of which the listener knows nothing.
