@@ -151,6 +151,9 @@ func (h *Stream) Failure() error {
 
 // failure is why s has failed, nil if it has not or is closed. mu is held.
 func (s *stream) failure() error {
+	if s.cause != nil && !s.closed {
+		return s.cause // though a Read may find the peer's end before
+	}
 	if err := s.readErr(); !s.closed && err != io.EOF && err != errMoving {
 		return err
 	}

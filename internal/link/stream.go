@@ -268,12 +268,14 @@ func (s *stream) failWith(err error) {
 	}
 }
 
-// readErr is why nothing more can be read beyond what is buffered, nil if something may come.
-// mu is held.
+// readErr is why nothing more can be read beyond what is buffered, nil if something may come. An end
+// that arrived behind all bytes is one whatever became of the stream then, as over TCP. mu is held.
 func (s *stream) readErr() error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
+	case s.st.EndedInOrder():
+		return io.EOF
 	case s.cause != nil:
 		return s.cause
 	case s.moving() && !s.readShut:

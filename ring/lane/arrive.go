@@ -253,7 +253,7 @@ func (l *Lane) finArrived(s *Stream, r *Record) {
 	case r.Total != s.rx.received:
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
-		s.finGot = true
+		s.finGot, s.ordered = true, true
 		s.endSum(r.Sum)
 		l.readable(s)
 	}
@@ -272,6 +272,7 @@ func (l *Lane) endArrived(s *Stream, r *Record) {
 	case !s.drops && r.Total != s.rx.received:
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
+		s.ordered = s.ordered || !s.drops
 		s.endSum(r.Sum)
 		l.tell(Event{Kind: EventClosed, Stream: s})
 	}

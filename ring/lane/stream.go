@@ -44,6 +44,7 @@ type Stream struct {
 	listed  bool // among those that wait for slots
 	told    bool // among the arrivals
 	ahead   bool // bytes are being written that Data has not announced: see Lane.Reserve
+	ordered bool // the peer's end arrived behind all its bytes
 }
 
 // ID returns the id. It may be another stream's after EventReleased at the listener and, at the
@@ -69,6 +70,10 @@ func (s *Stream) Reset() bool { return s.broken }
 // Ended reports whether the peer sends no more: the end of file follows the bytes that are
 // buffered.
 func (s *Stream) Ended() bool { return s.finGot || s.endGot }
+
+// EndedInOrder reports whether the peer has ended what it sends by FIN or CLOSE, and all that it sent
+// before has arrived. A RESET that follows does not change that.
+func (s *Stream) EndedInOrder() bool { return s.ordered }
 
 // Quiet reports whether the peer writes to the rings of this end no more, so that their memory may
 // be used for something else.
