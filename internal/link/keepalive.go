@@ -44,9 +44,17 @@ type pace struct {
 	patience time.Duration // of silence until it is given up
 }
 
-// paceOf is the pace of one configuration.
+// forGood is the longest time of a pace, some 70 years. Sums of a few of them are durations, too.
+const forGood = time.Duration(1 << 61)
+
+// paceOf is the pace of one configuration, whose times may be so long that their product is no duration.
 func paceOf(c *net.KeepAliveConfig) pace {
-	return pace{c.Idle, c.Interval, c.Idle + time.Duration(c.Count)*c.Interval}
+	p := pace{min(c.Idle, forGood), min(c.Interval, forGood), forGood}
+	if time.Duration(c.Count) < forGood/p.interval {
+		p.patience = time.Duration(c.Count) * p.interval
+	}
+	p.patience += p.idle
+	return p
 }
 
 // with is the pace of what wants o as well: whatever comes first.

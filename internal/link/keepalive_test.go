@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -125,6 +126,36 @@ func eachNetwork(t *testing.T, f func(t *testing.T, cfg Config)) {
 	for _, fl := range flavours() {
 		if strings.Contains(fl.name, "remote") || os.Getenv("RDMANET_TEST_ADDR") != "" {
 			t.Run(fl.name, func(t *testing.T) { f(t, fl.cfg) })
+		}
+	}
+}
+
+// TestKeepAliveForGood: times that are as good as endless, or whose product is no duration, give nobody
+// up, and are no reason to ask more often.
+func TestKeepAliveForGood(t *testing.T) {
+	const second = time.Second
+	for _, tt := range []struct {
+		c        net.KeepAliveConfig
+		patience time.Duration
+	}{
+		{net.KeepAliveConfig{Idle: 5 * second, Interval: second, Count: 4}, 9 * second},
+		{net.KeepAliveConfig{Idle: second, Interval: second, Count: math.MaxInt}, second + forGood},
+		{net.KeepAliveConfig{Idle: second, Interval: math.MaxInt64, Count: 1}, second + forGood},
+		{net.KeepAliveConfig{Idle: second, Interval: math.MaxInt64, Count: math.MaxInt}, second + forGood},
+		{net.KeepAliveConfig{Idle: second, Interval: 1 << 31, Count: math.MaxInt32}, second + forGood},
+		{net.KeepAliveConfig{Idle: math.MaxInt64, Interval: second, Count: 4}, forGood + 4*second},
+		{net.KeepAliveConfig{Idle: math.MaxInt64, Interval: math.MaxInt64, Count: math.MaxInt}, 2 * forGood},
+	} {
+		p := paceOf(&tt.c)
+		require.Equal(t, tt.patience, p.patience, "%+v", tt.c)
+		require.Positive(t, p.step(), "%+v", tt.c)
+		h := heartbeat{}
+		do, next := h.tick(0, false, &p)
+		require.Equal(t, beatAsk, do)
+		for range 3 {
+			require.Positive(t, next, "%+v", tt.c)
+			do, next = h.tick(0, false, &p)
+			require.Equal(t, beatRest, do, "%+v", tt.c)
 		}
 	}
 }
