@@ -28,6 +28,7 @@ var scriptVerbs = map[string]verb{
 	"same":       scriptSame,
 	"until":      scriptUntil,
 	"readfrom":   scriptReadFrom,
+	"nobuffers":  scriptNoBuffers,
 	"writeto":    scriptWriteTo,
 	"closeread":  func(w *world, a []string) (string, error) { return "", w.tcpLike(a[0]).CloseRead() },
 	"closewrite": func(w *world, a []string) (string, error) { return "", w.tcpLike(a[0]).CloseWrite() },
@@ -157,6 +158,12 @@ func scriptReadFrom(w *world, a []string) (string, error) {
 		r = brokenReader{}
 	}
 	n, err := w.tcpLike(a[0]).ReadFrom(r)
+	return strconv.FormatInt(n, 10), err
+}
+
+// scriptNoBuffers writes buffers of nothing.
+func scriptNoBuffers(w *world, a []string) (string, error) {
+	n, err := (&net.Buffers{nil, {}}).WriteTo(w.conn(a[0]))
 	return strconv.FormatInt(n, 10), err
 }
 

@@ -214,6 +214,9 @@ func (st *stream) readFrom(c *Conn, r io.Reader) (int, error) {
 	}
 	b, err := st.s.TakeBuffer()
 	c.exit(c.life.unlock(dirWrite))
+	if err == syscall.EPIPE && st.s.PeerClosed() { // which a copy of nothing need not know
+		err = nil
+	}
 	if st.cause(err) != nil {
 		return 0, c.opError(opWrite, inCall(opWrite, err))
 	}

@@ -10,12 +10,12 @@ import (
 // full. p may be changed as soon as Write has returned.
 //
 // If the peer has closed, Write fails with EPIPE, but for the first one of up to 64 KiB before
-// the program can know of it, which succeeds as over TCP. If this end was closed for writing it
-// fails with EPIPE; if
-// the peer reset the connection or died, with ECONNRESET; if it does not answer, with
-// ETIMEDOUT; if it broke the protocol, with ECONNABORTED; if the device was removed, with
-// ENODEV; at the deadline with os.ErrDeadlineExceeded, and after Close with net.ErrClosed.
-// Then it returns how many of p's first bytes were sent before that.
+// the program can know of it, and for those of nothing until another was refused: these succeed
+// as over TCP. If this end was closed for writing it fails with EPIPE; if the peer reset the
+// connection or died, with ECONNRESET; if it does not answer, with ETIMEDOUT; if it broke the
+// protocol, with ECONNABORTED; if the device was removed, with ENODEV; at the deadline with
+// os.ErrDeadlineExceeded, and after Close with net.ErrClosed. Then it returns how many of p's
+// first bytes were sent before that.
 func (c *Conn) Write(p []byte) (int, error) {
 	growCallStack()
 	if !c.ok() {

@@ -84,7 +84,7 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	}
 	s.writing.end()
 	registered := err == nil && e.err == nil && !e.p.synchronous
-	if err != nil && s.toleratesClose() && s.dropsRest(err, 0) {
+	if err != nil && s.dropsRest(s.toleratesClose(1), err, 0) {
 		err = nil
 	}
 	var b *Buffer
@@ -155,7 +155,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	e.mu.Lock()
 	s.writing.begin(&e.mu)
 	b.from.bytes = b.Bytes()[:n]
-	open := s.toleratesClose()
+	open := s.toleratesClose(n)
 	err = s.awaitWritable()
 	for err == nil && sent < n {
 		ahead := s.sumAhead(b.Bytes()[sent:n])
@@ -187,7 +187,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 			}
 		}
 	}
-	if err != nil && open && s.dropsRest(err, n-sent) {
+	if err != nil && s.dropsRest(open, err, n-sent) {
 		sent, err = n, nil
 	}
 	s.endTurn(&e.inFlight.turns)

@@ -14,9 +14,12 @@ import (
 // mostDropped is how much of a Write may be dropped unread: less than a socket would buffer.
 const mostDropped = 64 << 10
 
-// toleratesClose reports whether a Write that begins now succeeds where the peer closes, or has
-// closed and the program does not know. mu is held.
-func (s *stream) toleratesClose() bool { return s.cause == nil && !s.told }
+// toleratesClose reports whether a Write of n bytes that begins now succeeds where the peer closes, or has
+// closed and the program does not know. Over TCP one of nothing asks nobody, and fails only when one of
+// something has. mu is held.
+func (s *stream) toleratesClose(n int) bool {
+	return s.cause == nil && !s.refused && (n == 0 || !s.told)
+}
 
 // peerClosed reports whether nothing can be written since the peer's program has closed the
 // stream in order. mu is held.
@@ -24,21 +27,29 @@ func (s *stream) peerClosed() bool {
 	return !s.closed && !s.shut && s.cause == nil && !s.moving() && s.st.Quiet()
 }
 
+// PeerClosed reports whether nothing can be written since the peer's program has closed the stream in order.
+func (h *Stream) PeerClosed() bool {
+	s := h.now()
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return s.peerClosed()
+}
+
 // dropsRest reports whether a Write that failed with err, left bytes before its end, succeeds all the
-// same, if it toleratesClose: only where the peer's program has closed without reading, in order or
+// same, where it toleratesClose, which is what open says: only where the peer's program has closed without reading, in order or
 // with a reset, so that no byte is lost that anybody would have read. The next Write fails. mu is held.
-func (s *stream) dropsRest(err error, left int) bool {
+func (s *stream) dropsRest(open bool, err error, left int) bool {
 	switch {
 	case s.peerClosed():
 		if !errors.Is(err, syscall.EPIPE) {
 			return false
 		}
-		s.told = s.told || left > 0
-		return left <= mostDropped
+		s.refused = s.refused || left > 0
+		return open && left <= mostDropped
 	case s.closed, s.shut:
 		return false
 	}
-	return err == error(syscall.ECONNRESET) && s.cause == err && left <= mostDropped // other failures say why
+	return open && err == error(syscall.ECONNRESET) && s.cause == err && left <= mostDropped // other failures say why
 }
 
 // noteReadErr records an error that a call which reads returns. mu is held.

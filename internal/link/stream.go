@@ -56,6 +56,7 @@ type stream struct {
 	listed   bool // among those with a large ring
 	copying  bool // a Read copies out of a ring
 	told     bool // the program knows that the peer has closed
+	refused  bool // by a Write of which something was not sent
 	peeked   bool // the program has what Peek returned
 	blocked  bool // among those that wait for the send queue
 	sendTurn sendTurn

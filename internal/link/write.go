@@ -49,7 +49,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 		}
 		return 0, os.ErrDeadlineExceeded
 	}
-	open := s.toleratesClose()
+	open := s.toleratesClose(len(p))
 	if e.writes++; e.writes%writesPerLook == 0 {
 		e.pollKept()
 	}
@@ -64,7 +64,7 @@ func (s *stream) write(p []byte) (n int, err error) {
 				continue
 			}
 		}
-		if err != nil && open && s.dropsRest(err, len(p)-n) {
+		if err != nil && s.dropsRest(open, err, len(p)-n) {
 			return len(p), nil
 		}
 		return n, err
