@@ -73,7 +73,7 @@ func newLinks(key linkKey) (*link.Links, error) {
 	if err != nil {
 		return nil, err
 	}
-	if knownAtStart.Load() == 0 {
+	if limitAtStart.found.Load() == nil {
 		go budget.SetLimit(-1) // which asks: that takes longer than all else the first lane needs of this process
 	}
 	if dialLinks.sets == nil {

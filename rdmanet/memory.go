@@ -1,13 +1,13 @@
 package rdmanet
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
+	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
 
 // DefaultMemoryLimit is the limit of SetMemoryLimit at start, 4 GiB, unless half the memory
@@ -15,42 +15,43 @@ import (
 const DefaultMemoryLimit = 4 << 30
 
 // budget is what all rings and send buffers of the process together may use.
-var budget = memory.NewBudget(limitAtStart)
-
-// knownAtStart is what limitAtStart has found, or 0; findingAtStart is held while it looks.
-var (
-	knownAtStart   atomic.Int64
-	findingAtStart sync.Mutex
-)
+var budget = memory.NewBudget(limitAtStart.get)
 
 // limitAtStart leaves the other half of a container's memory to the program: rings are
 // charged to it, and what exceeds its limit is killed, not refused.
-func limitAtStart() int64 {
-	if limit := knownAtStart.Load(); limit > 0 {
-		return limit
+var limitAtStart = startLimit{ask: memlimit.FromCgroup}
+
+// A startLimit is the limit at start, which is looked for when memory is first taken: each ring asks for it.
+type startLimit struct {
+	ask   func() (cgroup uint64, err error)
+	mu    sync.Mutex // held while it looks
+	found atomic.Pointer[int64]
+}
+
+func (s *startLimit) get() int64 {
+	if limit := s.found.Load(); limit != nil {
+		return *limit
 	}
-	findingAtStart.Lock()
-	defer findingAtStart.Unlock()
-	if limit := knownAtStart.Load(); limit > 0 {
-		return limit
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if limit := s.found.Load(); limit != nil {
+		return *limit
 	}
-	limit, known := limitWithin(memlimit.FromCgroup())
+	limit, known := limitWithin(s.ask())
 	if known {
-		knownAtStart.Store(limit)
+		s.found.Store(&limit)
 	}
 	return limit
 }
 
-// limitWithin is the limit at start within a cgroup's, and whether it stays: an error may
-// say that there is none, or that it could not be read now, as for lack of descriptors.
+// limitWithin is the limit at start within a cgroup's, and whether it stays. An error says that there is
+// none, or that it cannot be seen from here, as without a mount of the cgroups; only a shortage, as of
+// descriptors, may pass.
 func limitWithin(cgroup uint64, err error) (limit int64, known bool) {
 	if err == nil {
 		return int64(min(DefaultMemoryLimit, cgroup/2)), true
 	}
-	for _, none := range []error{memlimit.ErrNoLimit, memlimit.ErrNoCgroup, memlimit.ErrCgroupsNotSupported} {
-		known = known || errors.Is(err, none)
-	}
-	return DefaultMemoryLimit, known
+	return DefaultMemoryLimit, !shortage.Is(err)
 }
 
 // SetMemoryLimit sets how many bytes all receive rings and send buffers of this
