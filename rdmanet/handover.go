@@ -168,29 +168,40 @@ func (l *Listener) resetWaiting() {
 	}
 }
 
-// nextLeft returns the connections that a closed listener is left with.
+// nextLeft returns the connections that a closed listener is left with, of either kind as they come: one
+// must not wait until there are no more of the other, as those that nobody has accepted by then are reset.
 func (l *Listener) nextLeft(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
-	if l.links != nil {
-		if tcp != nil {
-			select { // what need not be waited for
-			case c, open := <-l.tcp.left:
-				if open {
-					l.acceptedTCP.Add(1)
-					return nil, c, nil
-				}
-			default:
-			}
-		}
-		// It ends when each dialer has said that it opens no more, or Abandon does it.
-		if s, err := l.links.Accept(context.Background()); err == nil {
-			l.accepted.Add(1)
-			return newConn(s, l.network, true), nil, nil
-		}
-	}
+	var left <-chan *net.TCPConn // closed when no more come
 	if tcp != nil {
-		if c, open := <-l.tcp.left; open {
-			l.acceptedTCP.Add(1)
-			return nil, c, nil
+		left = l.tcp.left
+	}
+	var ended <-chan struct{} // when each dialer has said that it opens no more, or by Abandon
+	if l.links != nil {
+		ended = l.links.Ended()
+	}
+	for left != nil || ended != nil {
+		if l.links != nil {
+			l.links.Poll()
+		}
+		var last bool
+		select {
+		case c, open := <-left:
+			if open {
+				l.acceptedTCP.Add(1)
+				return nil, c, nil
+			}
+			left = nil
+			continue
+		case <-l.arrivals():
+		case <-ended:
+			last = true
+		}
+		if c := l.take(); c != nil {
+			l.accepted.Add(1)
+			return c, nil, nil
+		}
+		if last {
+			ended = nil
 		}
 	}
 	return nil, nil, l.opError(opAccept, net.ErrClosed)

@@ -386,3 +386,37 @@ func TestThroughHandOver(t *testing.T) {
 		require.Equal(t, io.ErrNoProgress, dial(io.ErrNoProgress, nil))
 	})
 }
+
+// TestLeftOfEitherKind: an Accept of a listener that leaves returns the clients of TCP that are left when
+// they come, and not when it is known that no others come by RDMA.
+func TestLeftOfEitherKind(t *testing.T) {
+	onSoftware(t)
+	lc := ListenConfig{ReusePort: true, Logger: quiet}
+	l, err := lc.listen(context.Background(), "tcp", loopbackAddr)
+	require.NoError(t, err)
+	defer l.Close()
+	l.mu.Lock()
+	l.closed = true // Close has begun, and the links are not closed yet
+	l.mu.Unlock()
+	l.close(net.ErrClosed)
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		server, err := l.Accept()
+		assert.NoError(t, err)
+		accepted <- server
+	}()
+	time.Sleep(20 * time.Millisecond) // Accept waits, as a rule
+	client, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	within(t, patience, "Accept", func() {
+		server := <-accepted
+		if assert.NotNil(t, server) {
+			assert.Equal(t, client.LocalAddr().String(), server.RemoteAddr().String())
+			assert.NoError(t, server.Close())
+		}
+	})
+	require.NoError(t, l.Close())
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+}

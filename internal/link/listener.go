@@ -317,6 +317,10 @@ func (l *Listener) Accept(ctx context.Context) (*Stream, error) {
 // Ready returns a channel that holds a token while there is something for TryAccept, or for Poll.
 func (l *Listener) Ready() <-chan struct{} { return l.ready }
 
+// Ended returns a channel that is closed when nothing more is opened: after Close and, with ReusePort, when
+// each dialer has said that it opens no more here, or Abandon was called. TryAccept returns what was.
+func (l *Listener) Ended() <-chan struct{} { return l.ended }
+
 // TryAccept is Accept without waiting: the stream is nil if there is none.
 func (l *Listener) TryAccept() (*Stream, error) {
 	s, err := l.next()
