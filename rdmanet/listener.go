@@ -49,6 +49,7 @@ type Listener struct {
 	deadline acceptDeadline
 
 	accepted, acceptedTCP atomic.Uint64
+	counted               atomic.Pointer[cm.ListenStats] // by the id, when it was closed
 }
 
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
@@ -227,7 +228,11 @@ func (l *Listener) Close() error {
 		l.closed = true
 		l.mu.Unlock()
 		l.close(net.ErrClosed)
-		counted := l.requestStats()
+		if l.id != nil {
+			counted := l.id.ListenStats()
+			counted.HalfOpen = 0
+			l.counted.Store(&counted)
+		}
 		err = nil
 		if l.tcp != nil {
 			err = l.tcp.listener.Close()
@@ -241,7 +246,7 @@ func (l *Listener) Close() error {
 			l.serving.Wait()
 			l.resetWaiting()
 		}
-		live.removeListener(l, l.stats(counted))
+		live.removeListener(l)
 		l.deadline.set(time.Time{})
 	})
 	return l.opError(opClose, err)
@@ -255,12 +260,16 @@ func (l *Listener) Stats() ListenerStats {
 	return l.stats(l.requestStats())
 }
 
-// requestStats are the connection manager's counts.
+// requestStats are the connection manager's counts, which an id that is closed has no more.
 func (l *Listener) requestStats() cm.ListenStats {
 	if l.id == nil {
 		return cm.ListenStats{}
 	}
-	return l.id.ListenStats()
+	now := l.id.ListenStats()
+	if last := l.counted.Load(); last != nil {
+		return *last
+	}
+	return now
 }
 
 // device names the RDMA device that it listens on, if that is one.

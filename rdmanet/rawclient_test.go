@@ -240,3 +240,25 @@ func TestRawClientsAtClose(t *testing.T) {
 	_, err = net.DialUnix("unixpacket", nil, socketName(l.addr))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
+
+// TestReadStatsAfterClose: what Accept returns of a listener that leaves counts, though that is closed, and
+// what clients did whom the connection manager has counted counts on.
+func TestReadStatsAfterClose(t *testing.T) {
+	onSoftware(t)
+	l, err := (&ListenConfig{ReusePort: true, Device: "soft0", Logger: quiet}).listen(context.Background(), "rdma", loopbackAddr)
+	require.NoError(t, err)
+	defer l.Close()
+	before, mine := ReadStats().Listening, l.Stats()
+	s := newRawClient(t, l)
+	s.say([]byte("nonsense"), 0)
+	s.dropped()
+	require.NoError(t, s.Close())
+	require.Equal(t, mine.Malformed+1, l.Stats().Malformed)
+	require.NoError(t, l.Close())
+	l.accepted.Add(1) // as Accept does then
+	require.Equal(t, mine.Malformed+1, l.Stats().Malformed)
+	require.Equal(t, mine.Accepted+1, l.Stats().Accepted)
+	after := ReadStats().Listening
+	require.Equal(t, before.Malformed+1, after.Malformed)
+	require.Equal(t, before.Accepted+1, after.Accepted)
+}

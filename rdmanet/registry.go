@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -10,7 +11,7 @@ import (
 )
 
 // live knows the connections and listeners of the process.
-var live = registry{devices: map[string]*deviceCounters{}, listeners: map[*Listener]struct{}{}}
+var live = registry{devices: map[string]*deviceCounters{}, listeners: map[*Listener]struct{}{}, leaving: map[*Listener]struct{}{}}
 
 // A registry has what exists now in a list, and of what is gone the sums. Its lock is
 // held for a few pointers only; no lock of a Conn is taken under it, so that whoever
@@ -22,7 +23,8 @@ type registry struct {
 	watching  bool    // for the collector
 	devices   map[string]*deviceCounters
 	listeners map[*Listener]struct{}
-	closed    ListenerStats // of the listeners that are gone
+	leaving   map[*Listener]struct{} // that are closed, and may still count
+	closed    ListenerStats          // of the listeners that are gone
 	dials     dialFailures
 }
 
@@ -210,6 +212,7 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 	}
 	listening = r.closed
 	open := r.listenersLocked()
+	leaving := slices.Collect(maps.Keys(r.leaving))
 	r.mu.Unlock()
 	for _, st := range conns {
 		s := st.counted()
@@ -229,6 +232,10 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 		listening.Pending += s.Pending
 		listening.HalfOpen += s.HalfOpen
 	}
+	for _, l := range leaving {
+		s := l.Stats()
+		listening.add(&s)
+	}
 	return devices, listening, len(open)
 }
 
@@ -238,14 +245,26 @@ func (r *registry) addListener(l *Listener) {
 	r.mu.Unlock()
 }
 
-// removeListener takes out a listener that is closed, and keeps what it counted.
-func (r *registry) removeListener(l *Listener, last ListenerStats) {
+// leavingTime is for how long a listener that is closed may count, beside its HandshakeTimeout: an Accept
+// takes what was opened before, and lanes that have no place yet end.
+const leavingTime = 15 * time.Second
+
+// removeListener takes out a listener that is closed, and keeps what it counts.
+func (r *registry) removeListener(l *Listener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.listeners[l]; ok {
-		delete(r.listeners, l)
-		r.closed.add(&last)
+	if _, ok := r.listeners[l]; !ok {
+		return
 	}
+	delete(r.listeners, l)
+	r.leaving[l] = struct{}{}
+	time.AfterFunc(l.handshakeTimeout+leavingTime, func() {
+		s := l.Stats()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.leaving, l)
+		r.closed.add(&s)
+	})
 }
 
 func (r *registry) listenersLocked() []*Listener {
