@@ -312,7 +312,7 @@ func (l *Listener) event(ev *cm.Event) {
 		}
 		l.reportShortage(err)
 	case ev.Err != nil:
-		l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
+		go l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 	}
 	if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
 		l.lostDevices(newConnError(syscall.ENODEV, ev.Err))

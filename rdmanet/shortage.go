@@ -20,7 +20,8 @@ func (l *Listener) reportShortage(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	l.logger.Log(context.Background(), level, "rdmanet: no resources for a connection, clients wait", "listener", l.addr, "err", err)
+	// Neither the driver's goroutine nor a lane's is to wait for a handler.
+	go l.logger.Log(context.Background(), level, "rdmanet: no resources for a connection, clients wait", "listener", l.addr, "err", err)
 }
 
 // A shortageError is the cause of an Accept's error where clients wait for resources. It

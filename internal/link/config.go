@@ -229,6 +229,15 @@ func (c *Config) logger() *slog.Logger {
 	return slog.Default()
 }
 
+// say writes a line on a goroutine of its own. A handler may do anything, as be slow, or wait for a stream
+// of the lane that the line is about, and neither the lane nor the driver is to wait for that.
+func (c *Config) say(level slog.Level, message string, args ...any) {
+	l, ctx := c.logger(), context.Background()
+	if l.Enabled(ctx, level) {
+		go l.Log(ctx, level, message, args...)
+	}
+}
+
 // retries is what a dialer's QP is to have.
 func (c *Config) retries() uint8 {
 	if c.Retries == 0 {

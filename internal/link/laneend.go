@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -383,7 +384,7 @@ func (e *laneEnd) teardown() {
 	if away {
 		e.stopAnswering()
 	} else if err := e.id.Disconnect(); err != nil { // by which the peer learns it, and all that is posted is flushed
-		e.cfg.logger().Debug("link: disconnect", "err", err)
+		e.cfg.say(slog.LevelDebug, "link: disconnect", "err", err)
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.waitsAreTasks()
@@ -419,7 +420,7 @@ func (e *laneEnd) discard() { e.destroy() }
 
 func (e *laneEnd) destroy() {
 	if err := errors.Join(e.p.destroy(e.sends.Close), e.id.Close()); err != nil {
-		e.cfg.logger().Warn("link: destroying a lane's RDMA objects", "err", err)
+		e.cfg.say(slog.LevelWarn, "link: destroying a lane's RDMA objects", "err", err)
 	}
 	shortage.Freed()
 }

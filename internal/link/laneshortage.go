@@ -1,7 +1,6 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,7 +57,7 @@ func (l *Listener) reportShortage(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	l.cfg.logger().Log(context.Background(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
+	l.cfg.say(level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
 // refuseLane refuses a dialer for whom no lane could be made.
@@ -79,7 +78,7 @@ func (l *Listener) refuseLane(id *cm.ID, err error) {
 			l.count(-1, 1)
 		}
 	}
-	l.cfg.logger().Log(context.Background(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+	l.cfg.say(level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 }
 
 // count counts requests that have got no lane.

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -23,7 +24,7 @@ func (e *laneEnd) outOfReach() bool {
 // takes in. So the peer's requests fail, by which it learns that the lane has ended.
 func (e *laneEnd) stopAnswering() {
 	if err := e.p.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState); err != nil {
-		e.cfg.logger().Debug("link: QP to ERR", "err", err)
+		e.cfg.say(slog.LevelDebug, "link: QP to ERR", "err", err)
 	}
 }
 
