@@ -57,11 +57,10 @@ func limitWithin(cgroup uint64, err error) (limit int64, known bool) {
 // SetMemoryLimit sets how many bytes all receive rings and send buffers of this
 // process may use together and returns the limit before; a negative limit only
 // asks, math.MaxInt64 means none. At start it is DefaultMemoryLimit, or half the memory
-// limit of the process's cgroup if that is less. What a lane over a network takes for itself, 264
+// limit of the process's cgroup if that is less. What a lane over a network takes for itself, 72
 // KiB at each end, does not count. Over the limit rings stop growing, a Dial fails with
 // ErrNoMemory, and clients of a listener wait. Large rings that are not used are taken
-// back first.
-// It may be called at any time.
+// back first. It may be called at any time.
 func SetMemoryLimit(limit int64) int64 { return budget.SetLimit(limit) }
 
 // MemoryInUse returns the bytes of all receive rings and send buffers of this process.
