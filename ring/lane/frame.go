@@ -70,5 +70,5 @@ func (s *Stream) CheckEnd() error {
 	if s.sums == nil || !s.sums.ended || s.rx.Buffered() > 0 || s.sums.reader.Sum() == s.sums.end {
 		return nil
 	}
-	return fmt.Errorf("%w: the stream ended with %#08x, the sender's with %#08x", ring.ErrChecksum, s.sums.reader.Sum(), s.sums.end)
+	return fmt.Errorf("%w: the stream ended with another than the sender's", ring.ErrChecksum)
 }
