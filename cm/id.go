@@ -101,7 +101,8 @@ func (id *ID) RemoteAddr() netip.AddrPort {
 	return id.dst
 }
 
-// ListenStats returns the counts of a listening ID, summed over its devices.
+// ListenStats returns the counts of a listening ID, summed over its devices. After Close they are all
+// zero: who needs them asks before.
 func (id *ID) ListenStats() ListenStats {
 	id.mu.Lock()
 	legs := id.legs

@@ -3,6 +3,8 @@ package rdmanet
 import (
 	"net"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
 // Keepalive of a connection over a network, unless it is set otherwise. A reliable
@@ -12,9 +14,9 @@ import (
 // that takes longer than DefaultKeepAliveCount times DefaultKeepAliveInterval, the
 // connection fails with ETIMEDOUT: a black hole is noticed within nine seconds.
 const (
-	DefaultKeepAliveIdle     = 5 * time.Second
-	DefaultKeepAliveInterval = time.Second
-	DefaultKeepAliveCount    = 4
+	DefaultKeepAliveIdle     = link.DefaultKeepAliveIdle     // 5 s
+	DefaultKeepAliveInterval = link.DefaultKeepAliveInterval // 1 s
+	DefaultKeepAliveCount    = link.DefaultKeepAliveCount    // 4
 )
 
 // dialKeepAlive is the configuration of a Dialer's or ListenConfig's two fields, as

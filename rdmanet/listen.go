@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link"
 )
 
 // DefaultHandshakeTimeout is how long a client may take to ask for its connection
-// and to confirm it.
-const DefaultHandshakeTimeout = 5 * time.Second
+// and to confirm it: 5 s.
+const DefaultHandshakeTimeout = link.DefaultHandshakeTimeout
 
 // Listen listens on address on network "rdma", "rdma4" or "rdma6", or on "tcp", "tcp4"
 // or "tcp6", which takes clients by RDMA and by TCP on one port number. Addresses are

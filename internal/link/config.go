@@ -42,8 +42,8 @@ const defaultRecallTime = 10 * time.Second
 // opened at a listener that closes.
 const goAwayTime = 10 * time.Second
 
-// defaultHandshakeTimeout is the default of Config.HandshakeTimeout.
-const defaultHandshakeTimeout = 5 * time.Second
+// DefaultHandshakeTimeout is the default of Config.HandshakeTimeout.
+const DefaultHandshakeTimeout = 5 * time.Second
 
 // Config says how links are made. The zero value of a field stands for its default.
 type Config struct {
@@ -191,7 +191,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Shrink = defaultShrink
 	}
 	if c.HandshakeTimeout == 0 {
-		c.HandshakeTimeout = defaultHandshakeTimeout
+		c.HandshakeTimeout = DefaultHandshakeTimeout
 	}
 	if c.RecallTime == 0 {
 		c.RecallTime = defaultRecallTime

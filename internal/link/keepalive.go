@@ -10,21 +10,21 @@ import (
 
 // Keepalive of a lane over a network, where Config.KeepAlive leaves the times open.
 const (
-	defaultKeepAliveIdle     = 5 * time.Second
-	defaultKeepAliveInterval = time.Second
-	defaultKeepAliveCount    = 4
+	DefaultKeepAliveIdle     = 5 * time.Second
+	DefaultKeepAliveInterval = time.Second
+	DefaultKeepAliveCount    = 4
 )
 
 // withDefaultTimes returns c with the times that are zero, or negative, set.
 func withDefaultTimes(c net.KeepAliveConfig) net.KeepAliveConfig {
 	if c.Idle <= 0 {
-		c.Idle = defaultKeepAliveIdle
+		c.Idle = DefaultKeepAliveIdle
 	}
 	if c.Interval <= 0 {
-		c.Interval = defaultKeepAliveInterval
+		c.Interval = DefaultKeepAliveInterval
 	}
 	if c.Count <= 0 {
-		c.Count = defaultKeepAliveCount
+		c.Count = DefaultKeepAliveCount
 	}
 	return c
 }
