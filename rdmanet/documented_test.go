@@ -18,7 +18,7 @@ import (
 // TestLogLinesAreDocumented looks for every line that is logged, by this package or by those of
 // links, in docs/OPERATIONS.md, and for what stands there in the code.
 func TestLogLinesAreDocumented(t *testing.T) {
-	code := codeOf(t, ".", "../internal/link", "../internal/link/hello", "../internal/link/memory")
+	code := codeOf(t, ".", "../internal/asynclog", "../internal/link", "../internal/link/hello", "../internal/link/memory")
 	doc := readDoc(t, "OPERATIONS.md")
 	line := regexp.MustCompile(`\.(?:Debug|Info|Warn|Error|Log|say)\([^"\n]*"((?:rdmanet|link): [^"]+)",`)
 	logged := map[string]bool{}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
@@ -312,7 +313,7 @@ func (l *Listener) event(ev *cm.Event) {
 		}
 		l.reportShortage(err)
 	case ev.Err != nil:
-		go l.logger.Warn("rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
+		asynclog.Log(l.logger, slog.LevelWarn, "rdmanet: event at a listener", "listener", ev.ID.LocalAddr(), "event", ev.Type, "err", ev.Err)
 	}
 	if ev.Type == cm.DeviceRemoval && ev.ID.State() != cm.StateListening {
 		l.lostDevices(newConnError(syscall.ENODEV, ev.Err))

@@ -1,13 +1,13 @@
 package rdmanet
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 )
 
@@ -20,8 +20,7 @@ func (l *Listener) reportShortage(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	// Neither the driver's goroutine nor a lane's is to wait for a handler.
-	go l.logger.Log(context.Background(), level, "rdmanet: no resources for a connection, clients wait", "listener", l.addr, "err", err)
+	asynclog.Log(l.logger, level, "rdmanet: no resources for a connection, clients wait", "listener", l.addr, "err", err)
 }
 
 // A shortageError is the cause of an Accept's error where clients wait for resources. It

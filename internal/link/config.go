@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
@@ -229,13 +230,9 @@ func (c *Config) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// say writes a line on a goroutine of its own. A handler may do anything, as be slow, or wait for a stream
-// of the lane that the line is about, and neither the lane nor the driver is to wait for that.
+// say writes a line, and nobody waits for that: a handler may wait for a stream of the very lane.
 func (c *Config) say(level slog.Level, message string, args ...any) {
-	l, ctx := c.logger(), context.Background()
-	if l.Enabled(ctx, level) {
-		go l.Log(ctx, level, message, args...)
-	}
+	asynclog.Log(c.logger(), level, message, args...)
 }
 
 // retries is what a dialer's QP is to have.

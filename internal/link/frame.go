@@ -3,10 +3,12 @@ package link
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"syscall"
 
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/ring"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -186,5 +188,5 @@ func (s *stream) corrupted(cause error) {
 	}
 	s.writer.found(e)
 	device, local, remote := e.p.ctx.Device().Name(), s.LocalAddr(), s.RemoteAddr()
-	go s.log().Error("rdmanet: bytes did not arrive as they were sent", "device", device, "local", local, "remote", remote, "err", cause) // it may do anything
+	asynclog.Log(s.log(), slog.LevelError, "rdmanet: bytes did not arrive as they were sent", "device", device, "local", local, "remote", remote, "err", cause)
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 )
@@ -48,7 +49,7 @@ func (l *Listener) quiet(e *laneEnd) {
 	over := l.quietLanes.add(e)
 	l.mu.Unlock()
 	if over != nil {
-		l.cfg.logger().Debug("link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
+		l.cfg.say(slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
 		go over.leaveListener() // it has a lock of its own
 	}
 }

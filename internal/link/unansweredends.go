@@ -1,6 +1,7 @@
 package link
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
@@ -56,10 +57,7 @@ func (e *laneEnd) answersMissing() {
 	case opened != e.counts.opened || len(e.dials) > 0:
 		e.awaitAnswers(unansweredTime)
 	default:
-		streams := e.live
-		defer func() {
-			e.cfg.logger().Warn("link: the peer does not answer the ends of streams", "remote", e.id.RemoteAddr(), "streams", streams)
-		}()
+		e.cfg.say(slog.LevelWarn, "link: the peer does not answer the ends of streams", "remote", e.id.RemoteAddr(), "streams", e.live)
 		e.failLocked(ErrLinkClosed)
 	}
 	e.mu.Unlock()
