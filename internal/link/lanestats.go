@@ -98,6 +98,7 @@ func (e *laneEnd) stats() LaneStats {
 	if e.sq.counter != nil {
 		all := e.sq.counter.QPStats()
 		s.WakeupsSent, s.WakeupsSuppressed = all.WakeupsSent, all.WakeupsSuppressed
+		s.Refusals += all.MissedMRs
 	}
 	if s.State < LaneGoingAway {
 		s.Places = e.state.Places()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -33,6 +34,7 @@ func (d *device) Open() (verbs.Context, error) { return d.open(), nil }
 
 func (d *device) open() *devContext {
 	lookAtProcessors()
+	control.KeepSpare()
 	return &devContext{dev: d}
 }
 

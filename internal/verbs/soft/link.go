@@ -109,13 +109,20 @@ func (l *link) nak(code nakCode) { l.send([]byte{msgNak, byte(code)}, nil) }
 // run is the link's goroutine. It reads the socket until that hangs up.
 func (l *link) run() {
 	buf := make([]byte, maxLinkMsg)
+	short := false // of descriptors, when the last MR came
 	for {
-		n, fds, err := l.rx.Recv(buf)
-		switch {
-		case err == nil:
-			err = l.handle(buf[:n], fds)
-		case errors.Is(err, unix.EMFILE) && l.q.missedMR():
-			err = nil
+		var err error
+		if short {
+			short, err = l.nextSparing(buf)
+		} else {
+			err = l.next(buf)
+		}
+		if lack, ok := err.(missed); ok {
+			if l.q.missedMR() {
+				short = short || errors.Is(err, unix.EMFILE)
+				continue
+			}
+			err = lack.error
 		}
 		if err == nil {
 			continue
@@ -126,6 +133,55 @@ func (l *link) run() {
 		l.hangup(err == errBye)
 		return
 	}
+}
+
+// missed is the lack of descriptors for which something that has come was lost.
+type missed struct{ error }
+
+func (m missed) Unwrap() error { return m.error }
+
+// next takes the next message.
+func (l *link) next(buf []byte) error {
+	n, fds, err := l.rx.Recv(buf)
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		return missed{err}
+	case err != nil:
+		return err
+	}
+	return l.handle(buf[:n], fds)
+}
+
+// nextSparing is next when the last MR was lost for lack of descriptors: if this is an MR, the
+// process's spare makes room for it. short is false when it has.
+func (l *link) nextSparing(buf []byte) (short bool, err error) {
+	n, err := l.rx.Peek(buf)
+	if err != nil {
+		return true, err
+	}
+	if !isMR(buf[:n]) {
+		return true, l.next(buf)
+	}
+	var m *shm.RemoteMR
+	err = l.rx.RecvSparing(buf, func(n, fd int) (err error) {
+		m, err = l.openMR(buf[:n], fd)
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		return true, missed{err}
+	case err != nil:
+		return true, err
+	}
+	return false, l.q.gotMR(m)
+}
+
+// isMR reports whether a message gives an MR, if it has come with a descriptor.
+func isMR(msg []byte) bool { return msg[0] == msgMR && len(msg) == 1+shm.MROfferSize }
+
+// openMR maps the MR of a message.
+func (l *link) openMR(msg []byte, fd int) (*shm.RemoteMR, error) {
+	return shm.ParseMROffer(msg[1:]).Open(fd)
 }
 
 // errBye is the orderly end of a connection.
@@ -189,8 +245,8 @@ func (l *link) handle(msg []byte, fds []int) error {
 		}
 		return l.onCM(append([]byte(nil), msg...))
 	}
-	if msg[0] == msgMR && len(msg) == 1+shm.MROfferSize && len(fds) == 1 {
-		m, err := shm.ParseMROffer(msg[1:]).Open(fds[0])
+	if isMR(msg) && len(fds) == 1 {
+		m, err := l.openMR(msg, fds[0])
 		control.CloseFDs(fds)
 		if err != nil {
 			return err

@@ -3,13 +3,11 @@
 package soft
 
 import (
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
@@ -201,66 +199,4 @@ func TestMRInvalidated(t *testing.T) {
 	a.post(wr)
 	require.Equal(t, verbs.WCRemAccessErr, a.next().Status)
 	require.NoError(t, m.Close())
-}
-
-// TestMRWithoutDescriptors: an MR that a peer asks for while neither process has a descriptor
-// left is written to when there are some again. Until then the connection stands.
-func TestMRWithoutDescriptors(t *testing.T) {
-	a, b := newConnected(t, defaults())
-	for range 100 {
-		m, err := b.pd.RegMR(b.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, m.Close()) }()
-		if missedMR(t, a, b, m) {
-			return
-		}
-	}
-	t.Error("there always was a descriptor")
-}
-
-// missedMR has a write to an MR of b that it does not know, while there is no descriptor for that, and
-// then completes the write. It reports whether there was none: what ran before may have given one
-// back meanwhile.
-func missedMR(t *testing.T, a, b *side, m verbs.MR) (missed bool) {
-	wr := write(b, 0, []byte("x"))
-	wr.RKey = m.RKey()
-	wr.Flags |= verbs.SendSignaled
-	restore := takeDescriptors(t)
-	defer restore()
-	a.post(wr)
-	q := a.qp
-	require.True(t, until(func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		missed = q.peer != nil && q.peer.missed > 1
-		return missed || q.peer != nil && q.peer.find(m.RKey()) != nil
-	}))
-	restore()
-	require.Equal(t, verbs.WCSuccess, a.next().Status)
-	require.Equal(t, "x", string(b.bytes(0, 1)))
-	return missed
-}
-
-// takeDescriptors leaves the process none until it is told to restore them.
-func takeDescriptors(t *testing.T) (restore func()) {
-	t.Helper()
-	var old unix.Rlimit
-	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
-	var taken []int
-	restore = sync.OnceFunc(func() {
-		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
-		for _, fd := range taken {
-			_ = unix.Close(fd)
-		}
-	})
-	t.Cleanup(restore)
-	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(old.Cur, 1024), Max: old.Max}))
-	for {
-		fd, err := unix.FcntlInt(os.Stdin.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			require.ErrorIs(t, err, unix.EMFILE)
-			return restore
-		}
-		taken = append(taken, fd)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,7 @@ type peer struct {
 	again   bool            // it must be asked once more then
 	asked   bool            // likewise for an MR or for the bounce area
 	missed  int             // how often in a row there was no descriptor for the MR that came
+	missing time.Time       // when that was first so
 	pausing bool            // and it is to be asked for again after a pause: no answer is under way
 	stalled uint64          // bytes taken from the bounce area, plus one, when it was asked because that was full
 	writing int             // posts that copy into an MR without mu

@@ -48,11 +48,13 @@ func (q *qp) gotMR(m *shm.RemoteMR) error {
 const (
 	firstMissedPause = 5 * time.Millisecond
 	lastMissedPause  = time.Second
+	// maxMissed is how long a connection stands that cannot be given an MR that it needs.
+	maxMissed = time.Minute
 )
 
 // missedMR is told that there was no descriptor for what has come. If that is the MR that was
-// asked for, it is asked for again after a pause, and missedMR reports so: a connection that
-// stands need not end for what may be there soon.
+// asked for, it is asked for again, the first time at once and then after a pause, and missedMR
+// reports so: a connection that stands need not end for what may be there soon.
 func (q *qp) missedMR() bool {
 	q.mu.Lock()
 	defer q.unlock()
@@ -60,8 +62,18 @@ func (q *qp) missedMR() bool {
 	if p == nil || !p.asked || p.pausing {
 		return false
 	}
+	q.stats.MissedMRs++
+	if p.missed++; p.missed == 1 {
+		p.missing = time.Now()
+		p.asked = false
+		q.progress()
+		return true
+	}
+	if time.Since(p.missing) > maxMissed {
+		return false
+	}
 	p.pausing = true
-	time.AfterFunc(min(firstMissedPause<<p.missed, lastMissedPause), func() {
+	time.AfterFunc(min(firstMissedPause<<min(p.missed-2, 10), lastMissedPause), func() {
 		q.mu.Lock()
 		defer q.unlock()
 		if q.peer == p {
@@ -69,7 +81,6 @@ func (q *qp) missedMR() bool {
 			q.progress()
 		}
 	})
-	p.missed = min(p.missed+1, 10)
 	return true
 }
 
@@ -80,7 +91,7 @@ func (q *qp) gotNoMR(rkey uint32) {
 	if q.peer == nil || !q.peer.asked || q.peer.pausing {
 		return
 	}
-	q.peer.asked = false
+	q.peer.asked, q.peer.missed = false, 0
 	q.peer.refused = rkey
 	q.progress()
 }

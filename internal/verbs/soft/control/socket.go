@@ -187,7 +187,17 @@ func SendTo(fd uintptr, msg []byte, fds []int) error {
 // hang-up, orderly or not, it returns io.EOF. A message that is longer than buf
 // or brings more than MaxFDs descriptors is a verbs.ErrProtocol.
 func (s *Socket) Recv(buf []byte) (n int, fds []int, err error) {
-	in := incoming{buf: buf, oob: make([]byte, unix.CmsgSpace(4*MaxFDs)), flags: unix.MSG_CMSG_CLOEXEC}
+	n, fds, err = s.recv(buf, MaxFDs)
+	if err != nil {
+		CloseFDs(fds)
+		return 0, nil, err
+	}
+	return n, fds, nil
+}
+
+// recv is Recv with at most max descriptors, which the caller must close also with an error.
+func (s *Socket) recv(buf []byte, max int) (n int, fds []int, err error) {
+	in := incoming{buf: buf, oob: make([]byte, unix.CmsgLen(4*max)), max: max, flags: unix.MSG_CMSG_CLOEXEC}
 	if err := s.rc.Read(in.try); err != nil {
 		return 0, nil, wakeup.Error(err)
 	}
@@ -232,6 +242,7 @@ func (s *Socket) OnHangup(f func()) (stop func()) {
 type incoming struct {
 	buf   []byte
 	oob   []byte // for descriptors; empty to leave them and the message where they are
+	max   int    // of descriptors
 	flags int
 	n     int
 	fds   []int
@@ -275,19 +286,15 @@ func (in *incoming) check(flags int) {
 	case in.err != nil:
 	case flags&unix.MSG_TRUNC != 0:
 		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
-	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < MaxFDs:
+	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < in.max:
 		// The kernel stopped half-way for lack of descriptor numbers.
 		in.err = fmt.Errorf("%w: no room for those of a message (raise RLIMIT_NOFILE)", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
-		in.err = fmt.Errorf("more than %d descriptors in a message: %w", MaxFDs, verbs.ErrProtocol)
+		in.err = fmt.Errorf("more than %d descriptors in a message: %w", in.max, verbs.ErrProtocol)
 	case in.n == 0 && len(in.fds) > 0:
 		in.err = fmt.Errorf("descriptors without a message: %w", verbs.ErrProtocol)
 	case in.n == 0:
 		in.err = io.EOF
-	}
-	if in.err != nil {
-		CloseFDs(in.fds)
-		in.n, in.fds = 0, nil
 	}
 }
 
