@@ -61,8 +61,8 @@ type LaneStats struct {
 	Wakeups uint64
 
 	// RingsOffered counts larger and smaller receive rings that were offered to the peer, and
-	// MemoryRefusals how often there was no memory for one, or for a place, or no descriptor
-	// for one of the peer's.
+	// MemoryRefusals how often there was no memory for one, or for a place, or no descriptor or
+	// room for one of the peer's.
 	RingsOffered, MemoryRefusals uint64
 }
 

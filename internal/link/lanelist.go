@@ -62,7 +62,7 @@ type LaneCounts struct {
 	KeepAlives                     uint64 // signs of life that were asked for
 	Wakeups                        uint64 // of the lane's goroutine, by the device or by the connection manager
 	Resizes                        uint64 // rings that were offered
-	Refusals                       uint64 // of memory, or of a descriptor for the peer's
+	Refusals                       uint64 // of memory, or of room or a descriptor for the peer's
 }
 
 func (c *LaneCounts) add(o *LaneCounts) {

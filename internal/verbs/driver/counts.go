@@ -5,7 +5,7 @@ type QPStats struct {
 	WakeupsSent       uint64 // times the peer slept and was woken
 	WakeupsSuppressed uint64 // completions given to a peer that was awake
 	RNRNaks           uint64 // times the peer had no receive posted
-	MissedMRs         uint64 // times there was no descriptor for an MR of the peer
+	MissedMRs         uint64 // times there was no descriptor or no room for an MR of the peer
 }
 
 // A QPStatter is a QP whose driver counts. Drivers of hardware need not.

@@ -135,7 +135,7 @@ func (l *link) run() {
 	}
 }
 
-// missed is the lack of descriptors for which something that has come was lost.
+// missed is the lack of descriptors or memory for which something that has come was lost.
 type missed struct{ error }
 
 func (m missed) Unwrap() error { return m.error }
@@ -179,9 +179,17 @@ func (l *link) nextSparing(buf []byte) (short bool, err error) {
 // isMR reports whether a message gives an MR, if it has come with a descriptor.
 func isMR(msg []byte) bool { return msg[0] == msgMR && len(msg) == 1+shm.MROfferSize }
 
-// openMR maps the MR of a message.
+// openMR maps the MR of a message. Where there is no room, mappings of the peer make it.
 func (l *link) openMR(msg []byte, fd int) (*shm.RemoteMR, error) {
-	return shm.ParseMROffer(msg[1:]).Open(fd)
+	o := shm.ParseMROffer(msg[1:])
+	m, err := o.Open(fd)
+	for errors.Is(err, verbs.ErrNoMemory) && l.q.makeRoom() {
+		m, err = o.Open(fd)
+	}
+	if errors.Is(err, verbs.ErrNoMemory) {
+		return nil, missed{err}
+	}
+	return m, err
 }
 
 // errBye is the orderly end of a connection.

@@ -36,7 +36,7 @@ type peer struct {
 	kicked  bool            // the peer was asked to look into its inbox and has not answered
 	again   bool            // it must be asked once more then
 	asked   bool            // likewise for an MR or for the bounce area
-	missed  int             // how often in a row there was no descriptor for the MR that came
+	missed  int             // how often in a row there was no descriptor or no room for the MR that came
 	missing time.Time       // when that was first so
 	pausing bool            // and it is to be asked for again after a pause: no answer is under way
 	stalled uint64          // bytes taken from the bounce area, plus one, when it was asked because that was full

@@ -52,9 +52,9 @@ const (
 	maxMissed = time.Minute
 )
 
-// missedMR is told that there was no descriptor for what has come. If that is the MR that was
-// asked for, it is asked for again, the first time at once and then after a pause, and missedMR
-// reports so: a connection that stands need not end for what may be there soon.
+// missedMR is told that there was no descriptor for what has come, or no room to map it. If that is
+// the MR that was asked for, it is asked for again, the first time at once and then after a pause,
+// and missedMR reports so: a connection that stands need not end for what may be there soon.
 func (q *qp) missedMR() bool {
 	q.mu.Lock()
 	defer q.unlock()
@@ -81,6 +81,19 @@ func (q *qp) missedMR() bool {
 			q.progress()
 		}
 	})
+	return true
+}
+
+// makeRoom drops the peer's oldest mapping for the MR that was asked for; it can be asked for again.
+// False: there is none to drop.
+func (q *qp) makeRoom() bool {
+	q.mu.Lock()
+	defer q.unlock()
+	p := q.peer
+	if p == nil || !p.asked || p.pausing || p.writing > 0 || len(p.mrs) == 0 {
+		return false
+	}
+	p.drop(p.mrs[0].key)
 	return true
 }
 

@@ -78,6 +78,67 @@ func TestMRWithoutSpare(t *testing.T) {
 	control.KeepSpare()
 }
 
+// fullAddressSpace has no room for MRs until restore: n bytes less than none.
+func fullAddressSpace(t *testing.T, n int64) (restore func()) {
+	t.Helper()
+	more := shm.MaxAllMapped + n - shm.AllMapped.Load()
+	shm.AllMapped.Add(more)
+	return func() { shm.AllMapped.Add(-more) }
+}
+
+// TestMRMakesRoom: an MR that there is no room for takes that of an older one of the peer, which is
+// mapped again when it is written to.
+func TestMRMakesRoom(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	defer fullAddressSpace(t, 0)()
+	writeOld := func() {
+		t.Helper()
+		b.bytes(0, 1)[0] = 0
+		wr := write(b, 0, []byte("x"))
+		wr.Flags |= verbs.SendSignaled
+		a.post(wr)
+		requireWritten(t, a, b)
+	}
+	writeOld()
+	for range 3 {
+		m := writeToNew(t, a, b)
+		requireWritten(t, a, b)
+		requireMapped(t, a, m, b.mr)
+		writeOld()
+		requireMapped(t, a, b.mr, m)
+	}
+	require.Zero(t, a.qp.QPStats().MissedMRs)
+}
+
+// requireMapped sees which of two MRs is mapped.
+func requireMapped(t *testing.T, a *side, is, isNot verbs.MR) {
+	t.Helper()
+	a.qp.mu.Lock()
+	defer a.qp.mu.Unlock()
+	require.NotNil(t, a.qp.peer.find(is.RKey()))
+	require.Nil(t, a.qp.peer.find(isNot.RKey()))
+}
+
+// TestMRWithoutRoom: an MR that there is no room for is written to when there is. Until then the
+// connection stands.
+func TestMRWithoutRoom(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	restore := fullAddressSpace(t, 1<<30)
+	m := writeToNew(t, a, b)
+	mapped := missedOften(a, m)
+	restore()
+	require.False(t, mapped)
+	requireWritten(t, a, b)
+	require.NotZero(t, a.qp.QPStats().MissedMRs)
+	require.Empty(t, a.gone)
+
+	// What it had mapped before it asks for again.
+	wr := write(b, 1, []byte("y"))
+	wr.Flags |= verbs.SendSignaled
+	a.post(wr)
+	require.Equal(t, verbs.WCSuccess, a.next().Status)
+}
+
 // TestMRWithoutRoomForLong: it does not wait for ever, and the end of the connection says what is
 // missing.
 func TestMRWithoutRoomForLong(t *testing.T) {
@@ -90,6 +151,7 @@ func TestMRWithoutRoomForLong(t *testing.T) {
 			require.NoError(t, err)
 			return restore
 		}, unix.EMFILE},
+		"memory": {func(t *testing.T) func() { return fullAddressSpace(t, 1<<30) }, unix.ENOMEM},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newConnected(t, defaults())
@@ -110,6 +172,27 @@ func TestMRWithoutRoomForLong(t *testing.T) {
 			control.KeepSpare()
 		})
 	}
+}
+
+// TestHostileMRWithoutRoom: what nobody has asked for ends the connection also then, and it takes
+// nobody's room.
+func TestHostileMRWithoutRoom(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	c, d := newConnected(t, defaults())
+	defer fullAddressSpace(t, 0)()
+	fd := memfd(t, 8192, shm.WantSeals)
+	defer control.CloseFDs([]int{fd})
+	o := shm.MROffer{Key: 1, Addr: 1 << 20, Size: 8}
+	require.NoError(t, linkOf(b).tx.Send(o.Append([]byte{msgMR}), []int{fd}))
+	h := a.hungUp()
+	require.False(t, h.orderly)
+	require.ErrorIs(t, h.err, verbs.ErrNoMemory)
+
+	wr := write(d, 0, []byte("x"))
+	wr.Flags |= verbs.SendSignaled
+	c.post(wr)
+	requireWritten(t, c, d)
+	require.Zero(t, c.qp.QPStats().MissedMRs)
 }
 
 // TestHostileMRForTheSpare has a peer answer with what it should not where the spare is given up
