@@ -10,6 +10,7 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // errDialerLeft is a dialer that left before there was a lane for it.
@@ -66,7 +67,7 @@ func (l *Listener) refuseLane(id *cm.ID, err error) {
 	if shortage.Is(err) {
 		l.reportShortage(err) // prepare, which has the dialer wait, does not fail by that
 	}
-	if errors.Is(err, errDialerLeft) {
+	if errors.Is(err, errDialerLeft) || errors.Is(err, verbs.ErrPeerGone) {
 		l.count(0, 1)
 	} else {
 		if refusal(err) == cm.RefusedFailure {

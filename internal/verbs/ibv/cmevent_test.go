@@ -81,6 +81,16 @@ func TestNotTriedAgain(t *testing.T) {
 	assert.Equal(t, cmFailed, id.state)
 }
 
+// A dialer that has left is not this end's failure, and a dialer's own QP has none to blame.
+func TestNoAttributes(t *testing.T) {
+	gone := failed("rdma_init_qp_attr", syscall.EINVAL)
+	assert.NotErrorIs(t, new(cmID).noAttributes(gone), verbs.ErrPeerGone)
+	child := &cmID{listener: new(cmID)}
+	assert.ErrorIs(t, child.noAttributes(gone), verbs.ErrPeerGone)
+	assert.ErrorIs(t, child.noAttributes(gone), syscall.EINVAL)
+	assert.NotErrorIs(t, child.noAttributes(failed("rdma_init_qp_attr", syscall.ENOMEM)), verbs.ErrPeerGone)
+}
+
 // What a peer does that has read the confirmation comes after the connection, although the
 // call that confirmed has yet to return.
 func TestDisconnectedWhileConfirming(t *testing.T) {

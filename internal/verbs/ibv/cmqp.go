@@ -90,7 +90,7 @@ func (id *cmID) initQP(q *qp, handle uintptr) error {
 	}
 	c, mask, err := id.qpAttr(id.ch.calls, handle, verbs.QPInit)
 	if err != nil {
-		return err
+		return id.noAttributes(err)
 	}
 	c.qpAccessFlags |= uint32(verbs.AccessRemoteWrite)
 	if err := q.modify(c, mask); err != nil {
@@ -98,6 +98,18 @@ func (id *cmID) initQP(q *qp, handle uintptr) error {
 	}
 	q.asInit = initOf(c)
 	return id.keepECE(q, handle)
+}
+
+// noAttributes explains why the kernel has no attributes for INIT: of a request whose dialer has left it
+// says that they are invalid.
+func (id *cmID) noAttributes(err error) error {
+	id.mu.Lock()
+	waits := id.listener != nil
+	id.mu.Unlock()
+	if waits && errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w: the dialer has left: %w", verbs.ErrPeerGone, err)
+	}
+	return err
 }
 
 // qpAttr asks the kernel for the attributes with which a QP goes to a state

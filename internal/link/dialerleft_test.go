@@ -1,0 +1,41 @@
+package link
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
+	"github.com/rdmanet/go-rdmanet/verbs"
+)
+
+// TestDialerLeftMeanwhile: a dialer that has gone when its lane's QP is made was not refused, and nobody has to
+// look at that.
+func TestDialerLeftMeanwhile(t *testing.T) {
+	needFailing(t)
+	var out syncbuffer.Buffer
+	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	b.links = newBed(t, Config{CM: cm.Options{Device: "soft0"}}).links
+	var once atomic.Bool
+	failing.OnAcquire(func(what string) error {
+		if what == faulty.CreateQP && once.CompareAndSwap(false, true) {
+			return fmt.Errorf("%w: as the device finds", verbs.ErrPeerGone)
+		}
+		return nil
+	})
+	t.Cleanup(func() { failing.OnAcquire(nil) })
+	done := make(chan error, 1)
+	go func() { done <- converse(b.links, b.l) }()
+	go serveEchoes(b.l)
+	within(t, "the request", func() {
+		require.Eventually(t, func() bool { return b.l.Requests() == Requests{Failed: 1} }, patience, time.Millisecond)
+	})
+	within(t, "the dial", func() { <-done })
+	require.Empty(t, out.String())
+}
