@@ -36,7 +36,6 @@ var differences = map[string]difference{
 		"ok", "closed",
 		"package net reads from the source before it finds out that it cannot send; rdmanet takes nothing from a source that it cannot send on",
 	},
-	"readfrom-asks-first-pipe": {"ok", "pipe", "as readfrom-asks-first"},
 }
 
 // TestDifferential runs each script over TCP and over rdmanet in all flavours and

@@ -19,8 +19,8 @@ var errInvalidRead = errors.New("rdmanet: the reader returned an impossible coun
 // ReadFrom sends all that it reads from r until io.EOF. r reads straight into
 // memory from which the bytes are sent, as long as there is any. It
 // returns how many bytes were sent. Other writes of the Conn may come between two
-// reads from r. Nothing is read from r while nothing can be sent, but where the peer has
-// closed: as over TCP a copy of nothing succeeds then. Errors, also those of r, come in a
+// reads from r. Nothing is read from r while nothing can be sent, but where this end was
+// closed for writing or the peer has closed: as over TCP a copy of nothing succeeds then. Errors, also those of r, come in a
 // *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	if !c.ok() {

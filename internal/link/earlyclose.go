@@ -18,7 +18,7 @@ const mostDropped = 64 << 10
 // closed and the program does not know. Over TCP one of nothing asks nobody, and fails only when one of
 // something has. mu is held.
 func (s *stream) toleratesClose(n int) bool {
-	return s.cause == nil && !s.refused && (n == 0 || !s.told)
+	return s.cause == nil && !s.writeRefused && (n == 0 || !s.told)
 }
 
 // peerClosed reports whether nothing can be written since the peer's program has closed the
@@ -27,29 +27,23 @@ func (s *stream) peerClosed() bool {
 	return !s.closed && !s.shut && s.cause == nil && !s.moving() && s.st.Quiet()
 }
 
-// PeerClosed reports whether nothing can be written since the peer's program has closed the stream in order.
-func (h *Stream) PeerClosed() bool {
-	s := h.now()
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	return s.peerClosed()
-}
-
 // dropsRest reports whether a Write that failed with err, left bytes before its end, succeeds all the
-// same, where it toleratesClose, which is what open says: only where the peer's program has closed without reading, in order or
-// with a reset, so that no byte is lost that anybody would have read. The next Write fails. mu is held.
+// same. open is what toleratesClose said when it began. It succeeds only where the peer's program has
+// closed without reading, in order or with a reset, so that no byte is lost that anybody would have read.
+// The next Write fails. mu is held.
 func (s *stream) dropsRest(open bool, err error, left int) bool {
 	switch {
 	case s.peerClosed():
 		if !errors.Is(err, syscall.EPIPE) {
 			return false
 		}
-		s.refused = s.refused || left > 0
+		s.writeRefused = s.writeRefused || left > 0
 		return open && left <= mostDropped
 	case s.closed, s.shut:
 		return false
 	}
-	return open && err == error(syscall.ECONNRESET) && s.cause == err && left <= mostDropped // other failures say why
+	reset := s.cause == error(syscall.ECONNRESET) // other failures say why
+	return open && reset && (err == s.cause || err == error(syscall.EPIPE)) && left <= mostDropped
 }
 
 // noteReadErr records an error that a call which reads returns. mu is held.

@@ -3,6 +3,7 @@ package link
 import (
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,9 +31,10 @@ func TestResetBehindTheEnd(t *testing.T) {
 		require.NoError(t, server.CloseWrite())
 		require.NoError(t, server.Close())
 		require.Eventually(t, func() bool { // the reset has arrived
-			_, err := client.Write([]byte("x"))
+			_, err = client.Write([]byte("x"))
 			return err != nil
 		}, patience, time.Millisecond)
+		require.ErrorIs(t, err, syscall.EPIPE)
 		got, err := io.ReadAll(client)
 		require.NoError(t, err)
 		require.Equal(t, "data", string(got))
@@ -42,7 +44,7 @@ func TestResetBehindTheEnd(t *testing.T) {
 			require.Zero(t, n)
 		}
 		_, err = client.Write([]byte("x"))
-		require.Error(t, err)
+		require.ErrorIs(t, err, syscall.EPIPE)
 		require.NoError(t, client.Close())
 	}
 	t.Run("TCP", func(t *testing.T) {

@@ -51,27 +51,27 @@ type stream struct {
 	messages uint32       // and messages
 	port     uint16       // of the dialer's end; does not change
 
-	resizing bool // the worker is to offer another ring
-	wants    bool // a larger one, since the last was offered
-	listed   bool // among those with a large ring
-	copying  bool // a Read copies out of a ring
-	told     bool // the program knows that the peer has closed
-	refused  bool // by a Write of which something was not sent
-	peeked   bool // the program has what Peek returned
-	blocked  bool // among those that wait for the send queue
-	sendTurn sendTurn
-	writable bool // there may be room, since Write last found none
-	shut     bool // CloseWrite was called
-	readShut bool // CloseRead was
-	closed   bool // Close was
-	freed    bool // the rings were given back
-	counted  bool // among the lane's live streams
-	waiting  bool // listener, whose lock guards it: to be accepted
-	wasReset bool // listener, likewise: while it waited
-	answered bool // dialer: the listener has said what becomes of it
-	used     bool // among those that the program has open
-	portless bool // its port was given back
-	lost     bool // the peer was silent for too long
+	resizing     bool // the worker is to offer another ring
+	wants        bool // a larger one, since the last was offered
+	listed       bool // among those with a large ring
+	copying      bool // a Read copies out of a ring
+	told         bool // the program knows that the peer has closed
+	writeRefused bool // a Write has failed, or lost bytes, since the peer has closed
+	peeked       bool // the program has what Peek returned
+	blocked      bool // among those that wait for the send queue
+	sendTurn     sendTurn
+	writable     bool // there may be room, since Write last found none
+	shut         bool // CloseWrite was called
+	readShut     bool // CloseRead was
+	closed       bool // Close was
+	freed        bool // the rings were given back
+	counted      bool // among the lane's live streams
+	waiting      bool // listener, whose lock guards it: to be accepted
+	wasReset     bool // listener, likewise: while it waited
+	answered     bool // dialer: the listener has said what becomes of it
+	used         bool // among those that the program has open
+	portless     bool // its port was given back
+	lost         bool // the peer was silent for too long
 }
 
 // SetLogger has lines about the stream go to a Logger of its own.
@@ -295,6 +295,8 @@ func (s *stream) writeErr() error {
 	case s.closed:
 		return net.ErrClosed
 	case s.shut:
+		return syscall.EPIPE
+	case s.cause == error(syscall.ECONNRESET) && s.st.EndedInOrder(): // as over TCP
 		return syscall.EPIPE
 	case s.cause != nil:
 		return s.cause
