@@ -323,7 +323,7 @@ func (l *Listener) event(ev *cm.Event) {
 // lostDevices ends a listener whose clients cannot come any more.
 func (l *Listener) lostDevices(err error) {
 	if l.tcp != nil && !l.requireRDMA {
-		l.fallBack(err)
+		go l.fallBack(err) // a handler may do anything
 		return
 	}
 	l.close(err)

@@ -245,8 +245,8 @@ func (r *registry) addListener(l *Listener) {
 	r.mu.Unlock()
 }
 
-// leavingTime is for how long a listener that is closed may count, beside its HandshakeTimeout: an Accept
-// takes what was opened before, and lanes that have no place yet end.
+// leavingTime is for how long a listener that is closed may count, beside its HandshakeTimeout, up to a
+// minute: an Accept takes what was opened before, and lanes that have no place yet end.
 const leavingTime = 15 * time.Second
 
 // removeListener takes out a listener that is closed, and keeps what it counts.
@@ -258,7 +258,7 @@ func (r *registry) removeListener(l *Listener) {
 	}
 	delete(r.listeners, l)
 	r.leaving[l] = struct{}{}
-	time.AfterFunc(l.handshakeTimeout+leavingTime, func() {
+	time.AfterFunc(min(l.handshakeTimeout, time.Minute)+leavingTime, func() {
 		s := l.Stats()
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +18,10 @@ type handler struct {
 	slog.Handler
 	let   chan struct{}
 	lines chan string
+}
+
+func newHandler() handler {
+	return handler{slog.DiscardHandler, make(chan struct{}), make(chan string, 2*maxWaiting)}
 }
 
 func (h handler) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
@@ -28,18 +35,21 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 }
 
 // TestLog: who logs does not wait for a handler, whose lines that wait are bounded, and it is told what was
-// lost.
+// lost. Other Loggers lose nothing.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const more = 10
-		h := handler{slog.DiscardHandler, make(chan struct{}), make(chan string, 2*maxWaiting)}
+		h, other := newHandler(), newHandler()
+		close(other.let)
 		l := slog.New(h)
 		Log(l, slog.LevelDebug, "not enabled")
 		for i := range maxWaiting + more {
 			Log(l, slog.LevelInfo, "line", "i", i)
 		}
+		Log(slog.New(other), slog.LevelError, "of another")
 		synctest.Wait()
 		require.Empty(t, h.lines)
+		require.Equal(t, "of another", <-other.lines)
 		close(h.let)
 		synctest.Wait()
 		require.Len(t, h.lines, maxWaiting+1)
@@ -56,5 +66,34 @@ func TestLog(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "the next", <-h.lines)
 		require.Empty(t, h.lines)
+		require.Empty(t, loggers)
+	})
+}
+
+// placed passes on what a record says of itself.
+type placed struct {
+	slog.Handler
+	records chan slog.Record
+}
+
+func (p placed) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p placed) Handle(_ context.Context, r slog.Record) error {
+	p.records <- r
+	return nil
+}
+
+// TestRecord: a line has the time and the place of the call.
+func TestRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := placed{slog.DiscardHandler, make(chan slog.Record)}
+		called := time.Now()
+		Log(slog.New(p), slog.LevelError, "line")
+		time.Sleep(time.Second)
+		r := <-p.records
+		require.Equal(t, called, r.Time)
+		require.Equal(t, slog.LevelError, r.Level)
+		frame, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+		require.Equal(t, "asynclog_test.go", filepath.Base(frame.File))
 	})
 }

@@ -273,10 +273,11 @@ func TestAwaitEndForOtherClients(t *testing.T) {
 	defer e.mu.Unlock()
 	other := &laneEnd{ports: lanePorts{host: netip.MustParseAddr("192.0.2.1")}}
 	require.True(t, b.l.clients.take(other.ports.host, firstPort))
-	b.l.endsGivenUp(other).now()
+	now := int64(time.Since(epoch) + time.Hour) // and for as long as the test takes
+	b.l.endsGivenUp(other).at.Store(now)
 	require.True(t, b.l.endsGivenUp(other).recent())
 	require.Equal(t, shortPatience, server.endPatience())
-	b.l.endsGivenUp(e).now()
+	b.l.endsGivenUp(e).at.Store(now)
 	require.Zero(t, server.endPatience())
 	b.l.clients.free(other.ports.host, firstPort, 1)
 	require.False(t, b.l.endsGivenUp(other).recent())

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
-	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
@@ -228,11 +227,6 @@ func (c *Config) logger() *slog.Logger {
 		return c.Logger
 	}
 	return slog.Default()
-}
-
-// say writes a line, and nobody waits for that: a handler may wait for a stream of the very lane.
-func (c *Config) say(level slog.Level, message string, args ...any) {
-	asynclog.Log(c.logger(), level, message, args...)
 }
 
 // retries is what a dialer's QP is to have.

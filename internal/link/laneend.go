@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/runtimer"
@@ -384,7 +385,7 @@ func (e *laneEnd) teardown() {
 	if away {
 		e.stopAnswering()
 	} else if err := e.id.Disconnect(); err != nil { // by which the peer learns it, and all that is posted is flushed
-		e.cfg.say(slog.LevelDebug, "link: disconnect", "err", err)
+		asynclog.Log(e.cfg.logger(), slog.LevelDebug, "link: disconnect", "err", err)
 	}
 	_ = e.p.channel.SetReadDeadline(time.Unix(1, 0)) // the lane's goroutine leaves
 	e.waitsAreTasks()
@@ -420,7 +421,7 @@ func (e *laneEnd) discard() { e.destroy() }
 
 func (e *laneEnd) destroy() {
 	if err := errors.Join(e.p.destroy(e.sends.Close), e.id.Close()); err != nil {
-		e.cfg.say(slog.LevelWarn, "link: destroying a lane's RDMA objects", "err", err)
+		asynclog.Log(e.cfg.logger(), slog.LevelWarn, "link: destroying a lane's RDMA objects", "err", err)
 	}
 	shortage.Freed()
 }

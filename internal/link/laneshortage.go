@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -58,7 +59,7 @@ func (l *Listener) reportShortage(err error) {
 	if l.shortages.Tell(err) {
 		level = slog.LevelWarn
 	}
-	l.cfg.say(level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
+	asynclog.Log(l.cfg.logger(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
 // refuseLane refuses a dialer for whom no lane could be made.
@@ -79,7 +80,7 @@ func (l *Listener) refuseLane(id *cm.ID, err error) {
 			l.count(-1, 1)
 		}
 	}
-	l.cfg.say(level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
+	asynclog.Log(l.cfg.logger(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 }
 
 // count counts requests that have got no lane.

@@ -20,10 +20,10 @@ const (
 	besidePause = time.Second
 	// besideTime bounds how long one may take.
 	besideTime = 30 * time.Second
-	// leftTime is for how long, from its begin, a lane comes up although the dials that waited for it have left:
+	// unwaitedTime is for how long, from its begin, a lane comes up although the dials that waited for it have left:
 	// dials that wait for less than it takes, again and again, have one in the end. It is given up then, as what
 	// it waits for may be lost.
-	leftTime = time.Second
+	unwaitedTime = time.Second
 )
 
 // A link has the lanes to one Target. Each of the first streams gets a lane of its own, until
@@ -47,20 +47,21 @@ type linkLane struct {
 	logger *slog.Logger  // of the dial that it is brought up for
 
 	// What follows is guarded by Links.mu.
-	link    *link
-	c       carrier
-	err     error
-	began   time.Time // to come up
-	users   int       // dials that wait for it or open a stream on it
-	cancel  context.CancelCauseFunc
-	left    *time.Timer // since its dials have left while it came up
-	timer   *time.Timer // while it is idle
-	beside  bool        // it comes up beside others
-	late    bool        // and did not in the time that a dial waits for it
-	busy    bool        // it has streams
-	dropped bool        // new dials go by others
-	over    bool        // it takes no more streams
-	ended   bool
+	link   *link
+	c      carrier
+	err    error
+	began  time.Time // to come up
+	users  int       // dials that wait for it or open a stream on it
+	cancel context.CancelCauseFunc
+	timer  *time.Timer // while it is idle
+	// unwaited runs since all dials have left while it came up.
+	unwaited *time.Timer
+	beside   bool // it comes up beside others
+	late     bool // and did not in the time that a dial waits for it
+	busy     bool // it has streams
+	dropped  bool // new dials go by others
+	over     bool // it takes no more streams
+	ended    bool
 }
 
 // linkTo returns the link to t, which may have no lane. mu is held.
@@ -112,8 +113,8 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 		ctx = bounded
 	}
 	c, err := k.l.bring(ctx, t, k)
-	if err != nil && context.Cause(ctx) == errLeft {
-		err = errLeft
+	if err != nil && context.Cause(ctx) == errUnwaited {
+		err = errUnwaited
 	}
 	k.l.mu.Lock()
 	k.c, k.err = c, err
@@ -125,8 +126,8 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 		k.link.most = c.agreedLanes()
 	}
 	unwanted := err == nil && k.dropped // while it came up
-	if k.left != nil {
-		k.left.Stop()
+	if k.unwaited != nil {
+		k.unwaited.Stop()
 	}
 	close(k.ready)
 	k.l.rest(k)
@@ -288,21 +289,21 @@ func (l *Links) unused(k *linkLane) {
 		l.rest(k)
 	case k.dropped || t.Alone != 0 || t.Src.Port() != 0: // a port may be wanted elsewhere
 		l.giveUp(k)
-	case k.beside || k.left != nil: // besideTime bounds it
+	case k.beside || k.unwaited != nil: // besideTime bounds it
 	default:
-		k.left = time.AfterFunc(leftTime-time.Since(k.began), func() { l.leave(k) })
+		k.unwaited = time.AfterFunc(unwaitedTime-time.Since(k.began), func() { l.giveUpUnwaited(k) })
 	}
 }
 
 // giveUp ends the coming up of a lane. mu is held.
 func (l *Links) giveUp(k *linkLane) {
 	l.drop(k)
-	k.cancel(errLeft)
+	k.cancel(errUnwaited)
 }
 
-// leave gives up a lane that its dials have left and that has not come up in its time. Dials that have come
+// giveUpUnwaited gives up a lane that its dials have left and that has not come up in its time. Dials that have come
 // since begin another: they need not suffer from what the first have waited for in vain.
-func (l *Links) leave(k *linkLane) {
+func (l *Links) giveUpUnwaited(k *linkLane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k.c == nil && k.err == nil {
@@ -310,5 +311,5 @@ func (l *Links) leave(k *linkLane) {
 	}
 }
 
-// errLeft means that a lane was given up since its dials had left.
-var errLeft = fmt.Errorf("%w: nobody waited for the lane", verbs.ErrTryAgain)
+// errUnwaited means that a lane was given up since its dials had left.
+var errUnwaited = fmt.Errorf("%w: nobody waited for the lane", verbs.ErrTryAgain)

@@ -157,7 +157,7 @@ func TestLoggerOfALane(t *testing.T) {
 func TestBringUpForNobody(t *testing.T) {
 	alone, bound := towards(3), towards(4)
 	alone.Alone, bound.Src = 1, netip.MustParseAddrPort("127.0.0.1:1")
-	const short, most = leftTime * 31 / 100, 20
+	const short, most = unwaitedTime * 31 / 100, 20
 	for _, test := range []struct {
 		to     Target
 		takes  time.Duration // to come up
@@ -166,14 +166,14 @@ func TestBringUpForNobody(t *testing.T) {
 		dials  int           // until one succeeds; 0: none does
 		brings int
 	}{
-		{towards(1), leftTime * 8 / 10, short, 0, 3, 1},
-		{towards(1), leftTime * 8 / 10, short, leftTime, 2, 1},
-		{towards(1), 2 * leftTime, short, 0, 0, most*31/100 + 1},
-		{towards(1), 2 * leftTime, short, leftTime / 2, 0, 14}, // of three dials the second begins another
-		{towards(1), 2 * leftTime, short, leftTime, 0, most},
-		{towards(1), 2 * leftTime, leftTime + short, 0, 0, most},
-		{alone, leftTime * 8 / 10, short, 0, 0, most},
-		{bound, leftTime * 8 / 10, short, 0, 0, most},
+		{towards(1), unwaitedTime * 8 / 10, short, 0, 3, 1},
+		{towards(1), unwaitedTime * 8 / 10, short, unwaitedTime, 2, 1},
+		{towards(1), 2 * unwaitedTime, short, 0, 0, most*31/100 + 1},
+		{towards(1), 2 * unwaitedTime, short, unwaitedTime / 2, 0, 14}, // of three dials the second begins another
+		{towards(1), 2 * unwaitedTime, short, unwaitedTime, 0, most},
+		{towards(1), 2 * unwaitedTime, unwaitedTime + short, 0, 0, most},
+		{alone, unwaitedTime * 8 / 10, short, 0, 0, most},
+		{bound, unwaitedTime * 8 / 10, short, 0, 0, most},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := fakeLinks(t, Config{})
@@ -225,14 +225,14 @@ func TestDialBehindOneThatLeft(t *testing.T) {
 			<-ctx.Done()
 			return nil, errors.New("no answer") // whatever it says of that
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), leftTime/2)
+		ctx, cancel := context.WithTimeout(t.Context(), unwaitedTime/2)
 		defer cancel()
 		began := time.Now()
 		_, err := l.Dial(ctx, towards(1))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, err = l.Dial(t.Context(), towards(1))
 		require.NoError(t, err)
-		require.Equal(t, leftTime+time.Second, time.Since(began))
+		require.Equal(t, unwaitedTime+time.Second, time.Since(began))
 	})
 }
 

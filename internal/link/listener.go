@@ -477,7 +477,7 @@ func (l *Listener) unused(e *laneEnd) { l.quiet(e) }
 func (l *Listener) retired(*laneEnd)  {}
 func (l *Listener) heard(e *laneEnd) {
 	l.ups.end(e.coming)
-	if e.live == 0 {
+	if e.inUse.Load() == 0 {
 		l.quiet(e)
 	}
 }
@@ -491,5 +491,7 @@ func (l *Listener) emptied(e *laneEnd) {
 		e.failLocked(ErrLinkClosed)
 		return
 	}
-	l.quiet(e)
+	if e.inUse.Load() == 0 {
+		l.quiet(e)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -24,7 +25,7 @@ func (e *laneEnd) outOfReach() bool {
 // takes in. So the peer's requests fail, by which it learns that the lane has ended.
 func (e *laneEnd) stopAnswering() {
 	if err := e.p.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState); err != nil {
-		e.cfg.say(slog.LevelDebug, "link: QP to ERR", "err", err)
+		asynclog.Log(e.cfg.logger(), slog.LevelDebug, "link: QP to ERR", "err", err)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 )
 
 // maxQuietLanes bounds the lanes that clients of one address have at a listener and on which the program has
@@ -49,7 +51,7 @@ func (l *Listener) quiet(e *laneEnd) {
 	over := l.quietLanes.add(e)
 	l.mu.Unlock()
 	if over != nil {
-		l.cfg.say(slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
+		asynclog.Log(l.cfg.logger(), slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
 		go over.leaveListener() // it has a lock of its own
 	}
 }

@@ -2,9 +2,10 @@ package link
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
-	"github.com/rdmanet/go-rdmanet/internal/runtimer"
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 )
 
 // A peer's library answers the end of a stream at once, whatever its program does, and until then the stream
@@ -15,10 +16,16 @@ import (
 // that it has closed and its peer has not (tcp_fin_timeout, in tcp(7)).
 const unansweredTime = 60 * time.Second
 
+// endsSteps is in how many steps that time goes by: a time in which the process was stopped is one of them at
+// most, and what has come meanwhile is taken in at the next.
+const endsSteps = 4
+
 // endsTimer ends the lane when nobody has answered. The lane's lock guards it.
 type endsTimer struct {
-	timer  *runtimer.Timer // nil if it does not run
-	opened uint64          // streams of the lane, when it began
+	timer  *time.Timer // nil if it does not run
+	step   time.Duration
+	left   int    // steps
+	opened uint64 // streams of the lane, when it began
 }
 
 // allClosed records that the program has closed all streams of the lane. mu is held.
@@ -27,11 +34,8 @@ func (e *laneEnd) allClosed() {
 		e.unhold()
 		return
 	}
-	if e.live == 0 {
-		return
-	}
 	e.owner.unused(e)
-	if e.endsTimer.timer == nil { // one that runs sees that there were more streams since
+	if e.endsTimer.timer == nil && e.live > 0 { // one that runs sees that there were more streams since
 		e.awaitAnswers(unansweredTime)
 	}
 }
@@ -39,29 +43,41 @@ func (e *laneEnd) allClosed() {
 // awaitAnswers has the lane end after d unless the peer answers. mu is held.
 func (e *laneEnd) awaitAnswers(d time.Duration) {
 	e.endsTimer.stop()
-	e.endsTimer = endsTimer{runtimer.After(d, e.answersMissing), e.counts.opened}
+	step := d / endsSteps
+	e.endsTimer = endsTimer{time.AfterFunc(step, e.answersMissing), step, endsSteps, e.counts.opened}
 }
 
-// answersMissing ends a lane that has had nothing but closed streams since the timer began.
+// answersMissing is a step of the timer. The last one ends a lane that has had nothing since the first but
+// closed streams whose ends the peer has not answered.
 func (e *laneEnd) answersMissing() {
 	if !e.begin() {
 		return
 	}
 	defer e.tasks.Done()
 	e.mu.Lock()
-	opened := e.endsTimer.opened
-	e.endsTimer.timer = nil
+	defer e.startWorker()
+	defer e.mu.Unlock()
 	e.pollOnce()
+	t := &e.endsTimer
+	t.left--
 	switch {
-	case e.err != nil || e.live == 0 || e.inUse.Load() > 0:
-	case opened != e.counts.opened || len(e.dials) > 0:
+	case e.err != nil || t.timer == nil:
+	case e.inUse.Load() > 0 || !e.owedEnds():
+		t.timer = nil
+	case t.opened != e.counts.opened || len(e.dials) > 0 && !e.busy: // else the dial waits for the end as well
 		e.awaitAnswers(unansweredTime)
+	case t.left > 0:
+		t.timer.Reset(t.step)
 	default:
-		e.cfg.say(slog.LevelWarn, "link: the peer does not answer the ends of streams", "remote", e.id.RemoteAddr(), "streams", e.live)
+		asynclog.Log(e.cfg.logger(), slog.LevelWarn, "link: the peer does not answer the ends of streams", "remote", e.id.RemoteAddr(), "streams", e.live)
 		e.failLocked(ErrLinkClosed)
 	}
-	e.mu.Unlock()
-	e.startWorker()
+}
+
+// owedEnds reports whether there are streams whose end the peer has not answered. Others stay as long as the
+// program uses what it has read of them. mu is held.
+func (e *laneEnd) owedEnds() bool {
+	return slices.ContainsFunc(e.streams, func(s *stream) bool { return s != nil && !s.st.Quiet() })
 }
 
 func (t *endsTimer) stop() {

@@ -1,14 +1,24 @@
 package link
 
 import (
+	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
+
+// timeUp is the last step of a lane's endsTimer.
+func timeUp(e *laneEnd) {
+	e.mu.Lock()
+	e.endsTimer.left = 1
+	e.mu.Unlock()
+	e.answersMissing()
+}
 
 // TestEndsUnanswered: a lane stays for streams that the program has closed and the peer has not, but not for
 // ever. One that goes on being used stays.
@@ -32,22 +42,22 @@ func TestEndsUnanswered(t *testing.T) {
 		require.True(t, timed())
 
 		m.another(2)
-		e.answersMissing() // as when the time is up
+		timeUp(e)
 		require.False(t, timed(), "there is a stream that is open")
 		m.conversation() // which ends the other, and answers it
 		require.True(t, timed())
 		m.another(2)
 		require.NoError(t, m.ours.Close())
 		m.p.heardRecord(lane.KindClose)
-		e.answersMissing()
+		timeUp(e)
 		require.True(t, timed(), "there was a stream since")
 
+		for range endsSteps - 1 {
+			e.answersMissing()
+			require.True(t, timed())
+		}
 		e.answersMissing()
 		within(t, "the end of the lane", func() { <-e.done })
-		e.mu.Lock()
-		require.Nil(t, e.endsTimer.timer)
-		require.Zero(t, e.live)
-		e.mu.Unlock()
 	})
 }
 
@@ -61,14 +71,14 @@ func TestEndsAnswered(t *testing.T) {
 		m.p.heardRecord(lane.KindClose)
 		m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id})
 		if e.p.sameHost { // what was posted has arrived
-			e.answersMissing()
+			timeUp(e)
 		}
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			return e.live == 0
 		}, patience, time.Millisecond)
-		e.answersMissing()
+		timeUp(e)
 		m.another(1)
 		m.conversation()
 	})
@@ -92,15 +102,11 @@ func TestQuietLanesOfWhoDoesNotAnswer(t *testing.T) {
 			defer e.mu.Unlock()
 			return e.away
 		}, patience, time.Millisecond)
-		timer := func() *runtimer.Timer {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return e.endsTimer.timer
-		}
-		long := timer()
 		e.leaveUnanswered() // as when the time is up
-		require.NotSame(t, long, timer(), "it is to end sooner")
-		e.answersMissing()
+		e.mu.Lock()
+		require.Equal(t, goAwayTime, e.endsTimer.step*endsSteps, "it is to end sooner")
+		e.mu.Unlock()
+		timeUp(e)
 		within(t, "the end of a lane", func() { <-e.done })
 	}
 	b.l.mu.Lock()
@@ -109,4 +115,111 @@ func TestQuietLanesOfWhoDoesNotAnswer(t *testing.T) {
 	for _, q := range b.l.quietLanes {
 		require.Len(t, q, maxQuietLanes)
 	}
+}
+
+// TestQuietLaneIsUsed: a lane is quiet when the program has closed its streams, and not before: neither while
+// it has one that the client has ended, nor when another comes then.
+func TestQuietLaneIsUsed(t *testing.T) {
+	b := newBed(t, Config{Idle: patience})
+	client, server := b.pair()
+	e := server.e
+	quiet := func() bool {
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		for _, q := range b.l.quietLanes {
+			if slices.Contains(q, e) {
+				return true
+			}
+		}
+		return false
+	}
+	require.NoError(t, client.Close())
+	require.Eventually(t, func() bool {
+		e.pollNow()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.live == 0
+	}, patience, time.Millisecond)
+	require.False(t, quiet())
+	again, other := b.pair()
+	require.Same(t, e, other.e)
+	require.False(t, quiet())
+	require.NoError(t, server.Close())
+	require.False(t, quiet())
+	require.NoError(t, other.Close())
+	require.True(t, quiet())
+	require.NoError(t, again.Close())
+}
+
+// TestEndsAnsweredBehindPeek: a program that uses what it has read of a closed stream does not make its peer
+// one that does not answer.
+func TestEndsAnsweredBehindPeek(t *testing.T) {
+	b := newBed(t, Config{})
+	client, server := b.pair()
+	_, err := server.Write([]byte("hello"))
+	require.NoError(t, err)
+	p, err := client.Peek(0)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(p))
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	e := client.e
+	require.Eventually(t, func() bool {
+		e.pollNow()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return client.st.Quiet()
+	}, patience, time.Millisecond)
+	timeUp(e)
+	e.mu.Lock()
+	require.NoError(t, e.err)
+	require.Equal(t, 1, e.live)
+	e.mu.Unlock()
+	client.Unpeek()
+	again, other := b.pair()
+	require.Same(t, e, again.e)
+	say(t, again, other)
+}
+
+// TestEndsUnansweredBeforeADial: a dial that waits for the end of a closed stream, whose port it is to have, does
+// not keep the lane.
+func TestEndsUnansweredBeforeADial(t *testing.T) {
+	needFailing(t) // it takes a port of its own
+	b := newBed(t, Config{})
+	to := Target{Src: netip.AddrPortFrom(b.l.Addr().Addr(), 0), Dst: b.l.Addr()}
+	free, err := Listen(b.links.cfg, testAddr())
+	require.NoError(t, err)
+	to.Src = free.Addr()
+	require.NoError(t, free.Close())
+	first, err := b.links.Dial(b.ctx(), to)
+	require.NoError(t, err)
+	other := b.accept()
+	say(t, first, other)
+	e := first.e
+	other.e.mu.Lock() // it answers nothing
+	let := sync.OnceFunc(other.e.mu.Unlock)
+	defer let()
+	require.NoError(t, first.Reset())
+	done := make(chan dialled, 1)
+	go func() {
+		s, err := b.links.Dial(b.ctx(), to)
+		done <- dialled{s, err}
+	}()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.dials) == 1
+	}, patience, time.Millisecond)
+	timeUp(e)
+	let()
+	_ = other.Close()
+	within(t, "the dial by another lane", func() {
+		d := <-done
+		require.NoError(t, d.err)
+		require.NotSame(t, e, d.s.e)
+		accepted := b.accept()
+		say(t, d.s, accepted)
+		require.NoError(t, d.s.Close())
+		require.NoError(t, accepted.Close())
+	})
 }

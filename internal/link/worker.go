@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -62,7 +63,7 @@ func (e *laneEnd) worker() {
 		e.mu.Unlock()
 		if w.notify {
 			if err := e.id.Notify(); err != nil {
-				e.cfg.say(slog.LevelDebug, "link: notify", "err", err)
+				asynclog.Log(e.cfg.logger(), slog.LevelDebug, "link: notify", "err", err)
 			}
 		}
 		e.grant(w.wanted, memory.ForStream)
@@ -75,7 +76,7 @@ func (e *laneEnd) worker() {
 		}
 		if w.trim {
 			if err := errors.Join(e.slab.Trim(), e.sends.Trim()); err != nil {
-				e.cfg.say(slog.LevelWarn, "link: giving back memory", "err", err)
+				asynclog.Log(e.cfg.logger(), slog.LevelWarn, "link: giving back memory", "err", err)
 			}
 		}
 	}
@@ -272,7 +273,7 @@ func (e *laneEnd) portsUsedUp(n int, u memory.Use) (news bool) {
 
 // reportPorts is not owner.short, by which Accept fails: one client's ports are no concern of the others.
 func (e *laneEnd) reportPorts() {
-	e.cfg.say(slog.LevelWarn, "link: a client's address has no port left, its dials wait: close connections, dial from another address, or have another listener",
+	asynclog.Log(e.cfg.logger(), slog.LevelWarn, "link: a client's address has no port left, its dials wait: close connections, dial from another address, or have another listener",
 		"listener", e.id.LocalAddr(), "client", e.ports.host, "ports", numPorts)
 }
 
