@@ -23,13 +23,20 @@ func (e *laneEnd) far() {
 	e.p.sameHost = false
 }
 
-// saysNothing waits until the end has no more to send.
-func (e *laneEnd) saysNothing(t *testing.T) {
-	require.Eventually(t, func() bool {
+// sayNothing waits until neither end of a lane has more to send, and each has got what the other has sent, to
+// which it might have an answer.
+func sayNothing(t *testing.T, a, b *laneEnd) {
+	look := func(e *laneEnd) (said, got uint64, idle bool) {
+		e.pollNow()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.settle()
-		return !e.state.Due() && !e.work.any() && !e.work.running
+		return e.counts.messagesOut, e.counts.messagesIn, !e.state.Due() && !e.work.any() && !e.work.running
+	}
+	require.Eventually(t, func() bool {
+		saidA, gotA, idleA := look(a)
+		saidB, gotB, idleB := look(b)
+		return idleA && idleB && saidA == gotB && saidB == gotA
 	}, patience, time.Millisecond)
 }
 
@@ -42,7 +49,7 @@ func TestOutOfReachKeepsConnection(t *testing.T) {
 		other, theirs := b.pair()
 		e := client.e
 		require.Same(t, e, other.e)
-		server.e.saysNothing(t) // by which it would find out
+		sayNothing(t, client.e, server.e) // by which it would find out
 		e.far()
 		server.e.far()
 		e.fail(e.sendErr(verbs.WCRetryExcErr))

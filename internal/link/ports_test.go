@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -224,7 +223,6 @@ func TestBoundPort(t *testing.T) {
 					_, err := b.links.dialFor(b.ctx(), Target{Src: from, Dst: b.l.Addr()}, b.links.cfg.logger(), again)
 					require.ErrorIs(t, err, syscall.EADDRINUSE)
 				}
-				dialFromClosed(t, b, from, s, other)
 				continue
 			}
 			within(t, "a stream whose port another has", func() {
@@ -233,41 +231,5 @@ func TestBoundPort(t *testing.T) {
 			})
 		}
 		say(t, first, second)
-	})
-}
-
-// dialFromClosed dials from a port whose stream the program has closed and the peer not yet: then a
-// dial waits, and is the only one that does.
-func dialFromClosed(t *testing.T, b *bed, from netip.AddrPort, s, other *Stream) {
-	t.Helper()
-	e := s.e
-	to := Target{Src: from, Dst: b.l.Addr()}
-	other.e.mu.Lock() // so that it answers nothing
-	let := sync.OnceFunc(other.e.mu.Unlock)
-	defer let()
-	require.NoError(t, s.Reset())
-	done := make(chan dialled, 1)
-	go func() {
-		s, err := b.links.Dial(b.ctx(), to)
-		done <- dialled{s, err}
-	}()
-	require.Eventually(t, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return len(e.dials) == 1
-	}, patience, time.Millisecond)
-	_, err := b.links.Dial(b.ctx(), to)
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-	let()
-	_ = other.Close()
-	within(t, "a dial from the same port", func() {
-		d := <-done
-		require.NoError(t, d.err)
-		require.Equal(t, from.String(), d.s.LocalAddr().String())
-		require.Same(t, e, d.s.e)
-		accepted := b.accept()
-		say(t, d.s, accepted)
-		require.NoError(t, d.s.Close())
-		require.NoError(t, accepted.Close())
 	})
 }

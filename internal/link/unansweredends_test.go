@@ -1,9 +1,7 @@
 package link
 
 import (
-	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -70,7 +68,7 @@ func TestEndsAnswered(t *testing.T) {
 		require.NoError(t, m.ours.Close())
 		m.p.heardRecord(lane.KindClose)
 		m.p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id})
-		if e.p.sameHost { // what was posted has arrived
+		if e.p.synchronous { // what was posted has arrived
 			timeUp(e)
 		}
 		require.Eventually(t, func() bool {
@@ -179,47 +177,4 @@ func TestEndsAnsweredBehindPeek(t *testing.T) {
 	again, other := b.pair()
 	require.Same(t, e, again.e)
 	say(t, again, other)
-}
-
-// TestEndsUnansweredBeforeADial: a dial that waits for the end of a closed stream, whose port it is to have, does
-// not keep the lane.
-func TestEndsUnansweredBeforeADial(t *testing.T) {
-	needFailing(t) // it takes a port of its own
-	b := newBed(t, Config{})
-	to := Target{Src: netip.AddrPortFrom(b.l.Addr().Addr(), 0), Dst: b.l.Addr()}
-	free, err := Listen(b.links.cfg, testAddr())
-	require.NoError(t, err)
-	to.Src = free.Addr()
-	require.NoError(t, free.Close())
-	first, err := b.links.Dial(b.ctx(), to)
-	require.NoError(t, err)
-	other := b.accept()
-	say(t, first, other)
-	e := first.e
-	other.e.mu.Lock() // it answers nothing
-	let := sync.OnceFunc(other.e.mu.Unlock)
-	defer let()
-	require.NoError(t, first.Reset())
-	done := make(chan dialled, 1)
-	go func() {
-		s, err := b.links.Dial(b.ctx(), to)
-		done <- dialled{s, err}
-	}()
-	require.Eventually(t, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return len(e.dials) == 1
-	}, patience, time.Millisecond)
-	timeUp(e)
-	let()
-	_ = other.Close()
-	within(t, "the dial by another lane", func() {
-		d := <-done
-		require.NoError(t, d.err)
-		require.NotSame(t, e, d.s.e)
-		accepted := b.accept()
-		say(t, d.s, accepted)
-		require.NoError(t, d.s.Close())
-		require.NoError(t, accepted.Close())
-	})
 }
