@@ -30,7 +30,7 @@ func busyFor(size uint32) (fills uint32, within time.Duration) {
 func (s *stream) wantsRing() bool {
 	rx := s.st.Receiver()
 	if rx.WantsRing() {
-		return true
+		return !s.holdsBack()
 	}
 	size := rx.Ring().Size
 	fills, within := busyFor(size)

@@ -32,7 +32,7 @@ func (s *stream) peek(limit int) ([]byte, error) {
 	s.reading.begin(&e.mu)
 	b, err := s.peekLocked(limit)
 	s.noteReadErr(err)
-	s.reading.end()
+	s.endReading()
 	e.mu.Unlock()
 	e.startWorker()
 	return b, err

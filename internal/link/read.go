@@ -17,7 +17,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.reading.begin(&e.mu)
 	n, err := s.read(p)
 	s.noteReadErr(err)
-	s.reading.end()
+	s.endReading()
 	e.mu.Unlock()
 	e.startWorker()
 	return n, err

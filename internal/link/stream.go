@@ -53,6 +53,7 @@ type stream struct {
 
 	resizing     bool // the worker is to offer another ring
 	wants        bool // a larger one, since the last was offered
+	heldBack     bool // it was to get one while a Read was in progress
 	listed       bool // among those with a large ring
 	copying      bool // a Read copies out of a ring
 	told         bool // the program knows that the peer has closed

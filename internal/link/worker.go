@@ -125,7 +125,10 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 	case now < s.least:
 		return s.least, memory.ForGrowth
 	case s.wants || rx.WantsRing(): // it may have been read by now
-		if now < e.cfg.MaxRing {
+		switch {
+		case s.holdsBack(): // another Read has begun
+			s.wants = false
+		case now < e.cfg.MaxRing:
 			return min(larger(now), e.cfg.MaxRing), memory.ForGrowth
 		}
 	case now > s.smallest() && rx.Buffered() == 0:

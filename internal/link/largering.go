@@ -1,0 +1,32 @@
+package link
+
+import "github.com/rdmanet/go-rdmanet/internal/link/memory"
+
+// A ring with chunks of its own is dear: to back it with pages takes as long as to move through it several
+// times what fills it, and many that are used in turn push one another out of the caches. It fills up also
+// where the reader only has no processor for a moment. So while a Read is in progress, which takes what there
+// is, such a ring makes place for a larger one only when it has paid for itself.
+
+// earnFactor is how many times the next ring's size a stream has to have received until then.
+const earnFactor = 2
+
+// holdsBack reports whether the stream gets no larger ring for now. When the Read ends, endReading looks
+// again: the program may read no more. mu is held.
+func (s *stream) holdsBack() bool {
+	rx := s.st.Receiver()
+	size := rx.Ring().Size
+	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < earnFactor*uint64(larger(size))
+	s.heldBack = s.heldBack || hold
+	return hold
+}
+
+// endReading ends a call's turn to read. mu is held.
+func (s *stream) endReading() {
+	s.reading.end()
+	if s.heldBack && !s.reading.taken {
+		s.heldBack = false
+		if s.st.Receiver().WantsRing() {
+			s.e.growDue(s)
+		}
+	}
+}
