@@ -38,8 +38,9 @@ func (s *stream) takeTurn(taken bool) {
 	s.e.startWorker()
 }
 
-// offered returns the size of the ring that is offered to the peer, 0 if none is, when nothing is at work.
-func (s *stream) offered(t *testing.T) (size uint32) {
+// latestRing returns the size of the ring that was offered to the peer last, to which it may have moved, when
+// nothing is at work.
+func (s *stream) latestRing(t *testing.T) (size uint32) {
 	t.Helper()
 	e := s.e
 	require.Eventually(t, func() bool {
@@ -47,8 +48,8 @@ func (s *stream) offered(t *testing.T) (size uint32) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		rx := s.st.Receiver()
-		if size = 0; rx.Offering() {
-			size = larger(rx.Ring().Size)
+		if size = rx.Ring().Size; rx.Offering() {
+			size = larger(size)
 		}
 		return !s.resizing && !e.work.any() && !e.work.running
 	}, patience, time.Millisecond)
@@ -67,7 +68,7 @@ func TestLargeRingIsEarned(t *testing.T) {
 			_, err = io.ReadFull(server, make([]byte, memory.ChunkSize/4))
 			require.NoError(t, err)
 		}
-		require.Zero(t, server.offered(t))
+		require.EqualValues(t, memory.ChunkSize, server.latestRing(t))
 		server.takeTurn(true)
 		_, err := client.Write(make([]byte, most))
 		require.NoError(t, err)
@@ -78,12 +79,12 @@ func TestLargeRingIsEarned(t *testing.T) {
 			return server.st.Receiver().Buffered() == most
 		}, patience, time.Millisecond)
 		if earned {
-			require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.offered(t))
+			require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.latestRing(t))
 		} else {
-			require.Zero(t, server.offered(t))
+			require.EqualValues(t, memory.ChunkSize, server.latestRing(t))
 		}
 		server.takeTurn(false)
-		require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.offered(t))
+		require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.latestRing(t))
 		_, err = io.ReadFull(server, make([]byte, most))
 		require.NoError(t, err)
 		require.NoError(t, client.Close())
