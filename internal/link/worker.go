@@ -362,10 +362,10 @@ func (e *laneEnd) leaveUnanswered() {
 	case e.live == 0:
 		e.owner.emptied(e)
 	}
-	if e.err == nil && e.inUse.Load() == 0 { // nor does it answer the ends of its streams, perhaps
-		e.awaitAnswers(goAwayTime)
-	}
 	if e.err == nil {
+		if e.inUse.Load() == 0 { // nor does it answer the ends of its streams, perhaps
+			e.awaitAnswers(goAwayTime)
+		}
 		e.settle()
 	}
 	e.mu.Unlock()
