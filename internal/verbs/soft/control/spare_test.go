@@ -46,16 +46,23 @@ func spareIsHeld() bool {
 	return err == nil
 }
 
+// newEvent is a descriptor to be sent.
+func newEvent(t *testing.T) int {
+	t.Helper()
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(event) })
+	return event
+}
+
 // TestSpare receives descriptors, one after the other, where the process may have no more.
 func TestSpare(t *testing.T) {
 	a, b := newPair(t)
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	require.NoError(t, err)
-	defer unix.Close(event)
+	event := newEvent(t)
 	restore := outOfDescriptors(t)
 	for range 3 {
 		require.NoError(t, a.Send([]byte{1}, []int{event}))
-		_, _, err = b.Recv(make([]byte, 16))
+		_, _, err := b.Recv(make([]byte, 16))
 		require.ErrorIs(t, err, unix.EMFILE)
 		require.NoError(t, a.Send([]byte{1}, []int{event}))
 		require.NoError(t, recvSparing(b))
@@ -65,7 +72,7 @@ func TestSpare(t *testing.T) {
 	}
 	restore()
 	var count [8]byte
-	_, err = unix.Read(event, count[:])
+	_, err := unix.Read(event, count[:])
 	require.NoError(t, err)
 	require.EqualValues(t, 3, count[0])
 }
@@ -73,9 +80,7 @@ func TestSpare(t *testing.T) {
 // TestSpareLost has somebody take the number of the spare. It is had again when the next one comes free.
 func TestSpareLost(t *testing.T) {
 	a, b := newPair(t)
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	require.NoError(t, err)
-	defer unix.Close(event)
+	event := newEvent(t)
 	restore := outOfDescriptors(t)
 	spare.mu.Lock()
 	unix.Close(spare.held)
@@ -100,9 +105,7 @@ func TestSpareLost(t *testing.T) {
 // TestSpareAndHostilePeers has a peer send what is not wanted: nothing of it stays open, and the
 // spare is there.
 func TestSpareAndHostilePeers(t *testing.T) {
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	require.NoError(t, err)
-	defer unix.Close(event)
+	event := newEvent(t)
 	KeepSpare()
 	for name, send := range map[string]struct {
 		msg []byte
