@@ -112,7 +112,10 @@ func dialCases() (cases []bench.Case) {
 	for _, work := range []struct {
 		name             string
 		goroutines, size int
-	}{{"goroutines=1/", 1, 64}, {"goroutines=50/", 50, 64}, {"goroutines=50/size=100KiB/", 50, 100 << 10}} {
+	}{
+		{"goroutines=1/", 1, 64}, {"goroutines=50/", 50, 64}, {"goroutines=50/size=100KiB/", 50, 100 << 10},
+		{"goroutines=50/size=1MiB/", 50, 1 << 20}, {"goroutines=50/size=4MiB/", 50, 4 << 20},
+	} {
 		cases = append(cases, bench.Everywhere(work.name, 0, func(m bench.Meter, n int, at bench.Site, transport string) {
 			bench.Dials(m, n, work.goroutines, work.size, at, transport)
 		})...)

@@ -247,15 +247,18 @@ func overTLS() section {
 }
 
 func connecting() section {
-	const one, fifty, large = "Dial/goroutines=1", "Dial/goroutines=50", "Dial/goroutines=50/size=100KiB"
-	return section{title: "Connecting", note: "How many times the connections per second.", rows: []row{
+	const one, fifty = "Dial/goroutines=1", "Dial/goroutines=50"
+	s := section{title: "Connecting", note: "How many times the connections per second.", rows: []row{
 		faster("dial, echo of 64 B, close, one after the other", one, "ns/op", "tcp", atLeast(3)),
 		faster("dial, echo of 64 B, close, one after the other", one, "ns/op", "unix", atLeast(1.5)),
 		faster("dial, echo of 64 B, close, from 50 goroutines", fifty, "ns/op", "tcp", atLeast(4)),
 		faster("dial, echo of 64 B, close, from 50 goroutines", fifty, "ns/op", "unix", atLeast(2)),
-		faster("dial, echo of 100 KiB, close, from 50 goroutines", large, "ns/op", "tcp", none),
-		faster("dial, echo of 100 KiB, close, from 50 goroutines", large, "ns/op", "unix", none),
 	}}
+	for _, size := range []string{"100KiB", "1MiB", "4MiB"} {
+		title, work := "dial, echo of "+spaced(size)+", close, from 50 goroutines", fifty+"/size="+size
+		s.rows = append(s.rows, faster(title, work, "ns/op", "tcp", none), faster(title, work, "ns/op", "unix", none))
+	}
+	return s
 }
 
 // unread is what a peer takes that is in no call.
