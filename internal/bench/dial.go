@@ -9,15 +9,17 @@ import (
 )
 
 // Dials has goroutines make n connections together, each one after the other: dial, echo size bytes
-// and close.
+// and close. Each has made one before.
 func Dials(m Meter, n, goroutines, size int, at Site, transport string) {
-	share := (n + goroutines - 1) / goroutines
-	m.ResetTimer()
-	err := sharing(goroutines, func(int) error { return shortLived(at, transport, share, size) })
-	m.StopTimer()
-	if err != nil {
-		m.Fatal(err)
+	each := func(share func(i int) int) {
+		if err := sharing(goroutines, func(i int) error { return shortLived(at, transport, share(i), size) }); err != nil {
+			m.Fatal(err)
+		}
 	}
+	each(func(int) int { return 1 }) // after which memory is there that many will use
+	m.ResetTimer()
+	each(func(i int) int { return n/goroutines + min(max(n%goroutines-i, 0), 1) })
+	m.StopTimer()
 }
 
 // shortLived makes n connections, one after the other.

@@ -14,7 +14,7 @@ import (
 
 // BenchmarkIdle is about the memory of connections that are idle, both ends in this process, with no
 // goroutine that waits for them: those are the application's. Its ns/op is of no interest.
-func BenchmarkIdle(b *testing.B) { Run(b, idleCases(1<<12)) }
+func BenchmarkIdle(b *testing.B) { Run(b, idleCases(1<<14)) }
 
 func idleCases(conns int) []Case {
 	return []Case{{Name: "procs=one/transport=rdma", Run: func(m Meter, n int) {

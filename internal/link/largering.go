@@ -5,17 +5,14 @@ import "github.com/rdmanet/go-rdmanet/internal/link/memory"
 // A ring with chunks of its own is dear: to back it with pages takes as long as to move through it several
 // times what fills it, and many that are used in turn push one another out of the caches. It fills up also
 // where the reader only has no processor for a moment. So while a Read is in progress, which takes what there
-// is, such a ring makes place for a larger one only when it has paid for itself.
-
-// earnFactor is how many times the next ring's size a stream has to have received until then.
-const earnFactor = 2
+// is, such a ring makes place for a larger one only when the stream has received as much as that one holds.
 
 // holdsBack reports whether the stream gets no larger ring for now. When the Read ends, endReading looks
 // again: the program may read no more. mu is held.
 func (s *stream) holdsBack() bool {
 	rx := s.st.Receiver()
 	size := rx.Ring().Size
-	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < earnFactor*uint64(larger(size))
+	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < uint64(larger(size))
 	s.heldBack = s.heldBack || hold
 	return hold
 }

@@ -57,12 +57,12 @@ func (s *stream) latestRing(t *testing.T) (size uint32) {
 }
 
 // TestLargeRingIsEarned: while a Read is in progress a large ring that fills up stays, until as much has come as
-// a larger one pays for. When the Read ends, and leaves it full, a larger one is offered.
+// a larger one holds. When the Read ends, and leaves it full, a larger one is offered.
 func TestLargeRingIsEarned(t *testing.T) {
 	const most = memory.ChunkSize / 4 * 3
 	for _, earned := range []bool{false, true} {
 		client, server := largeRing(t)
-		for n := 0; earned && n < earnFactor*chunkGrowth*memory.ChunkSize; n += memory.ChunkSize / 4 {
+		for n := 0; earned && n < chunkGrowth*memory.ChunkSize; n += memory.ChunkSize / 4 {
 			_, err := client.Write(make([]byte, memory.ChunkSize/4))
 			require.NoError(t, err)
 			_, err = io.ReadFull(server, make([]byte, memory.ChunkSize/4))
