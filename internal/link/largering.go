@@ -7,8 +7,8 @@ import "github.com/rdmanet/go-rdmanet/internal/link/memory"
 // where the reader only has no processor for a moment. So while a Read is in progress, which takes what there
 // is, such a ring makes place for a larger one only when the stream has received as much as that one holds.
 
-// holdsBack reports whether the stream gets no larger ring for now. When the Read ends, endReading looks
-// again: the program may read no more. mu is held.
+// holdsBack reports whether the stream gets no larger ring for now. What arrives when no Read is in progress
+// has it looked at again, and if nothing may arrive endReading does so: the program may read no more. mu is held.
 func (s *stream) holdsBack() bool {
 	rx := s.st.Receiver()
 	size := rx.Ring().Size
@@ -20,7 +20,7 @@ func (s *stream) holdsBack() bool {
 // endReading ends a call's turn to read. mu is held.
 func (s *stream) endReading() {
 	s.reading.end()
-	if s.heldBack && !s.reading.taken {
+	if s.heldBack && !s.reading.taken && s.st.Receiver().Full() {
 		s.heldBack = false
 		if s.st.Receiver().WantsRing() {
 			s.e.growDue(s)

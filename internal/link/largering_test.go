@@ -57,10 +57,15 @@ func (s *stream) latestRing(t *testing.T) (size uint32) {
 }
 
 // TestLargeRingIsEarned: while a Read is in progress a large ring that fills up stays, until as much has come as
-// a larger one holds. When the Read ends, and leaves it full, a larger one is offered.
+// a larger one holds. When the Read ends, and leaves it full, a larger one is offered; where there is room, it is
+// when the next bytes arrive.
 func TestLargeRingIsEarned(t *testing.T) {
-	const most = memory.ChunkSize / 4 * 3
-	for _, earned := range []bool{false, true} {
+	const full = memory.ChunkSize / 16 * 15
+	for _, c := range []struct {
+		earned bool
+		most   int // unread bytes
+	}{{false, full}, {false, memory.ChunkSize / 4 * 3}, {true, memory.ChunkSize / 4 * 3}} {
+		earned, most := c.earned, c.most
 		client, server := largeRing(t)
 		for n := 0; earned && n < chunkGrowth*memory.ChunkSize; n += memory.ChunkSize / 4 {
 			_, err := client.Write(make([]byte, memory.ChunkSize/4))
@@ -76,7 +81,7 @@ func TestLargeRingIsEarned(t *testing.T) {
 			server.e.pollNow()
 			server.e.mu.Lock()
 			defer server.e.mu.Unlock()
-			return server.st.Receiver().Buffered() == most
+			return server.st.Receiver().Buffered() == uint64(most)
 		}, patience, time.Millisecond)
 		if earned {
 			require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.latestRing(t))
@@ -84,6 +89,12 @@ func TestLargeRingIsEarned(t *testing.T) {
 			require.EqualValues(t, memory.ChunkSize, server.latestRing(t))
 		}
 		server.takeTurn(false)
+		if !earned && most < full {
+			require.EqualValues(t, memory.ChunkSize, server.latestRing(t))
+			_, err = client.Write([]byte{1})
+			require.NoError(t, err)
+			most++
+		}
 		require.EqualValues(t, chunkGrowth*memory.ChunkSize, server.latestRing(t))
 		_, err = io.ReadFull(server, make([]byte, most))
 		require.NoError(t, err)

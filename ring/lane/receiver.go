@@ -127,6 +127,13 @@ func (r *Receiver) WantsRing() bool {
 	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
 }
 
+// Full reports whether the sender knows of no more than a tenth of the ring to write to, for which no credit
+// is due. It may wait for the next credit then, and until that comes nothing more arrives.
+func (r *Receiver) Full() bool {
+	l := &r.ring
+	return uint64(l.Size)-(r.received-max(r.reported, l.start)) <= uint64(l.Size/10)
+}
+
 func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && len(r.older) < MaxRings-1 }
 
 // offer records that a ring is offered to the peer, of any size, which may be smaller. It is

@@ -42,6 +42,18 @@ func TestReceiverWantsRing(t *testing.T) {
 	assert.False(t, r.WantsRing())
 }
 
+func TestReceiverFull(t *testing.T) {
+	r := newReceiver(Ring{Size: 1 << 10})
+	require.NoError(t, r.data(921))
+	assert.False(t, r.Full(), "more than a tenth is left")
+	require.NoError(t, r.data(1))
+	assert.True(t, r.Full())
+	require.NoError(t, r.consume(922))
+	assert.True(t, r.Full(), "the sender does not know")
+	r.creditSent()
+	assert.False(t, r.Full())
+}
+
 // The bytes of rings that were left come out before those of the next, and each ring is
 // given back when it is empty.
 func TestReceiverChain(t *testing.T) {
