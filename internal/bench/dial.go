@@ -11,34 +11,40 @@ import (
 // Dials has goroutines make n connections together, each one after the other: dial, echo size bytes
 // and close. Each has made one before.
 func Dials(m Meter, n, goroutines, size int, at Site, transport string) {
+	message := echoOrder(size)
+	back := make([][]byte, goroutines)
 	each := func(share func(i int) int) {
-		if err := sharing(goroutines, func(i int) error { return shortLived(at, transport, share(i), size) }); err != nil {
+		err := sharing(goroutines, func(i int) error {
+			for range share(i) {
+				if err := shortLived(at, transport, message, back[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			m.Fatal(err)
 		}
 	}
-	each(func(int) int { return 1 }) // after which memory is there that many will use
+	each(func(i int) int {
+		back[i] = make([]byte, size)
+		return 1 // after which there is memory for what comes
+	})
 	m.ResetTimer()
 	each(func(i int) int { return n/goroutines + min(max(n%goroutines-i, 0), 1) })
 	m.StopTimer()
 }
 
-// shortLived makes n connections, one after the other.
-func shortLived(at Site, transport string, n, size int) error {
-	message := echoOrder(size)
-	back := make([]byte, size)
-	for range n {
-		conn, err := at.dial(context.Background(), transport)
-		if err != nil {
-			return err
-		}
-		if _, err = conn.Write(message); err == nil {
-			_, err = io.ReadFull(conn, back)
-		}
-		if err = errors.Join(err, conn.Close()); err != nil {
-			return err
-		}
+// shortLived makes a connection, sends a message and takes in what comes back.
+func shortLived(at Site, transport string, message, back []byte) error {
+	conn, err := at.dial(context.Background(), transport)
+	if err != nil {
+		return err
 	}
-	return nil
+	if _, err = conn.Write(message); err == nil {
+		_, err = io.ReadFull(conn, back)
+	}
+	return errors.Join(err, conn.Close())
 }
 
 // echoOrder is the order for an echo and the bytes to echo, which leave in one Write.
