@@ -200,7 +200,7 @@ func TestBadDevice(t *testing.T) {
 }
 
 // firstMemory is what the first connection to a listener takes at each end: the memory of many.
-const firstMemory = link.LaneRings
+const firstMemory = link.MaxFirstRing
 
 func TestMemoryLimit(t *testing.T) {
 	waitForNoMemory(t)

@@ -59,10 +59,10 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 	assert.Equal(t, statusOK, c.Status)
 	assert.Contains(t, c.Detail, "the cgroup leaves 160 MiB")
 
-	h = fakeHost(limit(90*mib, 40*mib))
+	h = fakeHost(limit(100*mib, 40*mib))
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 50 MiB: connections to 100 processes, up to 2 lanes for each, take 75 MiB, 384 KiB for each lane")
+	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 112 MiB, 576 KiB for each lane")
 	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Fix)
 
 	h = fakeHost(limit(4*mib, 5*mib))

@@ -120,7 +120,11 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	// A dial that has no memory for a stream asks nobody, and a listener answers nobody whom it
 	// could not serve then: such lanes would hold what each other lacks.
 	p.rings = memory.NewSlab(ctx, p.pd, c.Budget, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err = p.rings.Prepare(c.FirstRing); err != nil {
+	chunk := memory.FirstChunk
+	if p.synchronous { // where no memory is pinned, and each chunk more is one that the peer has to be asked for
+		chunk = memory.ChunkSize
+	}
+	if err = p.rings.Prepare(c.FirstRing, chunk); err != nil {
 		return nil, err
 	}
 	if p.channel, err = ctx.CreateCompChannel(); err != nil {

@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// FirstChunk is the memory that Prepare registers, or one ring if that is larger: a lane that has but few
-	// streams needs no more.
+	// FirstChunk is for Prepare where memory is dear: a lane that has but few streams needs no more.
 	FirstChunk = 64 << 10
 	// ChunkSize is what is registered at once then. A larger ring has a chunk of its own.
 	ChunkSize = 256 << 10
@@ -150,9 +149,10 @@ func (s *Slab) alloc(size uint32, least int, u Use) (Piece, error) {
 	return Piece{c, off, size}, nil
 }
 
-// Prepare registers the memory of the first rings, which have size bytes. It is to be called before Alloc.
-func (s *Slab) Prepare(size uint32) error {
-	p, err := s.alloc(size, FirstChunk, ForStream)
+// Prepare registers the memory of the first rings, which have size bytes: chunk bytes, or one ring if that is
+// larger. It is to be called before Alloc.
+func (s *Slab) Prepare(size uint32, chunk int) error {
+	p, err := s.alloc(size, chunk, ForStream)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ type book struct {
 func newBook(t *testing.T, limit int64) *book {
 	k := &book{T: t, h: &heap{}, pd: &heapPD{}, b: budgetOf(limit)}
 	k.s = NewSlab(k.h, k.pd, k.b, verbs.AccessLocalWrite)
-	require.NoError(t, k.s.Prepare(1<<10))
+	require.NoError(t, k.s.Prepare(1<<10, FirstChunk))
 	return k
 }
 
