@@ -127,8 +127,8 @@ func (r *Receiver) WantsRing() bool {
 	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
 }
 
-// Full reports whether the sender knows of no more than a tenth of the ring to write to, for which no credit
-// is due. It may wait for the next credit then, and until that comes nothing more arrives.
+// Full reports whether the sender knows of no more than a tenth of the ring to write to. It may wait for the
+// next credit then, and until that comes nothing more arrives.
 func (r *Receiver) Full() bool {
 	l := &r.ring
 	return uint64(l.Size)-(r.received-max(r.reported, l.start)) <= uint64(l.Size/10)
