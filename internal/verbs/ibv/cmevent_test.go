@@ -89,6 +89,12 @@ func TestNoAttributes(t *testing.T) {
 	assert.ErrorIs(t, child.noAttributes(gone), verbs.ErrPeerGone)
 	assert.ErrorIs(t, child.noAttributes(gone), syscall.EINVAL)
 	assert.NotErrorIs(t, child.noAttributes(failed("rdma_init_qp_attr", syscall.ENOMEM)), verbs.ErrPeerGone)
+
+	// It may leave after its QP was made, too.
+	lib := fakeVerbs(t)
+	child.ch = newCMChannel(lib, &librdmacm{initQPAttr: failingCall(t, ^uintptr(0), syscall.EINVAL)})
+	q := &qp{ctx: fakeContext(t, lib, verbs.TransportRoCE)}
+	assert.ErrorIs(t, q.bringUp(child, 1, 0, 0, 0, false), verbs.ErrPeerGone)
 }
 
 // What a peer does that has read the confirmation comes after the connection, although the

@@ -100,8 +100,8 @@ func (id *cmID) initQP(q *qp, handle uintptr) error {
 	return id.keepECE(q, handle)
 }
 
-// noAttributes explains why the kernel has no attributes for INIT: of a request whose dialer has left it
-// says that they are invalid.
+// noAttributes explains why the kernel names no attributes: of a request whose dialer has left it says that
+// they are invalid.
 func (id *cmID) noAttributes(err error) error {
 	id.mu.Lock()
 	waits := id.listener != nil
@@ -148,7 +148,7 @@ func (q *qp) bringUp(id *cmID, handle uintptr, responder, initiator, retries uin
 	for _, st := range []verbs.QPState{verbs.QPInit, verbs.QPRTR, verbs.QPRTS} {
 		c, mask, err := id.qpAttr(id.ch.ready, handle, st)
 		if err != nil {
-			return err
+			return id.noAttributes(err)
 		}
 		if q.ctx.dev.transport == verbs.TransportIB {
 			mask &^= kernelRoCEBits
