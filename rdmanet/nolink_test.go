@@ -2,11 +2,15 @@ package rdmanet
 
 import (
 	"context"
+	"io"
+	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,4 +69,45 @@ func TestNoLink(t *testing.T) {
 		talk(second, secondServer)
 		talk(other, otherServer)
 	})
+}
+
+// TestManyLanes: on a device that has more lanes than it has completion vectors each lane has its wake-ups and
+// its deadlines.
+func TestManyLanes(t *testing.T) {
+	l, err := (&ListenConfig{}).listen(context.Background(), "rdma", testAddr())
+	require.NoError(t, err)
+	defer l.Close()
+	const lanes, rounds = 20, 10
+	var clients []*Conn
+	for range lanes {
+		client, err := (&Dialer{NoLink: true}).dial(context.Background(), "rdma", l.Addr().String())
+		require.NoError(t, err)
+		defer client.Close()
+		server, err := l.AcceptConn()
+		require.NoError(t, err)
+		defer server.Close()
+		go func() { _, _ = io.Copy(server, server) }()
+		clients = append(clients, client)
+	}
+	var all sync.WaitGroup
+	for _, c := range clients {
+		all.Go(func() {
+			message, back := []byte("as often as the others"), make([]byte, 22)
+			for range rounds {
+				_, err := c.Write(message)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if _, err = io.ReadFull(c, back); !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, message, back)
+				time.Sleep(time.Millisecond) // so that the ends sleep
+			}
+			assert.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+			_, err := c.Read(back)
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+	}
+	all.Wait()
 }

@@ -2,8 +2,8 @@ package verbs
 
 import "time"
 
-// A CompChannel turns completions into something a goroutine can sleep on. It
-// sits in Go's network poller: a waiter costs no thread.
+// A CompChannel turns completions into something a goroutine can sleep on: a
+// waiter costs no thread.
 //
 // Two goroutines may wait at once, one in each direction, each with its own
 // deadline; an event wakes both. Which direction means what is the caller's choice.

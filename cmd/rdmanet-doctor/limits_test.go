@@ -22,10 +22,10 @@ func TestMemlock(t *testing.T) {
 		detail string
 		fix    string
 	}{
-		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes, up to 2 lanes for each, lock 50 MiB, 256 KiB for each lane", ""},
+		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes, up to 2 lanes for each, lock 42.2 MiB, 216 KiB for each lane", ""},
 		{"enough", fakeHost(limited("16777216", "16777216", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "16 MiB; connections to 100 processes, up to 2 lanes for each, lock 12.5 MiB, 64 KiB for each lane", ""},
 		{"just enough", fakeHost(limited("13107200", "13107200", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "12.5 MiB; connections to 100 processes", ""},
-		{"too little", fakeHost(limited("65536", "unlimited", "1024"), roce()), costs{}, statusFail, "64 KiB is too little: connections to 100 processes, up to 2 lanes for each, lock 50 MiB", "ulimit -l unlimited"},
+		{"too little", fakeHost(limited("65536", "unlimited", "1024"), roce()), costs{}, statusFail, "64 KiB is too little: connections to 100 processes, up to 2 lanes for each, lock 42.2 MiB", "ulimit -l unlimited"},
 		{"too little by a byte", fakeHost(limited("13107199", "unlimited", "1024"), roce()), costs{locked: 64 * kib}, statusFail, "too little", "ulimit -l unlimited"},
 		{"too little for good", fakeHost(limited("65536", "65536", "1024"), roce()), costs{}, statusFail, "too little", "sudo prlimit --pid $$ --memlock=unlimited"},
 		{"too little in a container", fakeHost(limited("65536", "65536", "1024").with(files{".dockerenv": ""}), roce()), costs{}, statusFail, "too little", "docker run --ulimit memlock=-1 IMAGE"},

@@ -90,8 +90,8 @@ func TestDeviceForLanes(t *testing.T) {
 		shrink func(*verbs.DeviceAttr)
 		text   string
 	}{
-		{func(a *verbs.DeviceAttr) { a.MaxQPWR = 1 }, "queues of 1 requests and 128 completions, a lane needs 128"},
-		{func(a *verbs.DeviceAttr) { a.MaxCQE-- }, "queues of 128 requests and 127 completions, a lane needs 128"},
+		{func(a *verbs.DeviceAttr) { a.MaxQPWR = 1 }, "queues of 1 requests and 127 completions, a lane needs 127"},
+		{func(a *verbs.DeviceAttr) { a.MaxCQE-- }, "queues of 127 requests and 126 completions, a lane needs 127"},
 		{func(a *verbs.DeviceAttr) { a.MaxInlineData-- }, "inline data of 63 bytes, a record has 64"},
 	} {
 		bad := good

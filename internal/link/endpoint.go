@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// sendDepth is the number of send requests that may be outstanding.
-	sendDepth = 128
+	// sendDepth is the number of send requests that may be outstanding: see defaultReceives.
+	sendDepth = 127
 	// controlRoom is how many of them data leaves to messages that are none.
 	controlRoom = 16
 	// maxInline is asked for on devices that look at the source after the post.

@@ -25,5 +25,5 @@ const (
 	LaneRings = memory.FirstChunk
 	// LaneQueues is what a device pins for the queues of a lane, by the formulas of mlx5's
 	// provider: others differ.
-	LaneQueues = 120 << 10
+	LaneQueues = 80 << 10
 )

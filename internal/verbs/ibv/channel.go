@@ -5,143 +5,135 @@ package ibv
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// compChannel is verbs.CompChannel on ibv_comp_channel, whose descriptor becomes
-// readable with an event and never writable. So each direction waits for reads, on
-// a duplicate of its own.
-//
-// An event is consumed by one of the two directions, and the poller may have found no
-// reason yet to wake the other. Whoever consumes therefore wakes the other, which tries again.
+// compChannel is verbs.CompChannel. The first of a device have a kernelChannel of their own, from which
+// whoever waits takes the events. Those of later ones come by a sharedChannel.
 type compChannel struct {
 	ctx    *devContext
-	handle uintptr // struct ibv_comp_channel
-	vector uint32  // which of the device's interrupts tells of completions
+	kernel *kernelChannel
+	shared *sharedChannel // nil if kernel is its own
 	rd, wr channelWait
 
 	mu     sync.Mutex
-	cqs    map[uintptr]*cq // by their C structs
-	users  int             // CQs, those that are being made or destroyed included
+	cqs    []*cq // whose events come here
+	users  int   // CQs, those that are being made or destroyed included
 	closed bool
-	// The arguments of ibv_get_cq_event and where it puts its results.
-	args [3]uintptr
-	out  *eventOut
-	mem  *arena
 }
 
-// eventOut is what ibv_get_cq_event fills, in C memory.
-type eventOut struct {
-	cq, context uintptr
+// A channelWait is one direction of a compChannel.
+type channelWait interface {
+	// wait calls try until that returns true: at once, and again after each event.
+	wait(try func() bool) error
+	// setDeadline sets when waits end, also one in progress. The zero time is never.
+	setDeadline(t time.Time) error
+	// wake has a wait in progress look again.
+	wake()
+	// close ends all waits.
+	close() error
 }
 
-func newChannel(ctx *devContext) (_ *compChannel, err error) {
-	r, errno := ctx.makes(ctx.lib.createCompChannel, ctx.handle)
-	if r == 0 {
-		return nil, failed("ibv_create_comp_channel", errno)
-	}
-	ch := &compChannel{ctx: ctx, handle: r, vector: ctx.nextVector(), cqs: map[uintptr]*cq{}}
-	defer func() {
-		if err != nil {
-			ch.destroy()
+// leastOwn is how many channels of a device have a kernelChannel of their own at least, if it has fewer
+// vectors: as many as there are lanes between two processes.
+const leastOwn = 8
+
+func newChannel(ctx *devContext) (*compChannel, error) {
+	vector := ctx.nextVector()
+	ch := &compChannel{ctx: ctx}
+	var err error
+	if ctx.ownChannels.Add(1) <= int32(max(len(ctx.vectors), leastOwn)) {
+		if err = ch.open(vector); err != nil {
+			ctx.ownChannels.Add(-1)
 		}
-	}()
-	if ch.mem, err = newArena(ctx.lib, arraySize[eventOut](1)); err != nil {
-		return nil, err
+	} else {
+		ctx.ownChannels.Add(-1)
+		err = ch.share(vector)
 	}
-	ch.out = &array[eventOut](ch.mem, 1)[0]
-	ch.args = [3]uintptr{ch.handle, uintptr(unsafe.Pointer(&ch.out.cq)), uintptr(unsafe.Pointer(&ch.out.context))}
-	fd := int(at[cCompChannel](r).fd)
-	if err = ch.rd.init(ch, &ch.wr, fd); err != nil {
-		return nil, err
-	}
-	if err = ch.wr.init(ch, &ch.rd, fd); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return ch, nil
 }
 
-// destroy gives everything back that newChannel has got.
-func (ch *compChannel) destroy() error {
-	err := errors.Join(ch.rd.close(), ch.wr.close())
-	err = errors.Join(err, returned("ibv_destroy_comp_channel", ch.ctx.ends(ch.ctx.lib.destroyCompChannel, ch.handle)))
-	if ch.mem != nil {
-		ch.mem.free()
+// open makes a channel with a kernelChannel of its own.
+func (ch *compChannel) open(vector uint32) (err error) {
+	if ch.kernel, err = newKernelChannel(ch.ctx, vector); err != nil {
+		return err
 	}
-	return err
+	var rd, wr ownWait
+	if err = errors.Join(rd.init(ch.kernel, &wr), wr.init(ch.kernel, &rd)); err != nil {
+		return errors.Join(err, rd.close(), wr.close(), ch.kernel.destroy())
+	}
+	ch.rd, ch.wr = &rd, &wr
+	return nil
+}
+
+// share makes a channel with that of a vector.
+func (ch *compChannel) share(vector uint32) (err error) {
+	if ch.shared, err = ch.ctx.channels.hold(ch.ctx, vector); err != nil {
+		return err
+	}
+	ch.kernel = ch.shared.kernelChannel
+	ch.rd, ch.wr = newSharedWait(ch), newSharedWait(ch)
+	ch.shared.join(ch)
+	return nil
 }
 
 func (ch *compChannel) WaitRead(try func() bool) error  { return ch.rd.wait(try) }
 func (ch *compChannel) WaitWrite(try func() bool) error { return ch.wr.wait(try) }
 
-func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.SetDeadline(t) }
-func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.SetDeadline(t) }
+func (ch *compChannel) SetReadDeadline(t time.Time) error  { return ch.rd.setDeadline(t) }
+func (ch *compChannel) SetWriteDeadline(t time.Time) error { return ch.wr.setDeadline(t) }
 
 func (ch *compChannel) GetEvent() (verbs.CQ, error) {
 	var got *cq
-	err := ch.rd.park(func(uintptr) bool {
-		var err error
-		got, err = ch.nextEvent()
-		return got != nil || err != nil
+	err := ch.rd.wait(func() bool {
+		got = ch.takeEvent()
+		return got != nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if got == nil {
-		return nil, errChannelGone
-	}
 	return got, nil
 }
 
-var errChannelGone = fmt.Errorf("%w: the device of the completion channel was removed", verbs.ErrNoDevice)
-
-// nextEvent takes one event off the channel: nil if there is none.
-func (ch *compChannel) nextEvent() (*cq, error) {
+// takeEvent takes an event of any CQ.
+func (ch *compChannel) takeEvent() *cq {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.nextEventLocked()
-}
-
-func (ch *compChannel) nextEventLocked() (*cq, error) {
-	lib := ch.ctx.lib
-	for !ch.closed {
-		r, errno := lib.callErrno(lib.getCQEvent, ch.args[:]...)
-		if int32(r) != 0 {
-			switch errno {
-			case syscall.EAGAIN:
-				return nil, nil
-			case syscall.EINTR:
-				continue
-			}
-			return nil, errChannelGone
+	for i, q := range ch.cqs {
+		if q.raised > 0 {
+			q.raised--
+			// The next call asks the others first.
+			ch.cqs = append(slices.Delete(ch.cqs, i, i+1), q)
+			return q
 		}
-		if q := ch.cqs[ch.out.cq]; q != nil {
-			q.countEvent()
-			return q, nil
-		}
-		// It is being destroyed, which waits for this.
-		call(lib.ackCQEvents, ch.out.cq, 1)
 	}
-	return nil, nil
+	return nil
 }
 
-// consume takes all events there are and reports whether there were any.
-func (ch *compChannel) consume() (bool, error) {
+// raise counts an event of a CQ. The kernelChannel's lock is held.
+func (ch *compChannel) raise(q *cq) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	any := false
-	for {
-		q, err := ch.nextEventLocked()
-		if q == nil {
-			return any, err
-		}
-		any = true
-	}
+	q.raised++
+}
+
+// wake has both directions look again.
+func (ch *compChannel) wake() {
+	ch.rd.wake()
+	ch.wr.wake()
+}
+
+func (ch *compChannel) isClosed() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.closed
 }
 
 // hold counts a CQ that is about to use the channel; release that it no longer does.
@@ -164,16 +156,19 @@ func (ch *compChannel) release() {
 // add makes the events of a CQ known.
 func (ch *compChannel) add(q *cq) {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.cqs[q.handle] = q
+	ch.cqs = append(ch.cqs, q)
+	ch.mu.Unlock()
+	ch.kernel.add(q)
 }
 
 // remove forgets a CQ that is to be destroyed and acknowledges its events.
 func (ch *compChannel) remove(q *cq) {
+	ch.kernel.remove(q)
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	delete(ch.cqs, q.handle)
-	q.ackEvents()
+	if i := slices.Index(ch.cqs, q); i >= 0 {
+		ch.cqs = slices.Delete(ch.cqs, i, i+1)
+	}
 }
 
 func (ch *compChannel) Close() error {
@@ -188,9 +183,14 @@ func (ch *compChannel) Close() error {
 	}
 	ch.closed = true
 	ch.mu.Unlock()
-	// Nobody calls into the library for the channel any more: whoever did held the
-	// lock, and the next finds it closed.
-	err := ch.destroy()
+	err := errors.Join(ch.rd.close(), ch.wr.close())
+	if ch.shared != nil {
+		ch.shared.leave(ch)
+		err = errors.Join(err, ch.ctx.channels.release(ch.shared))
+	} else {
+		err = errors.Join(err, ch.kernel.destroy())
+		ch.ctx.ownChannels.Add(-1)
+	}
 	ch.ctx.users.Release()
 	return err
 }

@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -71,9 +72,24 @@ func needDevice(t testing.TB) *device {
 }
 
 // TestConformance runs the suite that every driver passes.
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { verbstest.Run(t, conformance(t)) }
+
+// TestConformanceOfSharedChannels is the part of it that sleeps, on channels that all share.
+func TestConformanceOfSharedChannels(t *testing.T) {
+	cfg := conformance(t)
+	open := cfg.Open
+	cfg.Open = func(t testing.TB) verbs.Context {
+		ctx := open(t)
+		ctx.(*devContext).ownChannels.Store(math.MaxInt32 / 2)
+		return ctx
+	}
+	cfg.Only = []string{"Arm", "Channel", "Wakeups", "Destroy", "Allocations"}
+	verbstest.Run(t, cfg)
+}
+
+func conformance(t *testing.T) verbstest.Config {
 	d := needDevice(t)
-	verbstest.Run(t, verbstest.Config{
+	return verbstest.Config{
 		Open: func(t testing.TB) verbs.Context {
 			ctx, err := d.Open()
 			require.NoError(t, err)
@@ -89,7 +105,7 @@ func TestConformance(t *testing.T) {
 		Slow:       slow(),
 		Addr:       testAddr(t),
 		Deviations: deviations(d),
-	})
+	}
 }
 
 // slow is how many times slower the device is than a common one.

@@ -33,6 +33,8 @@ type devContext struct {
 
 	vectorsOnce sync.Once
 	vectors     []uint32 // to choose from
+	channels    sharedChannels
+	ownChannels atomic.Int32 // compChannels that use none of those
 
 	users object.Users // what was made from the context
 

@@ -30,7 +30,8 @@ type cq struct {
 	pollFn  uintptr
 	armFn   uintptr
 	dead    atomic.Bool // completions were lost
-	unacked uint32      // guarded by the channel's lock
+	unacked uint32      // guarded by the kernelChannel's lock
+	raised  int         // events that GetEvent has not returned, guarded by the channel's lock
 
 	mu     sync.Mutex
 	args   [3]uintptr // of ibv_poll_cq
@@ -58,7 +59,7 @@ func newCQ(ctx *devContext, cqe int, ch *compChannel) (*cq, error) {
 			mem.free()
 			return nil, err
 		}
-		channel, vector = ch.handle, uintptr(ch.vector)
+		channel, vector = ch.kernel.handle, uintptr(ch.kernel.vector)
 	}
 	r, errno := ctx.makes(ctx.lib.createCQ, ctx.handle, uintptr(cqe), 0, channel, vector)
 	if r == 0 {
@@ -191,14 +192,14 @@ func (c *cq) release(q *qp) {
 	}
 }
 
-// countEvent counts an event that was taken off the channel, whose lock is held.
+// countEvent counts an event that was taken off the kernelChannel, whose lock is held.
 func (c *cq) countEvent() {
 	if c.unacked++; c.unacked >= ackBatch {
 		c.ackEvents()
 	}
 }
 
-// ackEvents acknowledges what was counted; the channel's lock is held.
+// ackEvents acknowledges what was counted; the kernelChannel's lock is held.
 func (c *cq) ackEvents() {
 	if c.unacked > 0 {
 		call(c.ctx.lib.ackCQEvents, c.handle, uintptr(c.unacked))

@@ -4,6 +4,7 @@ package ibv
 
 import (
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -193,7 +194,7 @@ func TestEventsAreConsumed(t *testing.T) {
 // pending returns how many events, at most one, are left on the channel.
 func pending(t *testing.T, ch verbs.CompChannel) int {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: at[cCompChannel](ch.(*compChannel).handle).fd, Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: at[cCompChannel](ch.(*compChannel).kernel.handle).fd, Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	require.NoError(t, err)
 	return n
@@ -211,8 +212,9 @@ func TestConsumerWakesTheOther(t *testing.T) {
 	unready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	require.NoError(t, err)
 	defer unix.Close(unready)
-	require.NoError(t, ch.wr.close())
-	require.NoError(t, ch.wr.init(ch, &ch.rd, unready))
+	wr := ch.wr.(*ownWait)
+	require.NoError(t, wr.close())
+	require.NoError(t, wr.open(unready))
 
 	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
 	p.B.PostRecv(verbs.RecvWR{})
@@ -247,6 +249,34 @@ func TestConsumerWakesTheOther(t *testing.T) {
 	require.ErrorIs(t, ch.WaitWrite(func() bool { return false }), os.ErrDeadlineExceeded)
 	p.A.Sent(1)
 	p.B.Received(1)
+}
+
+// Events that nobody waits for are taken all the same from channels that are shared: the kernel keeps each
+// until then.
+func TestSharedEventsAreConsumed(t *testing.T) {
+	ctx := openDevice(t)
+	ctx.ownChannels.Add(math.MaxInt32 / 2)
+	made, err := ctx.CreateCompChannel()
+	ctx.ownChannels.Add(-math.MaxInt32 / 2)
+	require.NoError(t, err)
+	closeLater(t, made)
+	ch := made.(*compChannel)
+	require.NotNil(t, ch.shared)
+	p := verbstest.NewPair(t, ctx, verbstest.PairConfig{ByCM: byCM(t), B: verbstest.EndConfig{Channel: ch}})
+	const events = 32
+	for range events {
+		require.NoError(t, p.B.RecvCQ.ReqNotify(false))
+		p.B.PostRecv(verbs.RecvWR{})
+		p.A.Post(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled})
+		p.A.Sent(1)
+		p.B.Received(1)
+		require.NoError(t, ch.WaitRead(func() bool { return true }))
+	}
+	require.Eventually(t, func() bool {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		return p.B.RecvCQ.(*cq).raised == events
+	}, 20*time.Second, time.Millisecond)
 }
 
 // Registration beyond the limit says which limit it is and how to raise it.
@@ -305,7 +335,7 @@ func TestCompletionVectors(t *testing.T) {
 		cq, err := ctx.CreateCQ(1, ch)
 		require.NoError(t, err)
 		defer cq.Close()
-		used[ch.(*compChannel).vector] = true
+		used[ch.(*compChannel).kernel.vector] = true
 	}
 	require.Len(t, used, vectors)
 }

@@ -3,6 +3,7 @@ package verbstest
 import (
 	"net/netip"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,9 @@ type Config struct {
 	// Deviations are what the device is known to do otherwise than the
 	// specification says.
 	Deviations Deviation
+
+	// Only are the subjects to run, by their names; nil is all.
+	Only []string
 }
 
 // A Deviation names a known difference between a device and the specification. A
@@ -143,6 +147,9 @@ func Run(t *testing.T, cfg Config) {
 		before.objects = kernelObjects(t)
 	})
 	for _, subject := range subjects {
+		if cfg.Only != nil && !slices.Contains(cfg.Only, subject.name) {
+			continue
+		}
 		t.Run(subject.name, func(t *testing.T) {
 			if b := beside[subject.name]; b.deviation != 0 && cfg.has(b.deviation) {
 				t.Skip(b.why)
