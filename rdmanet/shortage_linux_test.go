@@ -88,7 +88,7 @@ func (r *Remote) ServeScarce(a RemoteScarce, at *string) error {
 	s.l = observedListener{l}
 	s.restore = func() {}
 	if a.Connections > 0 {
-		before := SetMemoryLimit(int64(a.Connections * firstMemory))
+		before := SetMemoryLimit(int64(a.Connections * firstMemory()))
 		s.restore = func() { SetMemoryLimit(before) }
 	}
 	if a.Mappings > 0 {
