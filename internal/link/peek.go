@@ -20,11 +20,11 @@ func (h *Stream) Peek(limit int) ([]byte, error) {
 }
 
 // Consume consumes the first n bytes of what Peek has returned, and ends its use. placed says that the
-// program has read them there.
-func (h *Stream) Consume(n int, placed bool) { h.now().endPeek(n, placed) }
+// program has read them there. What is left of bytes that count as read does so until it is read again.
+func (h *Stream) Consume(n int, placed bool) { h.now().endPeek(n, placed, true) }
 
 // Unpeek ends the use of what Peek has returned, which is unread again.
-func (h *Stream) Unpeek() { h.now().endPeek(0, false) }
+func (h *Stream) Unpeek() { h.now().endPeek(0, false, false) }
 
 func (s *stream) peek(limit int) ([]byte, error) {
 	e := s.e
@@ -78,7 +78,7 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	s.peeked = true
+	s.peeked, s.borrowed = true, 0
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
 	} else {
@@ -87,11 +87,14 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 	return b, nil
 }
 
-func (s *stream) endPeek(n int, placed bool) {
+func (s *stream) endPeek(n int, placed, borrowed bool) {
 	e := s.e
 	e.mu.Lock()
 	if s.peeked {
-		s.peeked, s.borrowed = false, 0
+		s.peeked = false
+		if !borrowed {
+			s.borrowed = 0
+		}
 		if n > 0 {
 			used := s.ringBytes(n)
 			if f := s.st.Frames(); f != nil && n <= f.Left() {

@@ -108,6 +108,9 @@ func (s *stream) consume(n int) bool {
 		s.e.failLocked(err) // the machine and this end do not agree
 		return false
 	}
+	if s.borrowed > 0 {
+		s.borrowed = max(s.borrowed-int32(n), 0)
+	}
 	if len(s.pieces) > 1 {
 		s.reclaim()
 	}

@@ -19,7 +19,9 @@ func (h *Stream) CloseRead() error {
 }
 
 func (s *stream) closeRead() error {
-	return s.change(func() error {
+	s.e.mu.Lock()
+	s.takeIn()
+	return s.changeLocked(func() error {
 		switch {
 		case s.closed:
 			return net.ErrClosed

@@ -312,7 +312,9 @@ func (s *stream) writeErr() error {
 }
 
 func (s *stream) CloseWrite() error {
-	return s.change(func() error {
+	s.e.mu.Lock()
+	s.takeIn()
+	return s.changeLocked(func() error {
 		switch {
 		case s.closed:
 			return net.ErrClosed
@@ -379,13 +381,7 @@ func (s *stream) takeIn() {
 	e.tasks.Done()
 }
 
-// change does something to the stream that its waiting calls have to see.
-func (s *stream) change(f func() error) error {
-	s.e.mu.Lock()
-	return s.changeLocked(f)
-}
-
-// changeLocked is change with mu held, which it releases.
+// changeLocked does something to the stream that its waiting calls have to see. mu is held, and released.
 func (s *stream) changeLocked(f func() error) error {
 	e := s.e
 	err := f()
