@@ -364,9 +364,9 @@ func (m *model) hash() uint64 {
 	for i, l := range m.lanes {
 		s := &l.slots
 		h.add(uint64(s.free), uint64(s.arrived), uint64(s.posted), uint64(s.pending), uint64(s.unmarked), uint64(l.sent), uint64(l.got), uint64(l.opens))
-		for k := range s.depth - s.free {
+		for k := range s.uses {
 			u := s.used[(s.head+k)%s.depth]
-			h.add(uint64(u.stream))
+			h.add(uint64(u.stream), uint64(u.n))
 			h.bits(u.record)
 		}
 		for _, list := range [][]*Stream{l.table, l.places.all(), l.records.all(), l.credits.all(), l.waiting.all()} {

@@ -53,8 +53,9 @@ const (
 type slots struct {
 	depth int     // receives at the peer
 	free  int     // of them, not used up
-	used  []usage // by message, from head on
+	used  []usage // by messages in order, from head on
 	head  int
+	uses  int // of used
 
 	own      int // receives of this end
 	arrived  int // messages that came, less those returned
@@ -65,10 +66,17 @@ type slots struct {
 	streams  Table[uint16] // messages under way
 }
 
-// usage is what a message used up beside a receive.
-type usage struct {
+// use is what a message used up beside a receive.
+type use struct {
 	stream ID   // whose share
 	record bool // a place in the ring of records
+}
+
+// usage is what n messages in a row used up, which is the same for each: where one stream sends, they
+// are counted together.
+type usage struct {
+	use
+	n uint16
 }
 
 // newSlots returns the accounting of an end that has own receives posted and whose peer has
@@ -123,15 +131,24 @@ func (s *slots) share() int { return max(s.depth/8, 2) }
 // peer that sleeps. Those are records, returns and credits, the last message of a burst, one after
 // which its sender has to wait for the peer, one of much data, all while at most half of the slots are
 // free, and otherwise one for each eighth of the slots.
-func (s *slots) send(u usage, solicited bool) bool {
+func (s *slots) send(u use, solicited bool) bool {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
 	}
-	at := s.head + s.depth - s.free
+	at := s.head + s.uses
 	if at >= s.depth {
 		at -= s.depth
 	}
-	s.used[at] = u
+	last := at - 1
+	if last < 0 {
+		last = s.depth - 1
+	}
+	if s.uses > 0 && s.used[last].use == u {
+		s.used[last].n++
+	} else {
+		s.used[at] = usage{u, 1}
+		s.uses++
+	}
 	s.free--
 	if u.record {
 		s.pending++
@@ -147,7 +164,7 @@ func (s *slots) send(u usage, solicited bool) bool {
 // Data uses up a slot for a data message of stream id, which CanData has allowed, and reports
 // whether it is to be marked as solicited, as wake asks for: that the peer has to be woken in any case.
 func (s *slots) Data(id ID, wake bool) bool {
-	s.send(usage{stream: id}, wake)
+	s.send(use{stream: id}, wake)
 	if wake || !s.CanData(id) {
 		s.unmarked = 0
 		return true
@@ -156,17 +173,17 @@ func (s *slots) Data(id ID, wake bool) bool {
 }
 
 // Credit uses up a slot for a credit.
-func (s *slots) Credit() { s.send(usage{}, true) }
+func (s *slots) Credit() { s.send(use{}, true) }
 
 // Record uses up a slot and a place for a record.
-func (s *slots) Record() { s.send(usage{record: true}, true) }
+func (s *slots) Record() { s.send(use{record: true}, true) }
 
 // Return uses up a slot for a return, and returns how many receives that gives back.
 func (s *slots) Return() int {
 	n := min(s.posted, immLowMask)
 	s.arrived -= n
 	s.posted -= n
-	s.send(usage{}, true)
+	s.send(use{}, true)
 	return n
 }
 
@@ -176,15 +193,21 @@ func (s *slots) Returned(n int) error {
 	if n > s.depth-s.free || n <= 0 {
 		return violation(RuleReturn, 0, uint64(n), uint64(s.depth-s.free))
 	}
-	for range n {
-		u := s.used[s.head]
+	for n > 0 {
+		u := &s.used[s.head]
+		k := min(n, int(u.n))
+		s.free += k
+		*s.streams.ref(u.stream) -= uint16(k)
+		if u.record {
+			s.pending -= uint32(k)
+		}
+		n -= k
+		if u.n -= uint16(k); u.n > 0 {
+			break
+		}
+		s.uses--
 		if s.head++; s.head == s.depth {
 			s.head = 0
-		}
-		s.free++
-		*s.streams.ref(u.stream)--
-		if u.record {
-			s.pending--
 		}
 	}
 	return nil

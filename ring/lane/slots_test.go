@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -78,6 +79,39 @@ func TestSlotsSolicit(t *testing.T) {
 	assert.True(t, s.Data(2, false), "slots are few")
 }
 
+// What messages in a row used up is counted together, and comes back message by message.
+func TestSlotsInRuns(t *testing.T) {
+	const depth = 64
+	random := rand.New(rand.NewPCG(1, 2))
+	s := countedSlots(t, depth, depth, depth)
+	var sent []use
+	for range 100_000 {
+		if n := 1 + random.IntN(8); len(sent) >= n && (n > 4 || len(sent) == depth) {
+			require.NoError(t, s.Returned(n))
+			sent = sent[n:]
+		} else if len(sent) < depth {
+			u := use{stream: ID(random.IntN(3))}
+			u.record = u.stream == 0 && random.IntN(2) == 0
+			for range 1 + random.IntN(min(depth-len(sent), 4)) {
+				s.send(u, false)
+				sent = append(sent, u)
+			}
+		}
+		want, records := make([]uint16, 3), uint32(0)
+		for _, u := range sent {
+			if want[u.stream]++; u.record {
+				records++
+			}
+		}
+		for id, n := range want {
+			require.Equal(t, n, s.streams.At(ID(id)), "of stream %d", id)
+		}
+		require.Equal(t, records, s.pending)
+		require.Equal(t, depth-len(sent), s.free)
+		require.LessOrEqual(t, s.uses, len(sent))
+	}
+}
+
 func TestSlotsLies(t *testing.T) {
 	s := countedSlots(t, 16, 16, 4)
 	requireViolation(t, ProtocolError{RuleReturn, 0, 1, 0}, s.Returned(1))
@@ -149,8 +183,11 @@ func exploreSlots(t *testing.T, depth int, broken, fixed func(*slots), held int)
 	s := countedSlots(t, MinDepth, MinDepth, MinPlaces)
 	s.own, s.depth, s.used = depth, depth, s.used[:depth]
 	load := func(st *state, i int) {
-		s.free, s.arrived, s.posted, s.head = st.free[i], st.arrived[i], st.posted[i], 0
-		s.streams.Set(0, uint16(s.depth-s.free))
+		s.free, s.arrived, s.posted, s.head, s.uses = st.free[i], st.arrived[i], st.posted[i], 0, 0
+		under := uint16(s.depth - s.free)
+		if s.streams.Set(0, under); under > 0 {
+			s.used[0], s.uses = usage{n: under}, 1
+		}
 	}
 	for len(todo) > 0 {
 		st := todo[len(todo)-1]
