@@ -139,13 +139,15 @@ func (e *laneEnd) message(wc *verbs.WC, alone bool) error {
 		return err // which names what is wrong with it
 	}
 	if d.Type != lane.TypeControl {
-		if alone { // a stream of many is in no hurry
-			e.fetch(d)
+		// It is nil for an id that is no stream's: of slots that is 0.
+		s := e.streams.At(d.Stream)
+		if s != nil && alone && d.Type == lane.TypeData { // a stream of many is in no hurry
+			s.fetch(d.N)
 		}
 		if err = e.state.ArriveDoorbell(d, nil); err != nil {
 			return err
 		}
-		e.countArrived(d)
+		e.countArrived(s, d)
 		return nil
 	}
 	// What records took up is given back as soon as can be: the peer has few places for them.

@@ -13,21 +13,19 @@ import (
 // settle sends what is due and tells what has happened, until there is neither. It is to be
 // called after each change of the machine, with mu held.
 func (e *laneEnd) settle() {
-	if !e.state.Due() && !e.state.Happened() && len(e.endWaits) == 0 { // as behind most messages
-		e.stuck = false
-		return
-	}
 	for {
 		if e.state.Due() {
 			e.pump()
 		} else {
 			e.stuck = false
 		}
-		if !e.passOn() {
+		if !e.state.Happened() || !e.passOn() { // as behind most messages
 			break
 		}
 	}
-	e.endsSafe()
+	if len(e.endWaits) > 0 {
+		e.endsSafe()
+	}
 }
 
 // passOn tells what has happened so far. It reports whether there was more than that something

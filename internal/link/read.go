@@ -86,7 +86,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 	}
 	if n == 0 {
 		err = s.readErr()
-	} else if e.err == nil && e.state.Due() { // as to give bytes back makes nothing happen
+	} else if e.err == nil && e.state.CreditDue() {
 		e.settle()
 	}
 	return n, err

@@ -34,9 +34,8 @@ func (c *counts) stalledUntil(now time.Duration) (n uint64, took time.Duration) 
 	return r.stalls + 1, r.stallTime + now - r.stalled
 }
 
-// countArrived counts a message that is no record. mu is held.
-func (e *laneEnd) countArrived(d lane.Doorbell) {
-	s := e.streams.At(d.Stream) // nil for an id that is no stream's: of slots it is 0
+// countArrived counts a message that is no record, about s if that is not nil. mu is held.
+func (e *laneEnd) countArrived(s *stream, d lane.Doorbell) {
 	switch d.Type {
 	case lane.TypeData:
 		e.counts.bytesIn += uint64(d.N)

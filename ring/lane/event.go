@@ -63,12 +63,12 @@ func (l *Lane) Event() (Event, bool) {
 }
 
 // Happened reports whether there is an event.
-func (l *Lane) Happened() bool { return l.arrivals.some() || l.events.some() }
+func (l *Lane) Happened() bool { return l.arrived != nil || l.events.some() }
 
 // Readable returns the stream of the next event and takes the event, if it is an EventReadable;
 // else it returns nil. Those events come before all others.
 func (l *Lane) Readable() *Stream {
-	if !l.arrivals.some() {
+	if l.arrived == nil {
 		return nil
 	}
 	return l.nextArrival()
@@ -78,15 +78,22 @@ func (l *Lane) Readable() *Stream {
 //
 //go:noinline
 func (l *Lane) nextArrival() *Stream {
-	s := l.arrivals.pop()
-	s.told = false
+	s := l.arrived
+	s.told, l.arrived = false, nil
+	if l.arrivals.some() {
+		l.arrived = l.arrivals.pop()
+	}
 	return s
 }
 
 // readable adds an EventReadable, one for all that arrives before the event is taken.
 func (l *Lane) readable(s *Stream) {
-	if !s.told {
-		s.told = true
+	if s.told {
+		return
+	}
+	if s.told = true; l.arrived == nil {
+		l.arrived = s
+	} else {
 		l.arrivals.push(s)
 	}
 }

@@ -64,7 +64,9 @@ type Lane struct {
 	table  Table[*Stream]
 	places queue[*Stream] // dialer: granted and not taken, in order
 	events queue[Event]
-	// arrivals are the streams of EventReadable.
+	// arrived is the stream of the next EventReadable, and arrivals are those of the ones behind it. There
+	// is one for almost every message, and seldom more.
+	arrived  *Stream
 	arrivals queue[*Stream]
 
 	records queue[*Stream] // that have records to send
@@ -149,6 +151,9 @@ func (l *Lane) Due() bool {
 	return len(l.credits.items)|len(l.records.items)|len(l.control.items)|len(l.grants.items)|
 		l.want|int(l.recall)|int(l.abort.rule) != 0 || l.slots.Due()
 }
+
+// CreditDue reports whether Next may have a credit, which is all that Consume makes due.
+func (l *Lane) CreditDue() bool { return l.credits.some() }
 
 // record makes r a message.
 func (l *Lane) record(r Record) Message {

@@ -202,6 +202,7 @@ func (m *model) cloneInto(c *model) *model {
 		d.records.items, d.credits.items = all(old.records.items, l.records.items), all(old.credits.items, l.credits.items)
 		d.waiting.items = all(old.waiting.items, l.waiting.items)
 		d.grants.items, d.control.items = recopy(old.grants.items, l.grants.items), recopy(old.control.items, l.control.items)
+		d.arrived = one(l.arrived)
 		d.arrivals.items, d.events.items = all(old.arrivals.items, l.arrivals.items), recopy(old.events.items, l.events.items)
 		for k := range d.events.items {
 			d.events.items[k].Stream = one(d.events.items[k].Stream)

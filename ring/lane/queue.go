@@ -40,7 +40,7 @@ func (q *queue[T]) pop() T {
 	v := q.items[q.head]
 	q.items[q.head] = none
 	if q.head++; q.head == len(q.items) {
-		q.clear()
+		q.items, q.head = q.items[:0], 0
 	}
 	return v
 }
@@ -52,7 +52,7 @@ func (q *queue[T]) popLast() T {
 	v := q.items[last]
 	q.items[last] = none
 	if q.items = q.items[:last]; q.head == last {
-		q.clear()
+		q.items, q.head = q.items[:0], 0
 	}
 	return v
 }

@@ -123,6 +123,12 @@ func (r *Receiver) creditSent() uint32 {
 // a credit came, since the ring is small for its rate.
 func (r *Receiver) WantsRing() bool {
 	l := &r.ring
+	return r.received-max(r.reported, l.start) >= uint64(l.Size/2) && r.runsFull() // seldom; and no more is unread
+}
+
+// runsFull is WantsRing of a ring of which the sender has used half.
+func (r *Receiver) runsFull() bool {
+	l := &r.ring
 	unread, ahead := r.received-max(r.consumed, l.start), r.received-max(r.reported, l.start)
 	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
 }
