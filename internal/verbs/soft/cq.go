@@ -77,12 +77,10 @@ func (c *cq) Poll(wc []verbs.WC) (int, error) {
 	if c.head != c.tail {
 		n = c.take(wc)
 	}
-	for i := len(c.rx); i > 0 && n < len(wc); i-- {
-		if c.turn >= len(c.rx) {
-			c.turn = 0
-		}
-		n += c.rx[c.turn].receive(wc[n:])
-		c.turn++
+	if len(c.rx) == 1 { // as of a lane
+		n += c.rx[0].receive(wc[n:])
+	} else {
+		n += c.receive(wc[n:])
 	}
 	if len(c.failed) != 0 {
 		c.failLocked()
@@ -90,6 +88,18 @@ func (c *cq) Poll(wc []verbs.WC) (int, error) {
 	}
 	c.mu.Unlock()
 	return n, nil
+}
+
+// receive takes what the QPs have received in turn.
+func (c *cq) receive(wc []verbs.WC) (n int) {
+	for i := len(c.rx); i > 0 && n < len(wc); i-- {
+		if c.turn >= len(c.rx) {
+			c.turn = 0
+		}
+		n += c.rx[c.turn].receive(wc[n:])
+		c.turn++
+	}
+	return n
 }
 
 // pollSlow is Poll of a CQ that can overrun, or has, or is closed.

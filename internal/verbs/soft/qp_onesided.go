@@ -128,7 +128,7 @@ func (q *qp) target(p *peer, st shm.Status, wr *verbs.SendWR, n uint32, need ver
 		return nil, failed(verbs.WCRemAccessErr)
 	}
 	b := m.Data[off : off+uint64(n)]
-	if need != verbs.AccessRemoteRead && !m.Back(b, off) {
+	if need != verbs.AccessRemoteRead && !m.Back(off, uint64(n)) {
 		return nil, failed(verbs.WCRemOpErr)
 	}
 	return b, succeeded

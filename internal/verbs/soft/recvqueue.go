@@ -63,12 +63,11 @@ func (r *recvQueue) post(wr *verbs.RecvWR) error {
 	if int(r.posted-r.headSeen) >= r.max {
 		return verbs.ErrQueueFull
 	}
-	size := uint32(0)
-	if r.wrs.Load() != nil || wr.WRID != 0 || len(wr.SGList) > 0 {
-		size = r.keep(wr)
-	}
-	if r.shared != nil {
-		r.show(r.posted, size)
+	if wr.WRID != 0 || len(wr.SGList) > 0 || r.wrs.Load() != nil {
+		size := r.keep(wr)
+		if r.shared != nil { // where it says 0 for each at first
+			r.show(r.posted, size)
+		}
 	}
 	r.posted++
 	return nil

@@ -163,7 +163,7 @@ func (m *Mapping) LenOf(n uint32) *uint32 { return WordAt(m.Data, OffLens+int(n&
 // Bounce is the bounce area.
 func (m *Mapping) Bounce() []byte { return m.Data[m.bounceOff():][:m.BounceSize()] }
 
-func (m *Mapping) lap(n uint64) uint64 { return (n>>m.Shift + 1) & LapMask }
+func (m *Mapping) lap(n uint64) uint64 { return (n>>(m.Shift&63) + 1) & LapMask }
 
 // Unmap ends the mapping, if there is one.
 func (m *Mapping) Unmap() {

@@ -16,6 +16,8 @@ type RemoteMR struct {
 	Data   []byte // the MR
 	Mapped []byte // the pages it lies in
 	backed backedPages
+	// What lies between these offsets is known to be backed: around what was written last.
+	from, to uint64
 }
 
 // Unmap ends the mapping.
@@ -25,25 +27,40 @@ func (m *RemoteMR) Unmap() {
 	_ = Unmap(m.Mapped)
 }
 
-// Back makes sure that b, which is at off in the MR, has memory: its owner need not
+// Back makes sure that the n bytes at off in the MR, one at least, have memory: its owner need not
 // have committed it, and what the system cannot back would be SIGBUS. False: there is
 // no memory.
-func (m *RemoteMR) Back(b []byte, off uint64) bool {
+func (m *RemoteMR) Back(off, n uint64) bool {
+	return off >= m.from && off+n <= m.to || m.back(off, n)
+}
+
+// back is Back of what is not known to be backed by what was written last.
+func (m *RemoteMR) back(off, n uint64) bool {
+	if !CanPopulate() {
+		return true
+	}
 	if m.backed.bits == nil {
-		if !CanPopulate() {
-			return true
-		}
 		m.backed = makeBackedPages(len(m.Mapped))
 	}
 	// Units are counted from the start of the mapping.
-	off += uint64(uintptr(unsafe.Pointer(&m.Data[0])) - uintptr(unsafe.Pointer(&m.Mapped[0])))
-	last := (off + uint64(len(b)) - 1) >> m.backed.shift
-	for unit := off >> m.backed.shift; unit <= last; unit++ {
+	lead := uint64(uintptr(unsafe.Pointer(&m.Data[0])) - uintptr(unsafe.Pointer(&m.Mapped[0])))
+	first, last := (lead+off)>>m.backed.shift, (lead+off+n-1)>>m.backed.shift
+	for unit := first; unit <= last; unit++ {
 		if m.backed.bits[unit/64]&(1<<(unit%64)) == 0 && !m.populate(unit, last) {
 			return false
 		}
 	}
+	m.know(max(first<<m.backed.shift, lead)-lead, (last+1)<<m.backed.shift-lead)
 	return true
+}
+
+// know records that what lies between two offsets is backed.
+func (m *RemoteMR) know(from, to uint64) {
+	if from > m.to || to < m.from {
+		m.from, m.to = from, to
+		return
+	}
+	m.from, m.to = min(m.from, from), max(m.to, to)
 }
 
 // populate backs the units from first to last.
