@@ -14,3 +14,8 @@ func Fetch(p unsafe.Pointer, n int)
 //
 //go:noescape
 func FetchToWrite(p unsafe.Pointer, n int)
+
+// Pause is for a loop that waits until another processor writes to a line: the one that shares its core
+// has more of that meanwhile. It takes a few dozen cycles (Intel 64 and IA-32 Architectures SDM, PAUSE;
+// Arm A64, YIELD).
+func Pause()

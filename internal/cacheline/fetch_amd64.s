@@ -13,6 +13,11 @@ line:
 	JCS  line
 	RET
 
+// func Pause()
+TEXT ·Pause(SB), NOSPLIT, $0-0
+	PAUSE
+	RET
+
 // func FetchToWrite(p unsafe.Pointer, n int)
 TEXT ·FetchToWrite(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX

@@ -13,6 +13,11 @@ line:
 	BLO  line
 	RET
 
+// func Pause()
+TEXT ·Pause(SB), NOSPLIT, $0-0
+	YIELD
+	RET
+
 // func FetchToWrite(p unsafe.Pointer, n int)
 TEXT ·FetchToWrite(SB), NOSPLIT, $0-16
 	MOVD p+0(FP), R0

@@ -9,3 +9,6 @@ func Fetch(unsafe.Pointer, int) {}
 
 // FetchToWrite does nothing on this processor.
 func FetchToWrite(unsafe.Pointer, int) {}
+
+// Pause does nothing on this processor.
+func Pause() {}

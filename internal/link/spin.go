@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
 
 const (
@@ -215,6 +217,7 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func
 		if poll() {
 			return true, true
 		}
+		cacheline.Pause()
 	}
 	if expired() {
 		return false, true
@@ -230,6 +233,7 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func
 			if poll() {
 				return true, true
 			}
+			cacheline.Pause()
 		}
 		if expired() {
 			return false, true
