@@ -145,7 +145,13 @@ func (e *laneEnd) spin(w *waiter) bool {
 		return true
 	}
 	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
-	poll := func() bool { return e.pollFor(w) }
+	poll := func() bool {
+		found := e.pollFor(w)
+		if !found {
+			cacheline.Pause() // the peer may share this core
+		}
+		return found
+	}
 	limit, between := howToPoll(busyPoll, budget.off, e.p.sameHost, n, w.ahead)
 	if limit > 0 {
 		if found, spun := e.spinFor(w, limit, n, poll); spun {
@@ -217,7 +223,6 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func
 		if poll() {
 			return true, true
 		}
-		cacheline.Pause()
 	}
 	if expired() {
 		return false, true
@@ -233,7 +238,6 @@ func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func
 			if poll() {
 				return true, true
 			}
-			cacheline.Pause()
 		}
 		if expired() {
 			return false, true
