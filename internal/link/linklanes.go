@@ -28,18 +28,14 @@ const (
 
 // A link has the lanes to one Target. Each of the first streams gets a lane of its own, until
 // there are as many lanes as both ends have processors for; then the least loaded lane is taken.
-// Dials that are one after the other go by one lane. Where lanes are slow those that have waited for the first
-// go by it, and no other comes up while they are served, as it would take the processors from them and be late.
-// Links.mu guards it.
+// Dials that are one after the other go by one lane. Links.mu guards it.
 type link struct {
 	l      *Links
 	target Target
-	lanes  []*linkLane   // that take dials, in the order in which they were brought up
-	left   []*linkLane   // that take none any more, and have streams
-	most   int           // how many there may be unless they are full
-	pause  time.Time     // until then none is brought up beside others
-	took   time.Duration // to bring the last one up
-	crowd  int           // dials that have waited for the first lane, before so many are through; pause is theirs
+	lanes  []*linkLane // that take dials, in the order in which they were brought up
+	left   []*linkLane // that take none any more, and have streams
+	most   int         // how many there may be unless they are full
+	pause  time.Time   // until then none is brought up beside others
 
 	givenUp endsGivenUp // which needs no lock itself
 }
@@ -125,10 +121,9 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 	switch {
 	case err != nil:
 		k.l.drop(k)
-		k.link.crowd, k.link.pause = 0, time.Now().Add(besidePause)
+		k.link.pause = time.Now().Add(besidePause)
 	case t.Src.Port() == 0: // else the one stream has it
 		k.link.most = c.agreedLanes()
-		k.stands()
 	}
 	unwanted := err == nil && k.dropped // while it came up
 	if k.unwaited != nil {
@@ -140,28 +135,6 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 	k.cancel(nil)
 	if unwanted {
 		c.retireNow()
-	}
-}
-
-// stands records how long the lane has taken. mu is held.
-func (k *linkLane) stands() {
-	to := k.link
-	if to.took = time.Since(k.began); to.slow() && !k.beside && k.users > 0 {
-		to.crowd, to.pause = k.users, time.Now().Add(besidePause)
-	}
-}
-
-// slow reports whether a lane takes longer than a dial waits for one beside others. mu is held.
-func (to *link) slow() bool { return to.took > besidePatience }
-
-// through records that a dial is through. When all are that have waited for the first lane there is time for
-// another. mu is held.
-func (to *link) through() {
-	if to.crowd == 0 {
-		return
-	}
-	if to.crowd--; to.crowd == 0 {
-		to.pause = time.Time{}
 	}
 }
 
@@ -201,8 +174,8 @@ func (to *link) least(coming, late bool) (best *linkLane, load int) {
 }
 
 // choose returns the lane for a dial, and whether there is one that stands with room for it: then
-// it need not wait for long if its lane is only coming up, and not at all where lanes are slow. More lanes are
-// brought up beside those that stand only if beside says so. mu is held.
+// it need not wait for long if its lane is only coming up. More lanes are brought up beside those
+// that stand only if beside says so. mu is held.
 func (to *link) choose(beside bool, logger *slog.Logger) (k *linkLane, others bool) {
 	stands, _ := to.least(false, false)
 	if stands != nil && !beside {
@@ -211,9 +184,6 @@ func (to *link) choose(beside bool, logger *slog.Logger) (k *linkLane, others bo
 	k, load := to.least(true, stands == nil)
 	if k == nil || stands != nil && load > 0 && len(to.lanes) < to.most && !time.Now().Before(to.pause) {
 		k = to.bring(stands != nil, logger)
-	}
-	if stands != nil && k.c == nil && to.slow() {
-		return stands, true
 	}
 	return k, stands != nil
 }
@@ -306,7 +276,6 @@ func (l *Links) done(k *linkLane) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.users--
-	k.link.through()
 	l.unused(k)
 }
 

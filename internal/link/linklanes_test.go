@@ -46,22 +46,6 @@ func fakeBeside(t *testing.T, c Config, takes time.Duration, peer, most int) (l 
 	return l, lanes, fail
 }
 
-// fakeLate has a lane come up at once, and one beside it in a second.
-func fakeLate(t *testing.T) (l *Links, lanes func() []*fakeLane) {
-	l, lanes, _ = fakeBeside(t, Config{Lanes: 2}, time.Millisecond, 2, 1<<20)
-	bring := l.bring
-	l.bring = func(ctx context.Context, to Target, k *linkLane) (carrier, error) {
-		if k.beside {
-			select {
-			case <-time.After(time.Second - time.Millisecond):
-			case <-ctx.Done():
-			}
-		}
-		return bring(ctx, to, k)
-	}
-	return l, lanes
-}
-
 // loads is how many streams each lane has.
 func loads(lanes []*fakeLane) (n []int) {
 	for _, f := range lanes {
@@ -118,11 +102,11 @@ func TestDialsInTurnGoByOneLane(t *testing.T) {
 	})
 }
 
-// TestLateLaneComesUpBeside: no dial waits for long for a lane while another stands, and one that
+// TestSlowLanesComeUpBeside: no dial waits for long for a lane while another stands, and one that
 // comes up late is used then.
-func TestLateLaneComesUpBeside(t *testing.T) {
+func TestSlowLanesComeUpBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, lanes := fakeLate(t)
+		l, lanes, _ := fakeBeside(t, Config{Lanes: 2}, time.Second, 2, 1<<20)
 		dialed(t, l, 1)
 		require.Equal(t, besidePatience, dialed(t, l, 1))
 		require.Zero(t, dialed(t, l, 8), "one has waited for all")
@@ -136,57 +120,6 @@ func TestLateLaneComesUpBeside(t *testing.T) {
 	})
 }
 
-// TestSlowLanesComeUpBeside: where a lane has taken longer than a dial would wait for the next, none waits.
-func TestSlowLanesComeUpBeside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, lanes, _ := fakeBeside(t, Config{Lanes: 2}, besidePatience+1, 2, 1<<20)
-		dialed(t, l, 1)
-		require.Zero(t, dialed(t, l, 9))
-		require.Equal(t, []int{10}, loads(lanes()))
-		time.Sleep(besidePatience + 1)
-		synctest.Wait()
-		require.Zero(t, dialed(t, l, 10))
-		require.Equal(t, []int{10, 10}, loads(lanes()))
-		require.NoError(t, l.Close())
-	})
-}
-
-// TestSlowLanesComeUpBehindACrowd: while those are served that have waited for the first lane no other comes up,
-// which they would not have in time. One of them that hangs does not hold it up for long.
-func TestSlowLanesComeUpBehindACrowd(t *testing.T) {
-	for _, hangs := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			l, lanes, _ := fakeBeside(t, Config{Lanes: 4}, 100*time.Millisecond, 4, 1<<20)
-			came := func() int {
-				time.Sleep(100 * time.Millisecond)
-				synctest.Wait()
-				return len(lanes())
-			}
-			var all sync.WaitGroup
-			for range 40 {
-				all.Go(func() { dialed(t, l, 1) })
-			}
-			if hangs {
-				for range 2 { // other dials count for them
-					_, _, err := l.take(nil, towards(1), true, nil)
-					require.NoError(t, err)
-				}
-			}
-			all.Wait()
-			require.Equal(t, []int{40}, loads(lanes()))
-			require.Equal(t, 1, came(), "one came up for nobody")
-			dialed(t, l, 1)
-			if hangs {
-				require.Equal(t, 1, came())
-				time.Sleep(besidePause)
-				dialed(t, l, 1)
-			}
-			require.Equal(t, 2, came())
-			require.NoError(t, l.Close())
-		})
-	}
-}
-
 // overdue is a context whose time is up, and that has not been heard of.
 type overdue struct{ context.Context }
 
@@ -195,7 +128,7 @@ func (overdue) Err() error { return context.DeadlineExceeded }
 // TestDialEndsWhileALaneIsLate: it fails as all dials do whose time is up.
 func TestDialEndsWhileALaneIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := fakeLate(t)
+		l, _, _ := fakeBeside(t, Config{Lanes: 2}, time.Second, 2, 1<<20)
 		dialed(t, l, 1)
 		_, err := l.get(overdue{t.Context()}, towards(1), nil)
 		require.Equal(t, context.DeadlineExceeded, err)
