@@ -140,9 +140,6 @@ func (w *endWait) over() bool { return w.late || !w.s.endPending() }
 
 // endsSafe ends the waits for which there is nothing to wait any more. mu is held.
 func (e *laneEnd) endsSafe() {
-	if len(e.endWaits) == 0 { // as a rule, and messages come this way
-		return
-	}
 	e.endWaits = slices.DeleteFunc(e.endWaits, func(w *endWait) bool {
 		if w.s.endPending() {
 			return false

@@ -96,7 +96,7 @@ func (s *stream) takeFrames(p []byte) (n int, err error) {
 		if much {
 			e.mu.Lock()
 			s.copying, s.borrowed = false, 0
-			s.free() // if it was closed meanwhile
+			s.endUse()
 		}
 		n += k
 		s.counts.count().framingIn += uint64(used - k)
@@ -129,7 +129,7 @@ func (s *stream) openFrame() ([]byte, error) {
 	if much {
 		e.mu.Lock()
 		s.copying = false
-		s.free() // if it was closed meanwhile
+		s.endUse()
 	}
 	if s.closed {
 		return nil, net.ErrClosed

@@ -112,7 +112,7 @@ func (s *stream) endPeek(n int, placed, borrowed bool) {
 				}
 			}
 		}
-		s.free() // if it was closed meanwhile
+		s.endUse()
 	}
 	e.mu.Unlock()
 	e.startWorker()

@@ -77,7 +77,7 @@ func (s *stream) take(p []byte) (n int, err error) {
 			copy(p[n:], b)
 			e.mu.Lock()
 			s.copying, s.borrowed = false, 0
-			s.free() // if it was closed meanwhile
+			s.endUse()
 		}
 		n += len(b)
 		if !s.consume(len(b)) {

@@ -232,6 +232,15 @@ func (s *stream) free() {
 	s.e.dropTables()
 }
 
+// endUse is free behind a use of the rings during which the program may have closed the stream. A dial may
+// have waited for its port, which goes on then. mu is held.
+func (s *stream) endUse() {
+	was := s.freed
+	if s.free(); s.freed && !was && s.e.err == nil {
+		s.e.settle()
+	}
+}
+
 // freeRings gives all rings back. Nothing of the peer comes any more. mu is held.
 func (s *stream) freeRings() {
 	for _, p := range s.pieces {

@@ -163,6 +163,7 @@ func (m *Mapping) LenOf(n uint32) *uint32 { return WordAt(m.Data, OffLens+int(n&
 // Bounce is the bounce area.
 func (m *Mapping) Bounce() []byte { return m.Data[m.bounceOff():][:m.BounceSize()] }
 
+// lap is how often entry n has gone round, from 1 on. The mask spares the shift a comparison.
 func (m *Mapping) lap(n uint64) uint64 { return (n>>(m.Shift&63) + 1) & LapMask }
 
 // Unmap ends the mapping, if there is one.
