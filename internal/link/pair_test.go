@@ -160,6 +160,17 @@ func (b *bed) pair() (client, server *Stream) {
 	return client, b.accept()
 }
 
+// awaitQuiet waits until the peer's end of s has been taken in.
+func awaitQuiet(t testing.TB, s *stream) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.e.pollNow()
+		s.e.mu.Lock()
+		defer s.e.mu.Unlock()
+		return s.st.Quiet()
+	}, patience, time.Millisecond)
+}
+
 // within fails the test if f hangs.
 func within(t testing.TB, what string, f func()) {
 	t.Helper()

@@ -37,12 +37,7 @@ func TestPortOfAStreamInUse(t *testing.T) {
 				_, err = server.Write(make([]byte, size))
 				require.NoError(t, err)
 				require.NoError(t, server.Close())
-				require.Eventually(t, func() bool {
-					e.pollNow()
-					e.mu.Lock()
-					defer e.mu.Unlock()
-					return s.st.Quiet()
-				}, patience, time.Millisecond)
+				awaitQuiet(t, s)
 				end := way.use(client, size)
 				require.NoError(t, client.Close())
 				next := make(chan dialled, 1)

@@ -162,12 +162,7 @@ func TestEndsAnsweredBehindPeek(t *testing.T) {
 	require.NoError(t, client.Close())
 	require.NoError(t, server.Close())
 	e := client.e
-	require.Eventually(t, func() bool {
-		e.pollNow()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return client.st.Quiet()
-	}, patience, time.Millisecond)
+	awaitQuiet(t, client.stream)
 	timeUp(e)
 	e.mu.Lock()
 	require.NoError(t, e.err)

@@ -123,7 +123,8 @@ func (r *Receiver) creditSent() uint32 {
 // a credit came, since the ring is small for its rate.
 func (r *Receiver) WantsRing() bool {
 	l := &r.ring
-	return r.received-max(r.reported, l.start) >= uint64(l.Size/2) && r.runsFull() // seldom; and no more is unread
+	// Seldom is so much used. No more is unread, as only what was consumed is reported.
+	return r.received-max(r.reported, l.start) >= uint64(l.Size/2) && r.runsFull()
 }
 
 // runsFull is WantsRing of a ring of which the sender has used half.
