@@ -23,7 +23,17 @@ type timedContext struct {
 	cancel context.CancelFunc
 }
 
-var _ context.Context = (*waitContext)(nil)
+// parentContext is the context that one with a timer is made of, until that is stopped. The runtime keeps a
+// timer that was stopped, and what its function refers to, for as long as the timer may have had to run: the
+// context is the program's, and what hangs on it may be large.
+type parentContext struct {
+	of atomic.Pointer[context.Context]
+}
+
+var (
+	_ context.Context = (*waitContext)(nil)
+	_ context.Context = (*parentContext)(nil)
+)
 
 // newWaitContext returns one that ends after d for a cause. The caller must stop it.
 func newWaitContext(ctx context.Context, d time.Duration, cause error) *waitContext {
@@ -43,10 +53,19 @@ var stopped = func() (t timedContext) {
 	return t
 }()
 
+var background = context.Background()
+
 func (w *waitContext) start() *timedContext {
 	w.begin.Do(func() {
+		parent := new(parentContext)
+		parent.of.Store(&w.Context)
 		t := new(timedContext)
-		t.Context, t.cancel = context.WithDeadlineCause(w.Context, w.until, w.cause)
+		var cancel context.CancelFunc
+		t.Context, cancel = context.WithDeadlineCause(parent, w.until, w.cause)
+		t.cancel = func() {
+			cancel()
+			parent.of.Store(&background)
+		}
 		w.timed.Store(t)
 	})
 	return w.timed.Load()
@@ -73,3 +92,8 @@ func (w *waitContext) Deadline() (time.Time, bool) {
 func (w *waitContext) Done() <-chan struct{} { return w.start().Done() }
 func (w *waitContext) Err() error            { return w.now().Err() }
 func (w *waitContext) Value(key any) any     { return w.now().Value(key) }
+
+func (p *parentContext) Deadline() (time.Time, bool) { return (*p.of.Load()).Deadline() }
+func (p *parentContext) Done() <-chan struct{}       { return (*p.of.Load()).Done() }
+func (p *parentContext) Err() error                  { return (*p.of.Load()).Err() }
+func (p *parentContext) Value(key any) any           { return (*p.of.Load()).Value(key) }

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,4 +68,44 @@ func TestWaitContext(t *testing.T) {
 	want, _ := soon.Deadline()
 	got, _ := newWaitContext(soon, time.Hour, late).Deadline()
 	require.Equal(t, want, got)
+}
+
+// TestWaitContextLetsGo has what a dial that waited was made with be collected when it is done: the runtime
+// keeps a timer that was stopped, and what its function refers to, for as long as it would have run.
+func TestWaitContextLetsGo(t *testing.T) {
+	const others = 1000 // so few of all timers are stopped ones that the runtime does not remove those
+	var timers [others]*time.Timer
+	for i := range timers {
+		timers[i] = time.AfterFunc(time.Hour, func() {})
+	}
+	defer func() {
+		for _, other := range timers {
+			other.Stop()
+		}
+	}()
+
+	collected := make(chan struct{})
+	func() {
+		type key struct{}
+		value := new([64]byte)
+		runtime.AddCleanup(value, func(done chan struct{}) { close(done) }, collected)
+		parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, value))
+		defer cancel()
+		w := newWaitContext(parent, 30*time.Minute, errors.New("late"))
+		defer w.stop()
+		select {
+		case <-w.Done():
+			t.Fatal("it has ended")
+		default:
+		}
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-collected:
+			return true
+		default:
+			return false
+		}
+	}, 10*time.Second, 10*time.Millisecond)
 }
