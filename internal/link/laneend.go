@@ -105,8 +105,9 @@ type laneEnd struct {
 	blocked     []*stream // likewise, their data
 	wakeups     wakeups
 	unannounced []unannounced // that the device cannot write to yet
-	reached     []reach       // memory of the peer that the device knows of, or is to
-	leaving     []*stream     // closed, the peer's device has not confirmed their end
+	asker       driver.MRAsker
+	reached     []reach   // memory of the peer that the device knows of, or is to
+	leaving     []*stream // closed, the peer's device has not confirmed their end
 	streams     lane.Table[*stream]
 	live        int                            // of them
 	dials       []*dial                        // that wait for a place, in order
@@ -182,6 +183,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
 	}
 	e.sq.counter, _ = p.qp.(driver.QPStatter)
+	e.asker, _ = p.qp.(driver.MRAsker)
 	e.recheck, e.kept.timeout, e.endPays.lasting = e.pollAndArm, e.keptTimeout, true
 	if role == lane.RoleListener {
 		e.share = &share{e: e}

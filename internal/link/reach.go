@@ -1,6 +1,7 @@
 package link
 
 import (
+	"math"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -10,14 +11,22 @@ import (
 // reach has the device learn of the peer's memory before it is written to. The software device
 // asks the peer for an MR that it does not know: what a Write has handed over by then would be
 // lost with this process, though its peer is there to read it. So the lane touches an MR when it
-// first hears of it, with a byte where the first one of a stream is to be, and dials wait until
+// first hears of it, with a byte where the first one of a stream is to be, as soon as the device has
+// learned of it, for which other streams do not wait; and dials wait until
 // that has completed, and streams to be accepted for at most reachPatience: a peer that does not
 // answer must not keep a place of the backlog. So do Writes to a ring in an MR that was not
 // known then. Other devices need nothing but the key. The lane's lock guards it.
 type reach struct {
 	rkey uint32
-	at   uint64 // sendQueue.posted behind what touches it
+	at   uint64 // sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
 }
+
+const (
+	// beingAsked is of memory that the device asks the peer for, and askedInVain of what it was not given
+	// so: what touches that waits for it, and fails if it is not there.
+	beingAsked  = math.MaxUint64
+	askedInVain = math.MaxUint64 - 1
+)
 
 // reaches reports whether the device knows the memory that the next byte goes to, which this
 // stream has not written to if it does not. mu is held.
@@ -40,10 +49,14 @@ func (s *stream) reachesNow() bool {
 
 // touch reports whether the device knows of the MR of rkey, and tells it if not.
 func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
-	for i := len(e.reached) - 1; i >= 0; i-- {
-		if e.reached[i].rkey == rkey {
-			return e.sq.completed >= e.reached[i].at || e.reap() && e.sq.completed >= e.reached[i].at
-		}
+	r := e.reachOf(rkey)
+	if r != nil && r.at != askedInVain {
+		at := r.at // reap may move what r points to
+		return e.sq.completed >= at || e.reap() && e.sq.completed >= at
+	}
+	if r == nil && e.asker != nil && e.err == nil && e.asker.AskMR(rkey, func(known bool) { go e.learned(rkey, known) }) {
+		e.addReach(reach{rkey, beingAsked})
+		return false
 	}
 	if !e.room(2) || e.err != nil {
 		return false
@@ -56,12 +69,53 @@ func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 		e.sendFailed(err)
 		return false
 	}
+	at := e.sq.posted
+	if r = e.reachOf(rkey); r != nil {
+		r.at = at
+	} else {
+		e.addReach(reach{rkey, at})
+	}
+	e.reap()
+	return e.sq.completed >= at
+}
+
+// learned is told that the device knows an MR that it was to ask for, or was not given it. Nothing is
+// written here: the ring for which that was may be another stream's by now.
+func (e *laneEnd) learned(rkey uint32, known bool) {
+	if !e.begin() {
+		return
+	}
+	defer e.tasks.Done()
+	e.mu.Lock()
+	if r := e.reachOf(rkey); r != nil && r.at == beingAsked {
+		r.at = askedInVain
+		if known {
+			r.at = 0
+		}
+	}
+	if e.err == nil {
+		e.unblock()
+		e.settle()
+	}
+	e.mu.Unlock()
+	e.startWorker()
+}
+
+// reachOf returns what is known of an MR, or nil. mu is held.
+func (e *laneEnd) reachOf(rkey uint32) *reach {
+	for i := len(e.reached) - 1; i >= 0; i-- {
+		if e.reached[i].rkey == rkey {
+			return &e.reached[i]
+		}
+	}
+	return nil
+}
+
+func (e *laneEnd) addReach(r reach) {
 	if len(e.reached) == maxReached {
 		e.reached = append(e.reached[:0], e.reached[1:]...)
 	}
-	e.reached = append(e.reached, reach{rkey, e.sq.posted})
-	e.reap()
-	return e.sq.completed >= e.sq.posted
+	e.reached = append(e.reached, r)
 }
 
 // reachPatience is how long an opened stream waits before Accept has it, though its first Write may

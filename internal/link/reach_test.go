@@ -1,7 +1,9 @@
 package link
 
 import (
+	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,4 +29,88 @@ func TestUnansweredMemory(t *testing.T) {
 	require.NoError(t, client.Close())
 	b.dial()
 	b.accept()
+}
+
+// heldAsker answers questions for MRs when the test says so.
+type heldAsker struct{ got chan func(known bool) }
+
+func (h heldAsker) AskMR(_ uint32, got func(bool)) bool {
+	h.got <- got
+	return true
+}
+
+// blockedOnMemory has a Write of size bytes wait for memory that the device asks for. It returns the answer.
+func blockedOnMemory(t *testing.T, server *Stream, size int) (got func(known bool), wrote <-chan error) {
+	t.Helper()
+	if !server.e.p.sameHost {
+		t.Skip("the device needs nothing but the key")
+	}
+	h := heldAsker{make(chan func(bool), 1)}
+	server.e.mu.Lock()
+	server.e.asker = h
+	server.e.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := server.Write(make([]byte, size))
+		done <- err
+	}()
+	return <-h.got, done
+}
+
+// TestRingInNewMemory: while the device asks for the memory of one stream's new ring others go on, and
+// then it does, also where the device was not given the memory so.
+func TestRingInNewMemory(t *testing.T) {
+	const size = 256 << 10 // more than the first ring holds
+	for _, known := range []bool{true, false} {
+		b := newBed(t, Config{Lanes: 1})
+		client, server := b.pair()
+		otherClient, other := b.pair()
+		got, wrote := blockedOnMemory(t, server, size)
+		for i := range 1000 { // more messages than the send queue holds
+			_, err := other.Write([]byte{byte(i)})
+			require.NoError(t, err)
+			var p [1]byte
+			_, err = otherClient.Read(p[:])
+			require.NoError(t, err)
+			require.Equal(t, byte(i), p[0])
+		}
+		require.Empty(t, wrote)
+		got(known)
+		n, err := io.CopyN(io.Discard, client, size)
+		require.NoError(t, err)
+		require.EqualValues(t, size, n)
+		require.NoError(t, <-wrote)
+	}
+}
+
+// TestRingInNewMemoryLeft: the answer about the memory of a ring has nothing written to it, as the ring may
+// be another stream's by then.
+func TestRingInNewMemoryLeft(t *testing.T) {
+	b := newBed(t, Config{Lanes: 1})
+	client, server := b.pair()
+	got, wrote := blockedOnMemory(t, server, 256<<10)
+	require.NoError(t, server.Reset())
+	require.Error(t, <-wrote)
+	_, err := io.Copy(io.Discard, client)
+	require.Error(t, err)
+	require.NoError(t, client.Close())
+	e := server.e
+	posted := func() (n uint64, at uint64) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.sq.posted, e.reached[len(e.reached)-1].at
+	}
+	var before uint64
+	require.Eventually(t, func() bool { // what the end of the stream consists of
+		last := before
+		before, _ = posted()
+		return last == before
+	}, patience, 50*time.Millisecond)
+	got(true)
+	require.Eventually(t, func() bool {
+		_, at := posted()
+		return at == 0
+	}, patience, time.Millisecond)
+	after, _ := posted()
+	require.Equal(t, before, after)
 }

@@ -35,13 +35,38 @@ type peer struct {
 	bounced bool            // the bounce area may be used
 	kicked  bool            // the peer was asked to look into its inbox and has not answered
 	again   bool            // it must be asked once more then
-	asked   bool            // likewise for an MR or for the bounce area
+	asked   bool            // likewise for the MR or the bounce area that the oldest request waits for
+	asks    []ask           // for MRs, of which the answer has not come; answers come in this order
 	missed  int             // how often in a row there was no descriptor or no room for the MR that came
 	missing time.Time       // when that was first so
 	pausing bool            // and it is to be asked for again after a pause: no answer is under way
 	stalled uint64          // bytes taken from the bounce area, plus one, when it was asked because that was full
 	writing int             // posts that copy into an MR without mu
 	dropped []*shm.RemoteMR // to be unmapped when none does
+}
+
+// An ask is a question for an MR.
+type ask struct {
+	key   uint32
+	waits bool             // the oldest request that waits does so for the answer
+	got   func(known bool) // is told of the answer, or nil
+}
+
+// asking returns the question for an MR that is under way, or nil.
+func (p *peer) asking(rkey uint32) *ask {
+	for i := range p.asks {
+		if p.asks[i].key == rkey {
+			return &p.asks[i]
+		}
+	}
+	return nil
+}
+
+// answered takes the question that has been answered. There must be one.
+func (p *peer) answered() ask {
+	a := p.asks[0]
+	p.asks = slices.Delete(p.asks, 0, 1)
+	return a
 }
 
 // mapped is an MR of the peer. The keys stand together for find.

@@ -13,7 +13,28 @@ import (
 
 func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.Status) }
 
-// lookup asks the peer for an MR that is not mapped yet.
+// maxAsks bounds the questions for MRs that are under way.
+const maxAsks = 64
+
+// AskMR is driver.MRAsker's.
+func (q *qp) AskMR(rkey uint32, got func(known bool)) (asked bool) {
+	q.mu.Lock()
+	defer q.unlock()
+	p := q.peer
+	if p == nil || p.find(rkey) != nil || len(p.asks) == maxAsks || p.asking(rkey) != nil {
+		return false
+	}
+	q.ask(ask{key: rkey, got: got})
+	return true
+}
+
+// ask asks the peer for an MR. mu is held.
+func (q *qp) ask(a ask) {
+	q.peer.asks = append(q.peer.asks, a)
+	q.link.tellKey(msgLookup, a.key)
+}
+
+// lookup has the oldest request wait for an MR that is not mapped yet.
 func (q *qp) lookup(rkey uint32) outcome {
 	p := q.peer
 	if p.refused == rkey && !p.asked {
@@ -22,7 +43,11 @@ func (q *qp) lookup(rkey uint32) outcome {
 	}
 	if !p.asked {
 		p.asked = true
-		q.link.tellKey(msgLookup, rkey)
+		if a := p.asking(rkey); a != nil {
+			a.waits = true
+		} else {
+			q.ask(ask{key: rkey, waits: true})
+		}
 	}
 	return waitMR
 }
@@ -30,19 +55,33 @@ func (q *qp) lookup(rkey uint32) outcome {
 // gotMR takes the MR that was asked for.
 func (q *qp) gotMR(m *shm.RemoteMR) error {
 	q.mu.Lock()
-	defer q.unlock()
-	if q.peer == nil {
+	p := q.peer
+	if p == nil {
+		q.unlock()
 		m.Unmap()
 		return nil
 	}
-	if !q.peer.asked || q.peer.pausing {
+	if len(p.asks) == 0 || p.asks[0].key != m.Key {
+		q.unlock()
 		m.Unmap()
 		return fmt.Errorf("%w: MR that was not asked for", verbs.ErrProtocol)
 	}
-	q.peer.asked, q.peer.missed = false, 0
-	q.peer.add(m)
-	q.progress()
+	p.add(m)
+	q.answered(p, true)
 	return nil
+}
+
+// answered ends a question, and has whoever waits for the answer go on. mu is held when it is called.
+func (q *qp) answered(p *peer, known bool) {
+	a := p.answered()
+	if a.waits {
+		p.asked, p.missed = false, 0
+	}
+	q.progress()
+	q.unlock()
+	if a.got != nil {
+		a.got(known)
+	}
 }
 
 const (
@@ -53,16 +92,27 @@ const (
 )
 
 // missedMR is told that there was no descriptor for what has come, or no room to map it. If that is
-// the MR that was asked for, it is asked for again, the first time at once and then after a pause,
-// and missedMR reports so: a connection that stands need not end for what may be there soon.
+// an MR that was asked for, and missedMR reports so, it is asked for again, the first time at once and
+// then after a pause: a connection that stands need not end for what may be there soon.
 func (q *qp) missedMR() bool {
 	q.mu.Lock()
-	defer q.unlock()
 	p := q.peer
-	if p == nil || !p.asked || p.pausing {
+	if p == nil || len(p.asks) == 0 {
+		q.unlock()
 		return false
 	}
 	q.stats.MissedMRs++
+	a := p.answered()
+	again := !a.waits || q.missedWaiting(p)
+	q.unlock()
+	if a.got != nil {
+		a.got(false)
+	}
+	return again
+}
+
+// missedWaiting is missedMR of the MR that the oldest request waits for. mu is held.
+func (q *qp) missedWaiting(p *peer) bool {
 	if p.missed++; p.missed == 1 {
 		p.missing = time.Now()
 		p.asked = false
@@ -84,13 +134,13 @@ func (q *qp) missedMR() bool {
 	return true
 }
 
-// makeRoom drops the peer's oldest mapping for the MR that was asked for; it can be asked for again.
+// makeRoom drops the peer's oldest mapping for an MR that was asked for; it can be asked for again.
 // False: there is none to drop.
 func (q *qp) makeRoom() bool {
 	q.mu.Lock()
 	defer q.unlock()
 	p := q.peer
-	if p == nil || !p.asked || p.pausing || p.writing > 0 || len(p.mrs) == 0 {
+	if p == nil || len(p.asks) == 0 || p.writing > 0 || len(p.mrs) == 0 {
 		return false
 	}
 	p.drop(p.mrs[0].key)
@@ -100,13 +150,15 @@ func (q *qp) makeRoom() bool {
 // gotNoMR is told that the peer has no such MR for us.
 func (q *qp) gotNoMR(rkey uint32) {
 	q.mu.Lock()
-	defer q.unlock()
-	if q.peer == nil || !q.peer.asked || q.peer.pausing {
+	p := q.peer
+	if p == nil || len(p.asks) == 0 || p.asks[0].key != rkey {
+		q.unlock()
 		return
 	}
-	q.peer.asked, q.peer.missed = false, 0
-	q.peer.refused = rkey
-	q.progress()
+	if p.asks[0].waits {
+		p.refused = rkey
+	}
+	q.answered(p, false)
 }
 
 // dropMR lets go of an MR that the peer deregistered.

@@ -15,12 +15,27 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
+// newMROf registers an MR of s that its peer does not know.
+func newMROf(t *testing.T, s *side) verbs.MR {
+	t.Helper()
+	m, err := s.pd.RegMR(s.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+// silence has the peer not answer until the end of it.
+func (s *side) silence() (end func()) {
+	s.qp.mu.Lock()
+	end = sync.OnceFunc(s.qp.mu.Unlock)
+	s.t.Cleanup(end)
+	return end
+}
+
 // writeToNew posts a write to an MR of b that a does not know.
 func writeToNew(t *testing.T, a, b *side) verbs.MR {
 	t.Helper()
-	m, err := b.pd.RegMR(b.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	m := newMROf(t, b)
 	b.bytes(0, 1)[0] = 0
 	wr := write(b, 0, []byte("x"))
 	wr.RKey = m.RKey()
@@ -218,15 +233,13 @@ func TestHostileMRForTheSpare(t *testing.T) {
 			require.NoError(t, err)
 			defer restore()
 			l := linkOf(b)
-			b.qp.mu.Lock() // no honest answer comes in between
-			unlock := sync.OnceFunc(b.qp.mu.Unlock)
-			defer unlock()
+			end := b.silence() // no honest answer comes in between
 			a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: []byte{1}, RKey: b.mr.RKey() ^ 1, RemoteAddr: b.mr.Addr()})
 			for range 2 { // the first is lost
 				require.NoError(t, l.tx.Send(c.offer.Append([]byte{msgMR}), fds))
 			}
 			h := a.hungUp()
-			unlock()
+			end()
 			restore()
 			require.ErrorIs(t, h.err, verbs.ErrProtocol)
 			control.KeepSpare()
