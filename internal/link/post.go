@@ -138,6 +138,14 @@ func (e *laneEnd) unblock() {
 	e.blocked = e.blocked[:0]
 }
 
+// unblockAndSettle is unblock for a caller that would not settle otherwise, as reapAndSettle is. mu is held.
+func (e *laneEnd) unblockAndSettle() {
+	e.unblock()
+	if e.err == nil {
+		e.settle()
+	}
+}
+
 // blocking reports whether somebody waits for the send queue. mu is held.
 func (e *laneEnd) blocking() bool { return e.stuck || len(e.blocked) > 0 || e.awaited() }
 

@@ -94,8 +94,7 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 		}
 	}
 	if e.err == nil {
-		e.unblock()
-		e.settle()
+		e.unblockAndSettle()
 	}
 	e.mu.Unlock()
 	e.startWorker()

@@ -88,6 +88,7 @@ func TestRingInNewMemory(t *testing.T) {
 func TestRingInNewMemoryLeft(t *testing.T) {
 	b := newBed(t, Config{Lanes: 1})
 	client, server := b.pair()
+	b.pair() // for which the lane stays
 	got, wrote := blockedOnMemory(t, server, 256<<10)
 	require.NoError(t, server.Reset())
 	require.Error(t, <-wrote)

@@ -130,7 +130,7 @@ func (e *laneEnd) growStaging() {
 		e.staging.large, e.staging.unused = p, 0
 		e.staging.use(p.Bytes(), p.Addr(), p.LKey())
 		e.watchMemory()
-		e.unblock()
+		e.unblockAndSettle()
 	}
 }
 
