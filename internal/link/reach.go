@@ -161,11 +161,12 @@ func (e *laneEnd) announceLate() {
 }
 
 // announceReady tells of the streams that can be written to, in order, or of all when the lane
-// has ended: what they have received can be read. mu is held.
+// has ended: what they have received can be read. One that has ended meanwhile is not looked at: its ring may
+// be gone. mu is held.
 func (e *laneEnd) announceReady(all bool) {
 	for len(e.unannounced) > 0 {
 		n := e.unannounced[0]
-		if !all && !n.s.reaches() {
+		if !all && n.s.writeErr() == nil && !n.s.reaches() {
 			return
 		}
 		if len(e.unannounced) == 0 || e.unannounced[0].s != n.s {

@@ -39,16 +39,22 @@ func (h heldAsker) AskMR(_ uint32, got func(bool)) bool {
 	return true
 }
 
+// hold has e ask h, not the device.
+func (h heldAsker) hold(t *testing.T, e *laneEnd) {
+	t.Helper()
+	if !e.p.sameHost {
+		t.Skip("the device needs nothing but the key")
+	}
+	e.mu.Lock()
+	e.asker = h
+	e.mu.Unlock()
+}
+
 // blockedOnMemory has a Write of size bytes wait for memory that the device asks for. It returns the answer.
 func blockedOnMemory(t *testing.T, server *Stream, size int) (got func(known bool), wrote <-chan error) {
 	t.Helper()
-	if !server.e.p.sameHost {
-		t.Skip("the device needs nothing but the key")
-	}
 	h := heldAsker{make(chan func(bool), 1)}
-	server.e.mu.Lock()
-	server.e.asker = h
-	server.e.mu.Unlock()
+	h.hold(t, server.e)
 	done := make(chan error, 1)
 	go func() {
 		_, err := server.Write(make([]byte, size))
@@ -114,4 +120,53 @@ func TestRingInNewMemoryLeft(t *testing.T) {
 	}, patience, time.Millisecond)
 	after, _ := posted()
 	require.Equal(t, before, after)
+}
+
+// TestDialsThatEndedInNewMemory: dials wait for the memory of rings that the listener takes back meanwhile.
+// Nothing is written there, which would end the lane.
+func TestDialsThatEndedInNewMemory(t *testing.T) {
+	const (
+		first = 256 << 10 // a chunk each
+		dials = 3         // of which the listener may use a ring for its next place
+	)
+	b := newBed(t, Config{Lanes: 1, FirstRing: first, MaxRing: first, Places: 1})
+	client, server := b.pair()
+	h := heldAsker{make(chan func(bool), dials)}
+	h.hold(t, client.e)
+	dialled := make(chan *Stream, dials)
+	for range dials {
+		go func() {
+			s, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+			if err != nil {
+				t.Error(err)
+			}
+			dialled <- s
+		}()
+	}
+	got := <-h.got
+	for range dials {
+		require.NoError(t, b.accept().Reset())
+	}
+	require.Eventually(t, func() bool {
+		server.e.mu.Lock()
+		defer server.e.mu.Unlock()
+		return server.e.live == 1
+	}, patience, time.Millisecond)
+	slab := server.e.slab
+	slab.Age()
+	slab.Age()
+	require.NoError(t, slab.Trim())
+	got(false)
+	for range dials {
+		late := <-dialled
+		require.NotNil(t, late)
+		_, err := late.Write([]byte("x"))
+		require.Error(t, err)
+		require.NoError(t, late.Close())
+	}
+	_, err := client.Write([]byte("x"))
+	require.NoError(t, err)
+	var p [1]byte
+	_, err = server.Read(p[:])
+	require.NoError(t, err)
 }

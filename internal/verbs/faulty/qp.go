@@ -56,6 +56,12 @@ func (q *QP) Query() (verbs.QPAttr, verbs.QPInitAttr, error) {
 	return attr, init, err
 }
 
+// AskMR implements driver.MRAsker.
+func (q *QP) AskMR(rkey uint32, got func(known bool)) (asked bool) {
+	a, ok := q.QP.(driver.MRAsker)
+	return ok && a.AskMR(rkey, got)
+}
+
 // QPStats implements driver.QPStatter.
 func (q *QP) QPStats() driver.QPStats {
 	if s, ok := q.QP.(driver.QPStatter); ok {

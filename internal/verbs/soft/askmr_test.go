@@ -95,6 +95,7 @@ func TestAskForManyMRs(t *testing.T) {
 	require.False(t, a.qp.AskMR(m.RKey(), nil))
 	b.bytes(0, 1)[0] = 0
 	a.post(signaled(write(b, 0, []byte("x")), m.RKey()))
+	require.False(t, a.qp.AskMR(newMROf(t, b).RKey(), nil), "the request asks as well")
 	end()
 	for range maxAsks {
 		require.True(t, <-known)
@@ -118,6 +119,30 @@ func TestAskMRWithoutDescriptors(t *testing.T) {
 	require.False(t, missedOften(a, m))
 	restore()
 	requireWritten(t, a, b)
+	control.KeepSpare()
+}
+
+// TestAskMRInAPause: while a request pauses before it asks once more nothing else does so for it, or the next
+// MR would wait for the end of the pause.
+func TestAskMRInAPause(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	restore, err := leaktest.LimitDescriptors(0)
+	require.NoError(t, err)
+	defer restore()
+	m := writeToNew(t, a, b)
+	require.False(t, missedOften(a, m))
+	eventually(t, func() bool {
+		a.qp.mu.Lock()
+		pausing := a.qp.peer.pausing
+		a.qp.mu.Unlock()
+		return pausing && !a.qp.AskMR(m.RKey(), nil)
+	})
+	restore()
+	requireWritten(t, a, b)
+	a.qp.mu.Lock()
+	require.False(t, a.qp.peer.asked)
+	require.Zero(t, a.qp.peer.missed)
+	a.qp.mu.Unlock()
 	control.KeepSpare()
 }
 

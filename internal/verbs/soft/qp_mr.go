@@ -13,7 +13,8 @@ import (
 
 func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.Status) }
 
-// maxAsks bounds the questions for MRs that are under way.
+// maxAsks bounds the questions for MRs that are under way, beside that of the oldest request that waits: the
+// socket has to hold them while the peer does not run.
 const maxAsks = 64
 
 // AskMR is driver.MRAsker's.
@@ -21,7 +22,7 @@ func (q *qp) AskMR(rkey uint32, got func(known bool)) (asked bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	p := q.peer
-	if p == nil || p.find(rkey) != nil || len(p.asks) == maxAsks || p.asking(rkey) != nil {
+	if p == nil || p.pausing || p.find(rkey) != nil || len(p.asks) >= maxAsks || p.asking(rkey) != nil {
 		return false
 	}
 	q.ask(ask{key: rkey, got: got})
@@ -76,8 +77,8 @@ func (q *qp) answered(p *peer, known bool) {
 	a := p.answered()
 	if a.waits {
 		p.asked, p.missed = false, 0
+		q.progress()
 	}
-	q.progress()
 	q.unlock()
 	if a.got != nil {
 		a.got(known)
