@@ -10,12 +10,13 @@ import (
 
 // reach has the device learn of the peer's memory before it is written to. The software device
 // asks the peer for an MR that it does not know: what a Write has handed over by then would be
-// lost with this process, though its peer is there to read it. So the lane touches an MR when it
-// first hears of it, with a byte where the first one of a stream is to be, as soon as the device has
-// learned of it, for which other streams do not wait; and dials wait until
-// that has completed, and streams to be accepted for at most reachPatience: a peer that does not
-// answer must not keep a place of the backlog. So do Writes to a ring in an MR that was not
-// known then. Other devices need nothing but the key. The lane's lock guards it.
+// lost with this process, though its peer is there to read it. So the lane has the device ask when
+// it first hears of an MR. Where the device cannot ask beside its queue, or has done so in vain, the
+// lane touches the MR with a byte where the first one of a stream is to be, for which all that is
+// posted behind waits. Dials wait until the memory is known, and streams to be accepted for at most
+// reachPatience: a peer that does not answer must not keep a place of the backlog. So do Writes to
+// a ring in an MR that was not known before. Other devices need nothing but the key. The lane's lock
+// guards it.
 type reach struct {
 	rkey uint32
 	at   uint64 // sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
@@ -47,7 +48,7 @@ func (s *stream) reachesNow() bool {
 	return true
 }
 
-// touch reports whether the device knows of the MR of rkey, and tells it if not.
+// touch reports whether the device knows the MR of rkey, and has it learn of it if not.
 func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 	r := e.reachOf(rkey)
 	if r != nil && r.at != askedInVain {
