@@ -174,12 +174,7 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 				_, err := server.Write([]byte(answer))
 				require.NoError(t, err)
 				require.NoError(t, server.Close())
-				require.Eventually(t, func() bool {
-					client.e.pollNow()
-					client.e.mu.Lock()
-					defer client.e.mu.Unlock()
-					return client.st.Quiet()
-				}, patience, time.Millisecond)
+				awaitQuiet(t, client.stream)
 				c.first(t, client)
 				if !c.told {
 					write(t, client, mostDropped, nil)

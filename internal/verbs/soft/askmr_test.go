@@ -22,6 +22,14 @@ func signaled(wr verbs.SendWR, rkey uint32) verbs.SendWR {
 	return wr
 }
 
+// asksFor has a ask for an MR that it does not know, and returns the answer.
+func asksFor(t *testing.T, a *side, rkey uint32) <-chan bool {
+	t.Helper()
+	known := make(chan bool, 2)
+	require.True(t, a.qp.AskMR(rkey, func(ok bool) { known <- ok }))
+	return known
+}
+
 // requireKnown waits for the answer about an MR.
 func requireKnown(t *testing.T, want bool, known <-chan bool) {
 	t.Helper()
@@ -38,8 +46,7 @@ func TestAskMR(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	m := newMROf(t, b)
 	end := b.silence()
-	known := make(chan bool, 2)
-	require.True(t, a.qp.AskMR(m.RKey(), func(ok bool) { known <- ok }))
+	known := asksFor(t, a, m.RKey())
 	require.False(t, a.qp.AskMR(m.RKey(), nil), "it is being asked for")
 	a.post(signaled(write(b, 0, []byte("w")), b.mr.RKey()))
 	require.Equal(t, verbs.WCSuccess, a.next().Status)
@@ -58,8 +65,7 @@ func TestAskMRBeside(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	m := newMROf(t, b)
 	end := b.silence()
-	known := make(chan bool, 2)
-	require.True(t, a.qp.AskMR(m.RKey(), func(ok bool) { known <- ok }))
+	known := asksFor(t, a, m.RKey())
 	a.post(signaled(write(b, 0, []byte("x")), m.RKey()))
 	a.none()
 	a.qp.mu.Lock()
@@ -74,8 +80,7 @@ func TestAskMRBeside(t *testing.T) {
 func TestAskForNoMR(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	rkey := b.mr.RKey() ^ 1
-	known := make(chan bool, 2)
-	require.True(t, a.qp.AskMR(rkey, func(ok bool) { known <- ok }))
+	known := asksFor(t, a, rkey)
 	requireKnown(t, false, known)
 	a.post(signaled(write(b, 0, []byte("x")), b.mr.RKey()))
 	requireWritten(t, a, b)
@@ -111,8 +116,7 @@ func TestAskMRWithoutDescriptors(t *testing.T) {
 	restore, err := leaktest.LimitDescriptors(0)
 	require.NoError(t, err)
 	defer restore()
-	known := make(chan bool, 2)
-	require.True(t, a.qp.AskMR(m.RKey(), func(ok bool) { known <- ok }))
+	known := asksFor(t, a, m.RKey())
 	requireKnown(t, false, known)
 	b.bytes(0, 1)[0] = 0
 	a.post(signaled(write(b, 0, []byte("x")), m.RKey()))
