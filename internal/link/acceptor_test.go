@@ -73,25 +73,27 @@ func TestAcceptThatIsOver(t *testing.T) {
 		}, patience, time.Millisecond)
 		b.accept()
 	}
-	// leave has an Accept wait, to which the lane of a stream is left that is closed.
+	// leave has an Accept wait, to which the lane of a stream is left that is closed, for ever.
 	leave := func() *laneEnd {
 		t.Helper()
 		client, server := b.pair()
+		endless(t, server.e)
 		awaitKept(t, client, server)
 		b.l.BeginAccept()
 		require.NoError(t, server.Close())
 		require.Same(t, server.e, b.l.acceptor.lane)
 		return server.e
 	}
-	leave() // it is in no hurry
+	e := leave()
+	notEndless(e) // Accept is in no hurry
 	heard()
 	b.l.EndAccept()
 
-	e := leave()
-	endless(t, e)
+	e = leave()
 	b.l.EndAccept()
 	require.Nil(t, b.l.acceptor.lane)
 	heard()
+	notEndless(e)
 
 	e = leave()
 	a := &b.l.acceptor
@@ -104,6 +106,7 @@ func TestAcceptThatIsOver(t *testing.T) {
 	a.polling, a.found = false, nil
 	b.l.mu.Unlock()
 	heard()
+	notEndless(e)
 	b.l.EndAccept()
 
 	e = leave()

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/fdtimer"
 )
 
 // TestKeptRoleReturns: a call of a listener's that was late is not waited for the next times, the
@@ -53,6 +55,9 @@ func endless(t *testing.T, e *laneEnd) {
 		return true
 	}, patience, time.Millisecond)
 }
+
+// notEndless ends what endless began.
+func notEndless(e *laneEnd) { fdtimer.Start(keepTime, e.kept.timeout) }
 
 // awaitKept has an end answer until one of its calls keeps the poll role for the next.
 func awaitKept(t *testing.T, from, to *Stream) {
