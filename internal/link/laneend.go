@@ -151,6 +151,7 @@ type laneEnd struct {
 	wcs       [wcBatch]verbs.WC // of who has the poll role
 	pays      laneBudget        // of who has it
 	yields    yieldBudget       // likewise
+	wokenPeer uint64            // how often, when hasWoken was last asked
 	sleeper   *waiter           // who sleeps in the channel with it
 	armed     time.Duration     // since epoch, when it went to sleep; 0: it has not
 	othersPay spinBudget        // of its polling for others

@@ -18,9 +18,11 @@ const (
 	// pollsPerLook is how often it polls between two looks at the clock, and lets others run.
 	pollsPerLook = 32
 	// pollsUncounted is how often it polls before it counts as one that spins. In a conversation that is
-	// enough as a rule, and to count takes the cache line of spinning from all other processors. More
-	// would keep others waiting that it has just woken.
+	// enough as a rule, and to count takes the cache line of spinning from all other processors.
 	pollsUncounted = 40
+	// pollsAnswered is how often it polls before it asks whether the peer had to be woken. One that is awake
+	// has mostly answered by then.
+	pollsAnswered = 6
 	// maxTrip is the longest sleep that may be taken for the round trip of two sleepers; after
 	// a longer one the peer is taken to be slow or idle.
 	maxTrip = 4 * maxSpin
@@ -171,6 +173,18 @@ func (e *laneEnd) spin(w *waiter) bool {
 	return found
 }
 
+// hasWoken reports whether messages have woken the peer since it was last asked, where the driver counts
+// that. Who has the poll role asks.
+func (e *laneEnd) hasWoken() bool {
+	c := e.sq.counter
+	if c == nil {
+		return false
+	}
+	before := e.wokenPeer
+	e.wokenPeer = c.WakeupsSent()
+	return e.wokenPeer != before
+}
+
 // howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
 // not, which pays where the peer would have to wake this process. With one processor it does neither:
 // the scheduler looks for what has come for sleepers when it finds no goroutine to run. ahead is what the
@@ -219,9 +233,12 @@ func (e *laneEnd) spinForOthers(w *waiter) bool {
 func (e *laneEnd) spinFor(w *waiter, limit time.Duration, procs int32, poll func() bool) (found, spun bool) {
 	began := time.Now()
 	expired := func() bool { return time.Since(began) > limit || e.over(w) }
-	for range pollsUncounted {
+	for i := range pollsUncounted {
 		if poll() {
 			return true, true
+		}
+		if i+1 == pollsAnswered && e.hasWoken() {
+			runtime.Gosched() // to whom it has woken, if that is a goroutine of this process
 		}
 	}
 	if expired() {

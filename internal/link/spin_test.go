@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // TestSpinBudget: polling stops when it finds nothing, and is tried again after short sleeps,
@@ -244,6 +246,46 @@ func TestSpinnersAreCounted(t *testing.T) {
 	found, spun = e.spinFor(w, time.Hour, procs, poll)
 	require.True(t, found && spun, "it has not polled before it counts")
 	e.mu.Unlock()
+}
+
+// A wakeupCounter is a QP that says how often it has woken its peer.
+type wakeupCounter struct {
+	driver.QPStatter
+	sent uint64
+}
+
+func (c *wakeupCounter) WakeupsSent() uint64 { return c.sent }
+
+// TestSpinLetsTheWokenRun: a call whose messages have woken a goroutine of this process soon lets it run.
+func TestSpinLetsTheWokenRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	e, c := &laneEnd{}, &wakeupCounter{}
+	// soon reports whether a goroutine runs before a call counts as one that spins.
+	soon := func(wakes uint64) bool {
+		var ran atomic.Bool
+		go ran.Store(true)
+		c.sent += wakes
+		polls := 0
+		e.spinFor(&waiter{}, maxSpin, 1, func() bool {
+			polls++
+			return ran.Load() || polls == pollsUncounted
+		})
+		return polls < pollsUncounted
+	}
+	// The scheduler may run the call again first, and stop it anywhere: so it is asked for the most of many.
+	most := func(wakes uint64) bool {
+		n := 0
+		for range 100 {
+			if soon(wakes) {
+				n++
+			}
+		}
+		return n > 50
+	}
+	require.False(t, most(1), "of a driver that does not count")
+	e.sq.counter = c
+	require.False(t, most(0), "nobody was woken")
+	require.True(t, most(1))
 }
 
 // TestSpinForOthers: a Read that sleeps in the channel polls on after it has taken in what came for

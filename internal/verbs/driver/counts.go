@@ -11,6 +11,8 @@ type QPStats struct {
 // A QPStatter is a QP whose driver counts. Drivers of hardware need not.
 type QPStatter interface {
 	QPStats() QPStats
+	// WakeupsSent is that of QPStats, for who asks in each wait: it takes no lock.
+	WakeupsSent() uint64
 }
 
 // An ObjectCounter is a Context whose driver knows how many objects there are of it: PDs,

@@ -70,6 +70,14 @@ func (q *QP) QPStats() driver.QPStats {
 	return driver.QPStats{}
 }
 
+// WakeupsSent implements driver.QPStatter.
+func (q *QP) WakeupsSent() uint64 {
+	if s, ok := q.QP.(driver.QPStatter); ok {
+		return s.WakeupsSent()
+	}
+	return 0
+}
+
 // Modify implements verbs.QP.
 func (q *QP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.posting.Lock()

@@ -42,7 +42,8 @@ type qp struct {
 	peer    *peer // what is mapped of the other end; nil until connected
 	link    *link
 	entries uint64         // published
-	stats   driver.QPStats // without WakeupsSuppressed, which are the entries that have woken nobody
+	stats   driver.QPStats // without wake-ups: those suppressed are the entries that have woken nobody
+	wakeups atomic.Uint64  // sent; written under mu
 
 	// What is seldom used lies between what senders and what receivers write, which
 	// run on different processors: here at least 128 bytes.
@@ -170,9 +171,13 @@ func (q *qp) QPStats() driver.QPStats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.stats
+	s.WakeupsSent = q.wakeups.Load()
 	s.WakeupsSuppressed = q.entries - s.WakeupsSent
 	return s
 }
+
+// WakeupsSent implements driver.QPStatter.
+func (q *qp) WakeupsSent() uint64 { return q.wakeups.Load() }
 
 // maxReceives is how many receive completions the QP can cause at once.
 func (q *qp) maxReceives() int { return q.rq.max }

@@ -67,7 +67,7 @@ func (q *qp) published(p *peer, op uint64) {
 func (q *qp) wakePeer(op uint64) {
 	if p := q.peer; p.out.TakeWake(op&shm.EntrySolicited != 0) && p.door != nil {
 		q.wake = true
-		q.stats.WakeupsSent++
+		q.wakeups.Add(1)
 	}
 }
 

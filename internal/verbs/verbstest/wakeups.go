@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -31,6 +32,12 @@ func testWakeups(t *testing.T, s *suite) {
 			go func() { errs <- rally(e, d, ca, p.A, rounds, true) }()
 			go func() { errs <- rally(e, d, cb, p.B, rounds, false) }()
 			finish(e.t, errs, 2, 5*e.cfg.Timeout)
+			for _, end := range []*End{p.A, p.B} {
+				if c, ok := end.QP.(driver.QPStatter); ok {
+					require.NotZero(e.t, c.WakeupsSent(), "nobody has slept")
+					require.Equal(e.t, c.QPStats().WakeupsSent, c.WakeupsSent())
+				}
+			}
 		})
 
 		s.run(t, "Producers-"+d.name, func(e *env) {
