@@ -204,7 +204,7 @@ func TestFaultyEvents(t *testing.T) {
 	})
 	t.Run("ESTABLISHED/lost at the listener", func(t *testing.T) {
 		// It asks when the time is up, and finds that the client has confirmed.
-		lc := ListenConfig{HandshakeTimeout: soon / 5, Device: failing0.Name()}
+		lc := ListenConfig{HandshakeTimeout: soon, Device: failing0.Name()}
 		l, err := lc.listen(t.Context(), "rdma", loopbackAddr)
 		require.NoError(t, err)
 		failing0.OnEvent(func(ev *driver.CMEvent) bool { return ev.Type != driver.CMEstablished })

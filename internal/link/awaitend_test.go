@@ -189,9 +189,9 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	e.mu.Lock()
 	e.endsStall = endProgress{} // as on another lane
 	givenUp.now()
-	patience := clients[2].endPatience()
+	left := clients[2].endPatience()
 	e.mu.Unlock()
-	require.Equal(t, shortPatience, patience)
+	require.Equal(t, shortPatience, left)
 	within(t, "what is left of patience", func() { require.False(t, clients[2].AwaitEnd()) })
 
 	letGo()
@@ -244,7 +244,7 @@ func TestAwaitEndOfNothing(t *testing.T) {
 // TestAwaitEndStartsWorker: what AwaitEnd takes in for others may be work, which is done though nothing
 // more happens on the lane.
 func TestAwaitEndStartsWorker(t *testing.T) {
-	client, server := newBed(t, Config{}).pair()
+	client, server := newBed(t, Config{Idle: patience}).pair()
 	say(t, client, server)
 	e := client.e
 	require.NoError(t, client.Close())

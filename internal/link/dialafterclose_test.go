@@ -31,7 +31,7 @@ func TestDialAfterClose(t *testing.T) {
 // TestDialAfterDeath: nor does it go by a lane to a process that has ended, of which no event has come yet.
 func TestDialAfterDeath(t *testing.T) {
 	needFailing(t)
-	b := newBed(t, Config{CM: cm.Options{Device: failing.Name()}})
+	b := newBed(t, Config{CM: cm.Options{Device: failing.Name()}, Idle: patience})
 	pair := func() *laneEnd {
 		client, server := b.pair()
 		say(t, client, server)

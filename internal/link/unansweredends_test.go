@@ -152,7 +152,7 @@ func TestQuietLaneIsUsed(t *testing.T) {
 // TestEndsAnsweredBehindPeek: a program that uses what it has read of a closed stream does not make its peer
 // one that does not answer.
 func TestEndsAnsweredBehindPeek(t *testing.T) {
-	b := newBed(t, Config{})
+	b := newBed(t, Config{Idle: patience})
 	client, server := b.pair()
 	_, err := server.Write([]byte("hello"))
 	require.NoError(t, err)
