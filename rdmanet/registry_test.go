@@ -150,8 +150,12 @@ func TestStallCountsWhileItLasts(t *testing.T) {
 	require.NoError(t, <-done)
 	s := client.Stats()
 	require.GreaterOrEqual(t, s.CreditStallTime, d.CreditStallTime, "it never goes back")
-	again := client.Stats()
-	require.Equal(t, s.CreditStallTime, again.CreditStallTime, "and stands when nobody waits")
+	var again ConnStats
+	require.Eventually(t, func() bool { // once the last credit has come in
+		again = client.Stats()
+		return again == client.Stats()
+	}, patience, time.Millisecond, "and all stand when nobody waits")
+	require.Equal(t, s.CreditStallTime, again.CreditStallTime)
 	require.Equal(t, s.CreditStalls, again.CreditStalls)
 }
 
