@@ -142,9 +142,11 @@ func TestTwoProcesses(t *testing.T) {
 			}
 			q := e.qp.(*qp)
 			require.Nil(t, q.peer.door.local.Load())
+			require.False(t, q.in.Local)
 			claims := &peer{qpn: q.num, door: &doorbell{}} // to be one of ours
 			claims.findLocal(q.ctx, q.link.rx)
 			require.Nil(t, claims.door.local.Load())
+			require.False(t, claims.local)
 			require.NoError(t, e.exchange(processMessages))
 			require.NoError(t, e.Disconnect())
 			c.wait()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -40,7 +41,8 @@ type cq struct {
 
 	users  []*qp // QPs that complete here
 	closed bool
-	_      [32]byte // as of an Inbox
+	again  *time.Timer // runs lookAgain; nil until it is needed
+	_      [24]byte    // as of an Inbox
 }
 
 // cqe is a completion in the ring. Polling it frees the slots of sq up to idx.
@@ -249,16 +251,54 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		v = shm.ArmedAny // armed both ways, any completion counts (IBA 11.4.2.2)
 	}
 	c.armed = v
-	wasUnfenced := false
+	own, others := false, false // may be publishing without a fence
 	for _, q := range c.rx {
-		wasUnfenced = wasUnfenced || q.in.Unfenced
+		own = own || q.in.Unfenced && q.in.Local
+		others = others || q.in.Unfenced && !q.in.Local
 		q.in.Unfenced, q.in.Streak = false, 0
 		atomic.StoreUint32(q.in.Armed, v)
 	}
-	if wasUnfenced {
-		return shm.FenceAll()
+	return c.fence(own, others)
+}
+
+// fence has the processors of senders execute a fence. Where it may miss one, the CQ looks again.
+func (c *cq) fence(own, others bool) error {
+	var err error
+	if own {
+		err = shm.FenceOwn()
 	}
-	return nil
+	if others && err == nil {
+		err = shm.FenceAll()
+		c.lookAgainLater()
+	}
+	return err
+}
+
+// publishTime is more than a published entry takes to be seen by all processors. They hold back
+// stores for some loads of a cache line, and none over an interrupt.
+const publishTime = time.Millisecond
+
+// lookAgainLater has the CQ look once more for what has woken nobody.
+func (c *cq) lookAgainLater() {
+	if c.channel == nil {
+		return
+	}
+	if c.again == nil {
+		c.again = time.AfterFunc(publishTime, c.lookAgain)
+	} else {
+		c.again.Reset(publishTime)
+	}
+}
+
+// lookAgain takes what was published by a peer that did not see that the CQ was armed.
+func (c *cq) lookAgain() {
+	c.mu.Lock()
+	if c.settle(); !c.closed && c.armed != shm.ArmedNot {
+		for _, q := range c.rx {
+			c.takePublished(q, true)
+		}
+	}
+	c.failLocked()
 }
 
 // unfencedStreak is how many entries a receiver takes without arming its CQ before it is
@@ -320,11 +360,11 @@ func (c *cq) settle() {
 	}
 }
 
-// attach makes the CQ consume the inbox of q, whose peer is src.
-func (c *cq) attach(q *qp, src uint32) {
+// attach makes the CQ consume the inbox of q, which p fills.
+func (c *cq) attach(q *qp, p *peer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q.src = src
+	q.src, q.in.Local = p.qpn, p.local
 	c.consume(q)
 	atomic.StoreUint32(q.in.Armed, c.armed)
 	if c.armed != shm.ArmedNot {
@@ -398,6 +438,9 @@ func (c *cq) Close() error {
 	}
 	c.closed = true
 	c.slow = true
+	if c.again != nil {
+		c.again.Stop()
+	}
 	c.mu.Unlock()
 	if c.channel != nil {
 		c.channel.remove(c)

@@ -48,8 +48,9 @@
 // lines of the message have come over, and would be half the price of a small message. So a receiver
 // that took 64 entries without arming its CQ says in its armed word that it is hot. Its sender then
 // needs no fence; the receiver, before it sleeps, has every processor of a sender execute one
-// (membarrier(2), shm/fence.go). A receiver that sleeps between messages never gets there. The lines that
-// the next messages go to are fetched ahead (shm/prefetch.go).
+// (membarrier(2), shm/fence.go). Linux may miss one of another process, so the receiver of such a sender
+// looks once more a millisecond later (cq.lookAgain). A receiver that sleeps between messages never gets
+// there. The lines that the next messages go to are fetched ahead (shm/prefetch.go).
 //
 // # Connections
 //

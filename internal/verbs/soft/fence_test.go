@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -60,17 +61,25 @@ func spin(at *atomic.Int64, want int64) {
 }
 
 // TestUnfencedPublication: a receiver that goes to sleep while its sender publishes
-// without a fence either finds the message or is woken. Without the fence that the
-// receiver calls for, some of these messages are lost.
+// without a fence either finds the message or is woken, by its sender where that is of its
+// process. Without the fence that the receiver calls for, some of these messages are lost.
 func TestUnfencedPublication(t *testing.T) {
 	needRemoteFences(t)
-	a, b := newConnected(t, defaults())
 	look := fenceTime
 	if s := os.Getenv(fenceVar); s != "" {
 		var err error
 		look, err = time.ParseDuration(s)
 		require.NoError(t, err)
 	}
+	for _, local := range []bool{true, false} {
+		t.Run(fmt.Sprintf("local=%v", local), func(t *testing.T) { meetUnfenced(t, local, look/2) })
+	}
+}
+
+// meetUnfenced sends for as long as look says to a receiver that takes its sender for local, or not.
+func meetUnfenced(t *testing.T, local bool, look time.Duration) {
+	a, b := newConnected(t, defaults())
+	setLocal(b, local)
 	const over = math.MaxInt64
 	// The publication is late where the processor has to fetch the lines before it.
 	data := make([]byte, 8*cacheline.Size)
@@ -86,12 +95,13 @@ func TestUnfencedPublication(t *testing.T) {
 			posted.Store(i)
 		}
 	}()
-	woken := uint64(0)
+	woken, late := uint64(0), 0
 	i := int64(1)
 	for end := time.Now().Add(look); i <= 1000 || time.Now().Before(end); i++ {
 		b.postRecv(1, 0)
 		clear(b.bytes(0, len(data)))
 		makeUnfenced(b)
+		b.cq.takeEvent() // the last one's
 		start.Store(i)
 		for range i % 1000 { // meets the post at ever different moments
 			_ = start.Load()
@@ -100,13 +110,95 @@ func TestUnfencedPublication(t *testing.T) {
 		n, err := b.cq.Poll(make([]verbs.WC, 4))
 		require.NoError(t, err)
 		spin(&posted, i)
+		sent := a.qp.WakeupsSent()
 		if n == 0 {
-			require.Greater(t, a.qp.QPStats().WakeupsSent, woken, "nobody woke the receiver of message %d, which did not see it", i)
+			if sent == woken {
+				require.False(t, local, "nobody woke the receiver of message %d, which did not see it", i)
+				b.waitEvent()
+				late++
+			}
 			b.next()
 		}
-		woken = a.qp.QPStats().WakeupsSent
+		woken = sent
 	}
-	t.Logf("%d messages", i-1)
+	t.Logf("%d messages, %d of them found later", i-1, late)
+}
+
+// waitEvent waits until the CQ has an event.
+func (s *side) waitEvent() {
+	s.t.Helper()
+	require.NoError(s.t, s.ch.SetReadDeadline(time.Now().Add(patience)))
+	_, err := s.ch.GetEvent()
+	require.NoError(s.t, err)
+}
+
+// setLocal has the receiver take its sender for one of its process, or of another.
+func setLocal(s *side, local bool) {
+	s.cq.mu.Lock()
+	defer s.cq.mu.Unlock()
+	s.qp.in.Local = local
+}
+
+// TestLookAgain: what an unfenced sender of another process has published while the CQ was armed, and
+// has woken nobody for, is found, if it is what the CQ was armed for.
+func TestLookAgain(t *testing.T) {
+	needRemoteFences(t)
+	for _, solicited := range []bool{false, true} {
+		t.Run(fmt.Sprintf("solicited=%v", solicited), func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			require.True(t, b.qp.in.Local)
+			makeUnfenced(b)
+			require.NoError(t, b.cq.ReqNotify(false))
+			require.Nil(t, b.cq.again, "the fence of its own process misses nobody")
+
+			setLocal(b, false)
+			for range 2 {
+				makeUnfenced(b)
+				b.postRecv(2, 0)
+				if solicited {
+					post(a, b, nil)
+				}
+				wr := writeImm(b, 0, nil, 0)
+				wr.Flags |= verbs.SendSolicited | verbs.SendSignaled
+				a.post(wr)
+				a.next()
+				require.NoError(t, b.cq.ReqNotify(solicited))
+				b.waitEvent()
+				b.next()
+				if solicited {
+					b.next()
+				}
+				require.Zero(t, a.qp.WakeupsSent())
+			}
+		})
+	}
+}
+
+// TestLookAgainUnsolicited: what the CQ was not armed for signals nobody when it is found.
+func TestLookAgainUnsolicited(t *testing.T) {
+	needRemoteFences(t)
+	a, b := newConnected(t, defaults())
+	setLocal(b, false)
+	makeUnfenced(b)
+	b.postRecv(1, 0)
+	post(a, b, nil)
+	require.NoError(t, b.cq.ReqNotify(true))
+	b.cq.lookAgain()
+	require.False(t, b.cq.takeEvent())
+	b.next()
+}
+
+// TestLookAgainAfterViolation: a peer that breaks the rules where nobody polls loses its connection.
+func TestLookAgainAfterViolation(t *testing.T) {
+	needRemoteFences(t)
+	a, b := newConnected(t, defaults())
+	setLocal(b, false)
+	makeUnfenced(b)
+	a.qp.mu.Lock()
+	a.qp.peer.out.Publish(shm.EntryWriteImm, 0, 0) // there is no receive for it
+	a.qp.mu.Unlock()
+	require.NoError(t, b.cq.ReqNotify(false))
+	eventually(t, func() bool { return b.qp.State() == verbs.QPErr })
 }
 
 // TestUnfencedReceiver: a receiver that has taken enough without sleeping has its sender do without

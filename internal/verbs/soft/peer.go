@@ -26,6 +26,7 @@ const sureMapped = 64
 // peer is what a connected QP has of the other end. qp.mu guards it.
 type peer struct {
 	qpn     uint32
+	local   bool // it is of this process
 	out     shm.Outbox
 	srq     *srqView        // nil: the peer has a receive queue of its own
 	door    *doorbell       // nil: the peer only polls
@@ -197,10 +198,8 @@ var ownPID = os.Getpid()
 // findLocal looks whether the peer at the other end of s is a QP of this process, by
 // the context of ctx. Another process may claim any QPN: the kernel says who it is.
 func (p *peer) findLocal(ctx *devContext, s *control.Socket) {
-	if p.door == nil {
-		return
-	}
-	if pid, _, err := s.PeerCred(); err != nil || int(pid) != ownPID {
+	pid, _, err := s.PeerCred()
+	if p.local = err == nil && int(pid) == ownPID; !p.local || p.door == nil {
 		return
 	}
 	if q := ctx.qpns.find(p.qpn); q != nil {

@@ -49,7 +49,7 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 	}
 	q.peer, q.link = p, l
 	q.attr.DestQPN = p.qpn
-	q.recvCQ.attach(q, p.qpn)
+	q.recvCQ.attach(q, p)
 	var gone []uint32
 	if q.offered != nil {
 		for _, m := range q.offered.mrs {

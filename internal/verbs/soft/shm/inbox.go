@@ -18,6 +18,7 @@ type Inbox struct {
 	emptied  uint64   // bounce bytes taken
 	backed   bool     // the bounce area is committed
 	Unfenced bool     // armed is ArmedUnfenced
+	Local    bool     // who fills it is of this process
 	Streak   uint32   // entries taken since the CQ was armed
 	_        [16]byte // it fills cache lines: the next one in memory is polled by another processor
 }
