@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLogLinesAreDocumented looks for every line that is logged, by this package or by those of
-// links, in docs/OPERATIONS.md, and for what stands there in the code.
+// TestLogLinesAreDocumented looks for every line that is logged, by this package, by those of
+// links or by drivers, in docs/OPERATIONS.md, and for what stands there in the code.
 func TestLogLinesAreDocumented(t *testing.T) {
-	code := codeOf(t, ".", "../internal/asynclog", "../internal/link", "../internal/link/hello", "../internal/link/memory")
+	code := codeOf(t, ".", "../internal/asynclog", "../internal/link", "../internal/link/hello", "../internal/link/memory", "../internal/verbs/ibv", "../internal/verbs/soft")
 	doc := readDoc(t, "OPERATIONS.md")
 	line := regexp.MustCompile(`\.(?:Debug|Info|Warn|Error|Log)\([^"\n]*"((?:rdmanet|link): [^"]+)",`)
 	logged := map[string]bool{}

@@ -4,6 +4,7 @@ package ibv
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
@@ -143,6 +145,7 @@ func (ch *cmChannel) open() error {
 // run hands the events over as they come.
 func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
 	defer file.Close()
+	failed := false // the last one
 	for {
 		var ev cmEvent
 		var errno syscall.Errno
@@ -154,10 +157,17 @@ func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
 		}
 		switch errno {
 		case 0:
+			failed = false
 			ch.dispatch(&ev)
 		case syscall.EINTR:
 		default:
-			// One event could not be made sense of, or memory is short.
+			// One event could not be made sense of, or memory is short. No call returns it, and
+			// the channel is the process's, so that no Logger of a listener or dialer is meant.
+			if !failed {
+				failed = true
+				asynclog.Log(slog.Default(), slog.LevelWarn, "rdmanet: an event of the connection manager could not be read",
+					"err", os.NewSyscallError("rdma_get_cm_event", errno))
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
