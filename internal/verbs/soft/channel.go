@@ -116,15 +116,22 @@ func writeEvent(fd int) bool {
 	}
 }
 
-// unclog empties an eventfd that somebody has filled and signals again. Whoever
-// filled it may also have made it blocking: RWF_NOWAIT does not care.
+// unclog empties an eventfd that somebody has filled, and signals. Whoever filled it may also have made
+// it blocking: RWF_NOWAIT does not care.
 func (ch *compChannel) unclog() {
 	// A peer may ask for it when the channel is closed, and its number another file's.
-	_ = ch.raw.Control(func(fd uintptr) {
-		var buf [8]byte
-		_, _ = unix.Preadv2(int(fd), [][]byte{buf[:]}, -1, unix.RWF_NOWAIT)
-		writeEvent(int(fd))
-	})
+	_ = ch.raw.Control(func(fd uintptr) { emptyEvent(int(fd)) })
+	ch.signal()
+}
+
+// emptyEvent sets the counter of an eventfd to zero and returns what it was. Before Linux 5.8, where
+// one cannot be read so, it does nothing.
+func emptyEvent(fd int) uint64 {
+	var buf [8]byte
+	if n, err := unix.Preadv2(fd, [][]byte{buf[:]}, -1, unix.RWF_NOWAIT); err != nil || n < len(buf) {
+		return 0
+	}
+	return shm.HostOrder.Uint64(buf[:])
 }
 
 func (ch *compChannel) add(c *cq) error {
@@ -147,14 +154,16 @@ func (ch *compChannel) remove(c *cq) {
 
 func (ch *compChannel) Close() error {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
 	if ch.closed {
+		ch.mu.Unlock()
 		return verbs.ErrClosed
 	}
-	if len(ch.cqs) > 0 {
-		return fmt.Errorf("%w: %d CQs use the completion channel", verbs.ErrBusy, len(ch.cqs))
+	if n := len(ch.cqs); n > 0 {
+		ch.mu.Unlock()
+		return fmt.Errorf("%w: %d CQs use the completion channel", verbs.ErrBusy, n)
 	}
 	ch.closed = true
+	ch.mu.Unlock()
 	ch.ctx.users.Release()
-	return ch.eventFile.close()
+	return ch.eventFile.close() // waits for who looks for an event, which takes mu
 }

@@ -4,6 +4,7 @@ package soft
 
 import (
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,4 +107,34 @@ func TestUnclogClosed(t *testing.T) {
 	var buf [8]byte
 	_, err = unix.Read(other, buf[:])
 	require.ErrorIs(t, err, unix.EAGAIN)
+}
+
+// TestChannelClosedBesideGetEvent: Close waits for a GetEvent that is under way, which does not wait for it.
+func TestChannelClosedBesideGetEvent(t *testing.T) {
+	const rounds = 5000
+	ctx := soft0.open()
+	var ch verbs.CompChannel
+	var begun, ended atomic.Int64
+	errs := make([]error, rounds+1)
+	go func() {
+		for i := int64(1); i <= rounds; i++ {
+			spin(&begun, i)
+			_, errs[i] = ch.GetEvent()
+			ended.Store(i)
+		}
+	}()
+	for i := int64(1); i <= rounds; i++ {
+		var err error
+		ch, err = ctx.CreateCompChannel()
+		require.NoError(t, err)
+		begun.Store(i)
+		for range i % 1500 { // meets the call at ever different moments
+			_ = begun.Load()
+		}
+		require.NoError(t, ch.Close())
+		spin(&ended, i)
+		require.ErrorIs(t, errs[i], os.ErrClosed)
+		require.ErrorIs(t, ch.Close(), verbs.ErrClosed)
+	}
+	require.NoError(t, ctx.Close())
 }

@@ -47,6 +47,12 @@ func TestChildProcess(t *testing.T) {
 		a.next(driver.CMEstablished)
 		require.NoError(t, a.exchange(processMessages))
 		require.NoError(t, a.next(driver.CMDisconnected).Err)
+	case "listen shared":
+		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{ReusePort: true})
+		say(l.LocalAddr())
+		a := acceptData(t, l)
+		a.next(driver.CMEstablished)
+		require.NoError(t, a.next(driver.CMDisconnected).Err)
 	case "another namespace":
 		addr := netip.MustParseAddrPort(os.Getenv(childAddr))
 		require.Equal(t, driver.RejectNoService, dialTo(t, addr).next(driver.CMRejected).Reason)
@@ -152,6 +158,29 @@ func TestTwoProcesses(t *testing.T) {
 			c.wait()
 		})
 	}
+}
+
+// TestPeerOfSharedListener: the kernel names the last process that has called listen(2) on the socket of
+// listeners that share an address, though another accepts.
+func TestPeerOfSharedListener(t *testing.T) {
+	noLeaks(t)
+	c := startChild(t, "listen shared", netip.AddrPort{})
+	addr := netip.MustParseAddrPort(c.said())
+	own := newTestID(t, driver.CMOptions{ReusePort: true})
+	require.NoError(t, own.BindAddr(addr))
+	require.NoError(t, own.Listen(4))
+	require.NoError(t, own.Close())
+
+	e := dialData(t, unbuilt(t, addr))
+	e.next(driver.CMEstablished)
+	q := e.qp.(*qp)
+	pid, _, err := q.link.rx.PeerCred()
+	require.NoError(t, err)
+	require.EqualValues(t, os.Getpid(), pid)
+	require.False(t, q.in.Local)
+	require.Nil(t, q.peer.door.local.Load())
+	require.NoError(t, e.Disconnect())
+	c.wait()
 }
 
 func TestProcessIsKilled(t *testing.T) {

@@ -284,8 +284,25 @@ func TestHostileRandomLink(t *testing.T) {
 	}
 }
 
-// TestFullEventfd: a peer that fills the eventfd of a channel, and makes it
-// blocking, does not keep others from waking it.
+// TestBadEntryBeforeAttach: what a peer has published before its offer was taken is looked at where nobody
+// polls, and ends the connection if it makes no sense.
+func TestBadEntryBeforeAttach(t *testing.T) {
+	a, b := newSide(t, defaults()), newSide(t, defaults())
+	require.NoError(t, b.cq.ReqNotify(false))
+	sa, sb, err := control.SocketPair()
+	require.NoError(t, err)
+	a.offerTo(sa)
+	b.offerTo(sb)
+	require.NoError(t, a.attachFrom(sa))
+	a.qp.mu.Lock()
+	a.qp.peer.out.Publish(shm.EntryWriteImm, 0, 0) // there is no receive for it
+	a.qp.mu.Unlock()
+	require.NoError(t, b.attachFrom(sb))
+	require.Equal(t, verbs.QPErr, b.qp.State())
+	require.ErrorIs(t, (<-b.gone).err, verbs.ErrProtocol)
+}
+
+// TestFullEventfd: a peer that fills the eventfd of a channel does not keep others from waking it.
 func TestFullEventfd(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	fd := peerDoor(a)

@@ -211,6 +211,15 @@ func (l *link) close(err error) {
 	l.tx.Shutdown()
 }
 
+// doorStuck is told that a write to the peer's eventfd has taken long, and whether the peer had filled that.
+func (l *link) doorStuck(filled bool) {
+	if filled {
+		l.close(fmt.Errorf("%w: eventfd that was filled and blocks", verbs.ErrProtocol))
+	} else {
+		l.tell(msgWake)
+	}
+}
+
 // hangup takes the link down: what the peer has published is still delivered, then its
 // memory is let go of and everybody who waits is told.
 func (l *link) hangup(bye bool) {

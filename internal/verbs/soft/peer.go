@@ -3,17 +3,14 @@
 package soft
 
 import (
-	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
-	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // maxMapped bounds the MRs of one peer that are mapped. Each stream that moves much has a ring in one of
@@ -148,58 +145,18 @@ func dupFDs(fds []int) ([]int, error) {
 	return out, nil
 }
 
-// A doorbell wakes the peer: it is the eventfd of its completion channel, or that
-// channel itself. It is rung outside the QP's lock, since a hostile peer could make
-// the write block.
-type doorbell struct {
-	fd    int
-	users atomic.Int32
-	local atomic.Pointer[compChannel] // the peer's if it is one of this process, or nil
-}
-
-func newDoorbell(fd int) (*doorbell, error) {
-	// Anything else that takes writes could block us or mean something.
-	name, err := fdName(fd)
-	if err != nil {
-		return nil, err
-	}
-	if name != "anon_inode:[eventfd]" {
-		return nil, fmt.Errorf("%w: %s where an eventfd is expected", verbs.ErrProtocol, name)
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_NONBLOCK == 0 {
-		return nil, fmt.Errorf("%w: eventfd that blocks", verbs.ErrProtocol)
-	}
-	d := &doorbell{fd: fd}
-	d.users.Store(1)
-	return d, nil
-}
-
-func (d *doorbell) hold() { d.users.Add(1) }
-
-func (d *doorbell) release() {
-	if d.users.Add(-1) == 0 {
-		unix.Close(d.fd)
-	}
-}
-
-// ring wakes the peer; false if its eventfd is full.
-func (d *doorbell) ring() bool {
-	if ch := d.local.Load(); ch != nil {
-		ch.signal()
-		return true
-	}
-	return writeEvent(d.fd)
-}
-
 // ownPID is asked for once: that is a system call.
 var ownPID = os.Getpid()
 
-// findLocal looks whether the peer at the other end of s is a QP of this process, by
-// the context of ctx. Another process may claim any QPN: the kernel says who it is.
+// findLocal looks whether the peer at the other end of s is a QP of this process. Another process
+// may claim any QPN: the kernel says who it is. But where processes share a listening socket
+// (cmshare.go) it names the last that has joined, whoever accepts: so the QPN must be one of ours, too.
 func (p *peer) findLocal(ctx *devContext, s *control.Socket) {
-	pid, _, err := s.PeerCred()
-	if p.local = err == nil && int(pid) == ownPID; !p.local || p.door == nil {
+	if pid, _, err := s.PeerCred(); err != nil || int(pid) != ownPID {
+		return
+	}
+	p.local = ownQPN(ctx.dev, p.qpn)
+	if p.door == nil {
 		return
 	}
 	if q := ctx.qpns.find(p.qpn); q != nil {

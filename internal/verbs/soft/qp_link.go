@@ -47,6 +47,9 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 		}
 		return fmt.Errorf("%w: QP in %v cannot be connected, or is already", verbs.ErrState, st)
 	}
+	if p.door != nil {
+		p.door.stuck = l.doorStuck
+	}
 	q.peer, q.link = p, l
 	q.attr.DestQPN = p.qpn
 	q.recvCQ.attach(q, p)
@@ -69,6 +72,8 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 		l.tell(msgUp)
 	}
 	go l.run()
+	q.recvCQ.mu.Lock()
+	q.failTaken() // by attach
 	q.progress()
 	q.unlock()
 	for _, key := range gone {
@@ -143,9 +148,15 @@ func (q *qp) deliver() {
 	if q.in != nil && !q.stopped {
 		c.takePublished(q, true)
 	}
-	failed := c.failed
-	c.failed = nil
-	c.mu.Unlock()
+	q.failTaken()
+}
+
+// failTaken moves the QPs to ERR of which what was taken makes no sense. mu is held, and the CQ's lock,
+// which it releases.
+func (q *qp) failTaken() {
+	failed := q.recvCQ.failed
+	q.recvCQ.failed = nil
+	q.recvCQ.mu.Unlock()
 	for _, f := range failed {
 		if f == q {
 			q.receiveFailedLocked()

@@ -58,6 +58,7 @@ func (b *qpnBlocks) take(d *device, q *qp) (uint32, error) {
 		return 0, err
 	}
 	b.list = append(b.list, k)
+	numbered.Store(b, d)
 	return k.take(q), nil
 }
 
@@ -139,8 +140,22 @@ func (b *qpnBlocks) listen(n uint32) error {
 	return nil
 }
 
+// numbered are the blocks of all contexts of this process that have some: *qpnBlocks to *device.
+var numbered sync.Map
+
+// ownQPN reports whether a QP of this process on device d, of whatever context, has the number.
+func ownQPN(d *device, n uint32) bool {
+	found := false
+	numbered.Range(func(b, dev any) bool {
+		found = dev == d && b.(*qpnBlocks).find(n) != nil
+		return !found
+	})
+	return found
+}
+
 // close gives the blocks up; no QP has a number of theirs.
 func (b *qpnBlocks) close() {
+	numbered.Delete(b)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, k := range b.list {

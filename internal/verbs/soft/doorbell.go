@@ -1,0 +1,120 @@
+//go:build linux && (amd64 || arm64)
+
+package soft
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
+)
+
+// A doorbell wakes the peer: it is the eventfd of its completion channel, or that
+// channel itself.
+//
+// No flag says that a write to an eventfd is not to block, and a hostile peer can fill the counter and
+// clear O_NONBLOCK, which belongs to the description that both have. So it is rung outside the QP's
+// lock, and watched: a write that blocks is let go by emptying the eventfd, and the peer loses its
+// connection. That costs a timer while a peer is rung, and nothing for one that is not.
+type doorbell struct {
+	fd    int
+	users atomic.Int32
+	local atomic.Pointer[compChannel] // the peer's if it is one of this process, or nil
+
+	begun, ended atomic.Uint64 // writes
+	watched      atomic.Bool
+	stuck        func(filled bool) // is told that a write was, and whether the peer's doing is the reason
+}
+
+const (
+	// watchTime is how long a write may take, or twice that.
+	watchTime = 100 * time.Millisecond
+	// emptyTime is the pause between two tries to let a write go.
+	emptyTime = time.Millisecond
+	// filledCount is more than any number of wake-ups.
+	filledCount = 1 << 48
+)
+
+func newDoorbell(fd int) (*doorbell, error) {
+	// Anything else that takes writes could block us or mean something.
+	name, err := fdName(fd)
+	if err != nil {
+		return nil, err
+	}
+	if name != "anon_inode:[eventfd]" {
+		return nil, fmt.Errorf("%w: %s where an eventfd is expected", verbs.ErrProtocol, name)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		return nil, fmt.Errorf("%w: eventfd that blocks", verbs.ErrProtocol)
+	}
+	d := &doorbell{fd: fd}
+	d.users.Store(1)
+	return d, nil
+}
+
+func (d *doorbell) hold() { d.users.Add(1) }
+
+// holdOpen is hold for one who does not know whether anybody else holds it; false if nobody does.
+func (d *doorbell) holdOpen() bool {
+	for n := d.users.Load(); n > 0; n = d.users.Load() {
+		if d.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *doorbell) release() {
+	if d.users.Add(-1) == 0 {
+		unix.Close(d.fd)
+	}
+}
+
+// ring wakes the peer; false if its eventfd is full. The caller holds d.
+func (d *doorbell) ring() bool {
+	if ch := d.local.Load(); ch != nil {
+		ch.signal()
+		return true
+	}
+	d.begun.Add(1)
+	if !d.watched.Load() && d.watched.CompareAndSwap(false, true) {
+		w := &doorWatch{doorbell: d}
+		time.AfterFunc(watchTime, w.look)
+	}
+	ok := writeEvent(d.fd)
+	d.ended.Add(1)
+	return ok
+}
+
+// A doorWatch looks at a doorbell as long as that is rung.
+type doorWatch struct {
+	*doorbell
+	seen uint64 // begun at the last look
+}
+
+func (w *doorWatch) look() {
+	if !w.holdOpen() {
+		return
+	}
+	defer w.release()
+	pause := watchTime
+	ended, begun := w.ended.Load(), w.begun.Load()
+	switch {
+	case ended < w.seen:
+		// Either it blocks, or its thread waits for a processor. Who is to wake up may not have
+		// looked yet, and needs to be told then.
+		w.stuck(emptyEvent(w.fd) >= filledCount)
+		pause = emptyTime
+	case begun == w.seen && begun == ended:
+		w.watched.Store(false)
+		if w.begun.Load() == begun || !w.watched.CompareAndSwap(false, true) {
+			return
+		}
+	}
+	w.seen = begun
+	time.AfterFunc(pause, w.look)
+}
