@@ -245,9 +245,8 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	case c.dead:
 		return c.overrunError()
 	}
-	if c.fired() {
-		c.event = true // it stays until it is got
-	} else if c.armed == shm.ArmedAny {
+	was := c.armed
+	if was == shm.ArmedAny && !c.fired() {
 		v = shm.ArmedAny // armed both ways, any completion counts (IBA 11.4.2.2)
 	}
 	c.armed = v
@@ -256,7 +255,9 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		own = own || q.in.Unfenced && q.in.Local
 		others = others || q.in.Unfenced && !q.in.Local
 		q.in.Unfenced, q.in.Streak = false, 0
-		atomic.StoreUint32(q.in.Armed, v)
+		if atomic.SwapUint32(q.in.Armed, v) == shm.ArmedNot && was != shm.ArmedNot {
+			c.event = true // a peer has signalled the channel: it stays until it is got
+		}
 	}
 	return c.fence(own, others)
 }
@@ -269,6 +270,8 @@ func (c *cq) fence(own, others bool) error {
 	}
 	if others && err == nil {
 		err = shm.FenceAll()
+	}
+	if others || err != nil {
 		c.lookAgainLater()
 	}
 	return err
