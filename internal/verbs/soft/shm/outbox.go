@@ -66,16 +66,25 @@ func (o *Outbox) Publish(op uint64, imm uint32, w1 uint64) {
 	p := unsafe.Add(o.entries, int(o.Next&o.mask)*entrySize)
 	*(*uint64)(unsafe.Add(p, 8)) = w1
 	w0 := uint64(imm) | op<<32 | o.lap(o.Next)<<LapShift
-	if atomic.LoadUint32(o.Armed) == ArmedUnfenced && RemoteFences.Load() {
-		publishUnfenced((*uint64)(p), w0)
-	} else {
-		// The atomic store orders everything before it, and on both processors also
-		// the load of armed after it.
-		atomic.StoreUint64((*uint64)(p), w0)
-	}
+	unfenced := atomic.LoadUint32(o.Armed) == ArmedUnfenced && RemoteFences.Load()
+	o.publish((*uint64)(p), w0, unfenced)
 	if o.Next++; o.Next%(cacheline.Size/entrySize) == 0 {
 		cacheline.FetchToWrite(unsafe.Add(o.entries, int((o.Next+2*cacheline.Size/entrySize)&o.mask)*entrySize), 1)
 	}
+}
+
+// publish stores the first word of an entry. Where the caller has seen that no fence is needed, that
+// may be long ago: the receiver may have called for its fence, and have gone to sleep, since.
+func (o *Outbox) publish(p *uint64, w0 uint64, unfenced bool) {
+	if unfenced {
+		publishUnfenced(p, w0)
+		if atomic.LoadUint32(o.Armed) == ArmedUnfenced {
+			return // there is a fence to come before it sleeps
+		}
+	}
+	// The atomic store orders everything before it, and on both processors also
+	// the load of armed after it.
+	atomic.StoreUint64(p, w0)
 }
 
 // TakeWake reports whether the receiver sleeps and wants to be woken for this
