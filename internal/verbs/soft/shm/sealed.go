@@ -78,6 +78,10 @@ func Unmap(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }
 
+// commitPiece is what is asked of the kernel at once: before Linux 6.11 a signal undoes all that a call
+// has done.
+const commitPiece = 4 << 20
+
 // plausible is the size from which on it is asked whether the machine has as much.
 const plausible = 64 << 20
 
@@ -91,15 +95,20 @@ func Commit(fd, off, n int) error {
 			return NoMemory("fallocate", n, unix.ENOMEM)
 		}
 	}
-	for {
-		err := unix.Fallocate(fd, 0, int64(off), int64(n))
-		if err == nil {
-			return nil
-		}
-		if err != unix.EINTR {
+	for done := 0; done < n; {
+		size := min(n-done, commitPiece)
+		switch err := unix.Fallocate(fd, 0, int64(off+done), int64(size)); err {
+		case nil:
+			done += size
+		case unix.EINTR:
+		default:
+			if done > 0 { // as if it had been one call
+				_ = unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(done))
+			}
 			return NoMemory("fallocate", n, err)
 		}
 	}
+	return nil
 }
 
 // populate backs memory of a peer that is mapped here, so that touching it cannot be
