@@ -165,12 +165,12 @@ func (w *waiter) expired() bool {
 	return at != 0 && int64(time.Since(epoch)) >= at
 }
 
-// time is the deadline, the zero time if there is none.
-func (w *waiter) time() time.Time {
-	if at := w.deadline.Load(); at != 0 {
-		return epoch.Add(time.Duration(at))
+// deadlineTime is a waiter's deadline as a time, the zero time if there is none.
+func deadlineTime(at int64) time.Time {
+	if at == 0 {
+		return time.Time{}
 	}
-	return time.Time{}
+	return epoch.Add(time.Duration(at))
 }
 
 // sleep parks until somebody unparks it, or the deadline.
@@ -310,7 +310,7 @@ func (e *laneEnd) sleepInChannel(w *waiter) {
 	e.sleeper, e.armed = w, 0
 	if at := w.deadline.Load(); at != e.sleepEnd {
 		e.sleepEnd = at
-		_ = e.p.channel.SetWriteDeadline(w.time()) // fails if it is closed: so does the wait
+		_ = e.p.channel.SetWriteDeadline(deadlineTime(at)) // fails if it is closed: so does the wait
 	}
 	err := e.p.channel.WaitWrite(e.recheck)
 	w.inChannel.Store(false)
