@@ -202,8 +202,8 @@ func dialBlock(name string) (*control.Socket, error) {
 
 // checkPeer refuses the processes of other users.
 func checkPeer(s *control.Socket) error {
-	_, uid, err := s.PeerCred()
-	if err == nil && !control.MayTalk(uid, false) {
+	pid, uid, err := s.PeerCred()
+	if err == nil && !control.MayTalk(pid, uid, false) {
 		err = fmt.Errorf("process of user %d: %w", uid, os.ErrPermission)
 	}
 	return err

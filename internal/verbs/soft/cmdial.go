@@ -151,11 +151,11 @@ func (d *dial) reach() *driver.CMEvent {
 		err := d.tryHosts()
 		switch {
 		case err == nil:
-			_, uid, err := d.sock.PeerCred()
+			pid, uid, err := d.sock.PeerCred()
 			if err != nil {
 				return fail(driver.CMConnectError, err)
 			}
-			if !control.MayTalk(uid, d.anyUser) {
+			if !control.MayTalk(pid, uid, d.anyUser) {
 				return fail(driver.CMConnectError, driver.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
 			}
 			return nil

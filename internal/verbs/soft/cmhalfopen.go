@@ -31,8 +31,8 @@ func (l *listener) admit(fd int, name string) error {
 	if err != nil {
 		return err
 	}
-	_, uid, err := sock.PeerCred()
-	if err != nil || !control.MayTalk(uid, l.opts.AnyUser) {
+	pid, uid, err := sock.PeerCred()
+	if err != nil || !control.MayTalk(pid, uid, l.opts.AnyUser) {
 		l.count(&l.stats.Denied)
 		refuse(sock, driver.RejectDenied, nil)
 		return nil

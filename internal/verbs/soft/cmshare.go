@@ -94,7 +94,7 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 	if err := sock.Connect(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
-	if _, uid, err := sock.PeerCred(); err != nil || int(uid) != os.Geteuid() {
+	if pid, uid, err := sock.PeerCred(); err != nil || !control.SameUser(pid, uid) {
 		return nil, driver.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
 	}
 	if err := sock.Signal(control.MsgSHARE, control.WireVersion); err != nil {
@@ -181,11 +181,11 @@ func checkListening(fd int, name string) error {
 // share gives another listener of the same user what this one has. The caller is a
 // half-open dialer's goroutine, and sock its socket.
 func (l *listener) share(sock *control.Socket) {
-	_, uid, err := sock.PeerCred()
+	pid, uid, err := sock.PeerCred()
 	l.id.mu.Lock()
 	defer l.id.mu.Unlock() // so that the descriptors stay
 	switch {
-	case err != nil || int(uid) != os.Geteuid() || !l.opts.ReusePort:
+	case err != nil || !control.SameUser(pid, uid) || !l.opts.ReusePort:
 		refuse(sock, driver.RejectDenied, nil)
 		return
 	case l.id.state != cmListening: // it is closing

@@ -38,7 +38,7 @@
 // tells the scheduler at once. Whether a peer is in the same process is the kernel's word
 // (SO_PEERCRED), not the peer's. The eventfd is never read: the poller is edge-triggered, each write
 // is an edge, and a read could block a thread if a hostile peer cleared O_NONBLOCK on the shared file
-// description.
+// description. So could a write, and those are watched (doorbell.go).
 //
 // With one processor, goroutines that wake each other so would never leave the scheduler without
 // something to run, and only then does it ask the kernel what has happened. So of 256 wake-ups 8 in
