@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestSpinBudget: polling stops when it finds nothing, and is tried again after short sleeps,
@@ -351,6 +351,31 @@ func TestSpinForOthers(t *testing.T) {
 	require.Equal(t, spinBudget{misses: 3}, after(spinBudget{misses: 3}, 10), "it is forbidden")
 }
 
+// sayingCQ is polled by one goroutine, to which the peer says something some time after it last had something.
+type sayingCQ struct {
+	verbs.CQ
+	say  func()
+	left int // times
+	had  time.Time
+}
+
+func (q *sayingCQ) Poll(wcs []verbs.WC) (int, error) {
+	n, err := q.CQ.Poll(wcs)
+	switch {
+	case n > 0:
+		q.had = time.Now()
+	case q.left > 0 && time.Since(q.had) >= maxSpin/10:
+		q.left--
+		q.say()
+	}
+	return n, err
+}
+
+func (q *sayingCQ) ReqNotify(solicited bool) error {
+	q.left = 0
+	return q.CQ.ReqNotify(solicited)
+}
+
 // TestSpinsOn: as long as that finds something it polls on, and does not arm the queue in between.
 func TestSpinsOn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -365,37 +390,32 @@ func TestSpinsOn(t *testing.T) {
 	e.sleeper = new(waiter)
 	received := func() uint64 { return server.Status().Received }
 	const messages = 20
-	for began, got := time.Now(), uint64(0); got < messages; { // each comes a while after the one before was taken in
+	say := func() {
+		_, err := client.Write([]byte{1})
+		require.NoError(t, err)
+	}
+	cq := &sayingCQ{CQ: e.p.recvCQ, say: say}
+	poll := func(q verbs.CQ) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.p.recvCQ = q
+	}
+	poll(cq)
+	defer poll(cq.CQ)
+	for began, got := time.Now(), uint64(0); got < messages; { // less where its processor does something else
 		require.Less(t, time.Since(began), patience)
 		e.othersPay, e.armed = spinBudget{}, 0
 		before := received()
-		say := func() bool { _, err := client.Write([]byte{1}); return assert.NoError(t, err) }
-		require.True(t, say())
-		var stop atomic.Bool
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for next := before + 1; next < before+messages; next++ {
-				for received() < next {
-					if stop.Load() {
-						return
-					}
-				}
-				for seen := time.Now(); time.Since(seen) < maxSpin/10; {
-				}
-				if !say() {
-					return
-				}
-			}
-		}()
+		cq.left = messages - 1
+		say()
 		require.False(t, e.pollAndArm())
 		got = received() - before
-		stop.Store(true)
-		<-done
 		for received() < client.Status().Sent {
 			require.Less(t, time.Since(began), patience)
 			e.poll()
 		}
+		_, err := io.ReadFull(server, make([]byte, server.Status().Unread))
+		require.NoError(t, err)
 	}
 }
 
