@@ -117,12 +117,30 @@ func scriptWriters(w *world, a []string) (string, error) {
 			return "", errors.New("a record was torn apart")
 		}
 		if record(want, int(i), next[i]); !bytes.Equal(got, want) {
-			return "", fmt.Errorf("record %d of writer %d was torn apart or came out of order", next[i], i)
+			return "", fmt.Errorf("record %d of writer %d was torn apart or came out of order: %s", next[i], i, recordDifference(got, want))
 		}
 		next[i]++
 	}
 	wg.Wait()
 	return fmt.Sprint(next), errors.Join(errs...)
+}
+
+// recordDifference says in which bytes a record is not what it is to be, and what it begins with there.
+func recordDifference(got, want []byte) string {
+	first, last, n := -1, 0, 0
+	for i := range got {
+		if got[i] == want[i] {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		last = i
+		n++
+	}
+	some := func(b []byte) []byte { return b[first:min(first+32, len(b))] }
+	return fmt.Sprintf("it is numbered %d, and %d bytes from %d to %d differ, which begin %x for %x",
+		binary.LittleEndian.Uint32(got[4:]), n, first, last, some(got), some(want))
 }
 
 // scriptReaders: FROM TO COUNT BYTES lets several goroutines read at once: every
