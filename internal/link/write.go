@@ -247,7 +247,10 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	e.mu.Lock()
 	e.tasks.Done()
 	from.framed = head > 0
-	for n < len(piece) && err == nil { // a ring that wraps takes two
+	// A ring that wraps takes two messages. What completes meanwhile is taken in, the first of them
+	// too, and the piece is to stay until the second has.
+	last := uint64(0)
+	for n < len(piece) && err == nil {
 		if err = s.writeErr(); err != nil {
 			break
 		}
@@ -256,16 +259,15 @@ func (s *stream) stage(p []byte) (n int, err error) {
 			break
 		}
 		n += k
-		from.last = e.sq.posted
+		last = e.sq.posted
 		if from.framed { // and what has come to be another frame is staged anew
 			break
 		}
 	}
-	if from.last == 0 {
-		from.unused = true
-		if e.staging.freed(e.sq.completed) { // no request completes for it
-			e.unblock()
-		}
+	from.last = max(from.last, last)
+	from.unused = from.last == 0
+	if from.last <= e.sq.completed && e.staging.freed(e.sq.completed) { // no request completes for it any more
+		e.unblock()
 	}
 	return n, err
 }
