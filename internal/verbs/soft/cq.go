@@ -369,7 +369,7 @@ func (c *cq) attach(q *qp, p *peer) {
 	defer c.mu.Unlock()
 	q.src, q.in.Local = p.qpn, p.local
 	c.consume(q)
-	atomic.StoreUint32(q.in.Armed, c.armed)
+	atomic.SwapUint32(q.in.Armed, c.armed) // a fence, as in shm.Outbox
 	if c.armed != shm.ArmedNot {
 		// What the peer wrote before it saw the flag has woken nobody.
 		c.takePublished(q, true)

@@ -82,9 +82,9 @@ func (o *Outbox) publish(p *uint64, w0 uint64, unfenced bool) {
 			return // there is a fence to come before it sleeps
 		}
 	}
-	// The atomic store orders everything before it, and on both processors also
-	// the load of armed after it.
-	atomic.StoreUint64(p, w0)
+	// This orders everything before it, and the load of armed after it. So does an atomic store, but
+	// not under the race detector, of memory that is not Go's.
+	atomic.SwapUint64(p, w0)
 }
 
 // TakeWake reports whether the receiver sleeps and wants to be woken for this

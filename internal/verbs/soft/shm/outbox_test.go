@@ -89,7 +89,7 @@ func TestPublishAfterTheFence(t *testing.T) {
 		for range i % 500 { // meets the publication at ever different moments
 			_ = begun.Load()
 		}
-		atomic.StoreUint32(in.Armed, ArmedAny)
+		atomic.SwapUint32(in.Armed, ArmedAny)
 		found := atomic.LoadUint64(first) == uint64(i)
 		for published.Load() < i {
 			runtime.Gosched()
