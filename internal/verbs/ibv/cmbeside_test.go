@@ -34,6 +34,17 @@ func feed(t *testing.T, ch *cmChannel) chan<- cCMEvent {
 		return 0
 	})
 	ch.lib.ackCMEvent = purego.NewCallback(func() uintptr { return 0 })
+	stop := readEvents(t, ch)
+	t.Cleanup(func() {
+		close(events) // a file is not closed while it is read
+		stop()
+	})
+	return events
+}
+
+// readEvents runs the channel's reader until stop is called, which no call of rdma_get_cm_event may hold up.
+func readEvents(t *testing.T, ch *cmChannel) (stop func()) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	raw, err := r.SyscallConn()
@@ -43,13 +54,11 @@ func feed(t *testing.T, ch *cmChannel) chan<- cCMEvent {
 		defer close(over)
 		ch.run(r, raw)
 	}()
-	t.Cleanup(func() {
-		close(events) // a file is not closed while it is read
+	return func() {
 		assert.NoError(t, r.Close())
 		<-over
 		assert.NoError(t, w.Close())
-	})
-	return events
+	}
 }
 
 // While calls make the QPs of ids, as many as may do so at a time and more, the events of others

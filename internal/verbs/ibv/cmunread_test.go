@@ -5,7 +5,6 @@ package ibv
 import (
 	"context"
 	"log/slog"
-	"os"
 	"testing"
 
 	"github.com/ebitengine/purego"
@@ -54,20 +53,10 @@ func TestUnreadEvent(t *testing.T) {
 		}),
 		ackCMEvent: purego.NewCallback(func() uintptr { return 0 }),
 	})
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer w.Close()
-	raw, err := r.SyscallConn()
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ch.run(r, raw)
-	}()
+	stop := readEvents(t, ch)
 	<-over
 	close(end)
-	require.NoError(t, r.Close())
-	<-done
+	stop()
 	const line = "rdmanet: an event of the connection manager could not be read"
 	require.Equal(t, line, <-lines)
 	require.Equal(t, line, <-lines)
