@@ -37,6 +37,19 @@ func TestCQRing(t *testing.T) {
 	require.NoError(t, ctx.Close())
 }
 
+// TestEventStays: an event that nobody has got is still there when the CQ is armed again.
+func TestEventStays(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	b.postRecv(1, 0)
+	require.NoError(t, b.cq.ReqNotify(false))
+	a.post(writeImm(b, 0, nil, 3))
+	require.EqualValues(t, 1, a.qp.WakeupsSent())
+	require.NoError(t, b.cq.ReqNotify(false))
+	require.True(t, b.cq.takeEvent())
+	require.False(t, b.cq.takeEvent(), "it is got once")
+	require.EqualValues(t, 3, b.next().ImmData)
+}
+
 // TestOverrunBySends kills a CQ by completions of this side.
 func TestOverrunBySends(t *testing.T) {
 	c := defaults()
