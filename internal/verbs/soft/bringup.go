@@ -135,15 +135,14 @@ func (q *qp) helloType() byte { return byte(q.typ - verbs.QPTypeRC) }
 func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 	d.busy.Lock()
 	defer d.busy.Unlock()
-	offer, fds, err := q.offer()
-	if err != nil {
+	if _, _, err := q.offer(); err != nil {
 		return true // not to be connected any more, or already
 	}
 	s, err := dialBlock(blockName(q.ctx.dev.name, to>>qpnBlockBits))
 	if err != nil {
 		return false
 	}
-	reply, fds, err := exchange(s, append(q.helloMessage(msgHello, to), offer...), fds, patience)
+	reply, fds, err := q.exchangeOffer(s, q.helloMessage(msgHello, to), patience)
 	if err != nil || reply[0] != msgHelloAnswer {
 		control.CloseFDs(fds)
 		s.Close()
@@ -160,14 +159,21 @@ func (q *qp) nudge(to uint32) bool {
 		return false
 	}
 	defer s.Close()
-	reply, fds, err := exchange(s, q.helloMessage(msgNudge, to), nil, firstTimeout)
+	reply, fds, err := exchange(s, firstTimeout, func() error { return s.Send(q.helloMessage(msgNudge, to), nil) })
 	control.CloseFDs(fds)
 	return err == nil && reply[0] == msgNudged && q.expects(to)
 }
 
+// exchangeOffer sends what begins with head and ends with the QP's offer, and waits for the answer.
+func (q *qp) exchangeOffer(s *control.Socket, head []byte, patience time.Duration) ([]byte, []int, error) {
+	return exchange(s, patience, func() error {
+		return q.sendOffer(s, func(offer []byte) []byte { return append(head, offer...) })
+	})
+}
+
 // exchange sends a message and waits for the answer.
-func exchange(s *control.Socket, msg []byte, fds []int, patience time.Duration) ([]byte, []int, error) {
-	if err := s.Send(msg, fds); err != nil {
+func exchange(s *control.Socket, patience time.Duration, send func() error) ([]byte, []int, error) {
+	if err := send(); err != nil {
 		return nil, nil, err
 	}
 	_ = s.SetReadDeadline(time.Now().Add(patience))
@@ -211,15 +217,18 @@ func checkPeer(s *control.Socket) error {
 
 // connectSelf connects a QP that has its own number for a peer.
 func (q *qp) connectSelf() {
-	offer, fds, err := q.offer()
-	if err != nil {
-		return
-	}
 	tx, rx, err := control.SocketPair()
 	if err != nil {
 		return
 	}
-	if fds, err = dupFDs(fds); err != nil {
+	var offer []byte
+	var fds []int
+	err = q.withOffer(func(blob []byte, own []int) (err error) {
+		offer = blob
+		fds, err = dupFDs(own)
+		return err
+	})
+	if err != nil {
 		tx.Close()
 		rx.Close()
 		return
@@ -305,12 +314,7 @@ func (a *blockAcceptor) answer(s *control.Socket) bool {
 // answer answers a hello. It attaches once the dialer has, which may have given up
 // meanwhile; false leaves the socket to the caller.
 func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uint32) bool {
-	offer, own, err := q.offer()
-	var reply []byte
-	var fds []int
-	if err == nil {
-		reply, fds, err = exchange(s, append([]byte{msgHelloAnswer}, offer...), own, helloTimeout)
-	}
+	reply, fds, err := q.exchangeOffer(s, []byte{msgHelloAnswer}, helloTimeout)
 	if err != nil || len(reply) != 1 || reply[0] != msgUp || len(fds) > 0 {
 		control.CloseFDs(fds)
 		control.CloseFDs(peerFDs)

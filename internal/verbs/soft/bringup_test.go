@@ -86,7 +86,7 @@ func TestUnknownPeersAtTheBlock(t *testing.T) {
 	for _, msg := range [][]byte{{0}, {msgHello}, hello, append(hello, 1, 2, 3), a.qp.helloMessage(msgNudge, a.qp.QPN()), make([]byte, control.MaxMessage)} {
 		s, err := dialBlock(blockName("soft0", a.qp.QPN()>>qpnBlockBits))
 		require.NoError(t, err)
-		reply, fds, err := exchange(s, msg, []int{event, event, event}, helloTimeout)
+		reply, fds, err := exchange(s, helloTimeout, func() error { return s.Send(msg, []int{event, event, event}) })
 		require.NoError(t, err)
 		require.Equal(t, []byte{msgNotYet}, reply)
 		require.Empty(t, fds)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -36,22 +35,6 @@ func (id *cmID) CreateQP(pd verbs.PD, attr *verbs.QPInitAttr) (verbs.QP, error) 
 	}
 	id.qp = q.(*qp)
 	return q, nil
-}
-
-// sendOffer sends the message that makes of the QP's offer, with its descriptors.
-// The lock keeps them the QP's until they are sent: Close would leave their
-// numbers to other files.
-func (q *qp) sendOffer(s *control.Socket, message func(offer []byte) []byte) error {
-	blob, fds, err := q.offer()
-	if err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed || q.offered == nil || &q.offered.blob[0] != &blob[0] {
-		return fmt.Errorf("QP closed or reset while it was being connected: %w", verbs.ErrState)
-	}
-	return s.Send(message(blob), fds)
 }
 
 // checkParam checks what an application asks for.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
@@ -63,6 +64,26 @@ func TestOfferOfAClosedQP(t *testing.T) {
 	require.NoError(t, a.qp.Close())
 	err = a.qp.(*qp).sendOffer(s, func(offer []byte) []byte { return offer })
 	require.ErrorIs(t, err, verbs.ErrClosed)
+}
+
+// TestOfferIsHeld checks that Close waits for who uses the descriptors of an offer.
+func TestOfferIsHeld(t *testing.T) {
+	noLeaks(t)
+	q := newDataEnd(t, unbuilt(t, nowhere)).qp.(*qp)
+	closed := make(chan struct{})
+	require.NoError(t, q.withOffer(func([]byte, []int) error {
+		go func() {
+			defer close(closed)
+			assert.NoError(t, q.Close())
+		}()
+		select {
+		case <-closed:
+			t.Error("the descriptors may be another's")
+		case <-time.After(20 * time.Millisecond):
+		}
+		return nil
+	}))
+	<-closed
 }
 
 func TestCreateQPRefusals(t *testing.T) {

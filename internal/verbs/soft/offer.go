@@ -47,7 +47,7 @@ func (o *offered) close() {
 }
 
 // offer makes the QP's offer. The descriptors stay the QP's: they are valid until
-// it is attached, reset or closed.
+// it is attached, reset or closed, so whoever uses them goes by withOffer.
 func (q *qp) offer() (blob []byte, fds []int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,6 +63,26 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 		}
 	}
 	return q.offered.blob, q.offered.fds, nil
+}
+
+// withOffer calls use with the QP's offer. The lock keeps the descriptors the QP's meanwhile:
+// Close would leave their numbers to other files.
+func (q *qp) withOffer(use func(blob []byte, fds []int) error) error {
+	blob, fds, err := q.offer()
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.offered == nil || &q.offered.blob[0] != &blob[0] {
+		return fmt.Errorf("QP closed or reset while it was being connected: %w", verbs.ErrState)
+	}
+	return use(blob, fds)
+}
+
+// sendOffer sends the message that makes of the QP's offer, with its descriptors.
+func (q *qp) sendOffer(s *control.Socket, message func(offer []byte) []byte) error {
+	return q.withOffer(func(blob []byte, fds []int) error { return s.Send(message(blob), fds) })
 }
 
 func (q *qp) makeOffer() (*offered, error) {

@@ -70,3 +70,21 @@ func TestNoPollerMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ch.Close())
 }
+
+// TestBlockWithoutPollerMemory: a block of QP numbers for whose socket there is no memory to wait keeps
+// its name, without which another process could give the same numbers, and is listened on later.
+func TestBlockWithoutPollerMemory(t *testing.T) {
+	noLeaks(t)
+	ctx := soft0.open()
+	defer ctx.Close()
+	n, err := ctx.qpns.take(soft0, &qp{})
+	require.NoError(t, err)
+	defer ctx.qpns.give(n)
+	noPoll(t, 1, func(int) bool { return true })
+	require.ErrorIs(t, ctx.qpns.listen(n), verbs.ErrNoMemory)
+	_, err = control.HoldName(blockName(soft0.name, n>>qpnBlockBits))
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.NoError(t, ctx.qpns.listen(n))
+	_, err = control.HoldName(blockName(soft0.name, n>>qpnBlockBits))
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+}

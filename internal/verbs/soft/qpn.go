@@ -130,11 +130,17 @@ func (b *qpnBlocks) listen(n uint32) error {
 	if err := unix.Listen(k.fd, maxHellos); err != nil {
 		return os.NewSyscallError("listen", err)
 	}
-	sock, err := control.NewSocket(k.fd)
-	k.fd = -1
+	// The block keeps its name, whatever becomes of the socket: it has QPs.
+	fds, err := dupFDs([]int{k.fd})
 	if err != nil {
 		return err
 	}
+	sock, err := control.NewSocket(fds[0])
+	if err != nil {
+		return err
+	}
+	unix.Close(k.fd)
+	k.fd = -1
 	k.sock = &blockAcceptor{blocks: b, sock: sock}
 	go k.sock.run()
 	return nil
