@@ -191,7 +191,7 @@ func TestAloneRedialled(t *testing.T) {
 		b.l = next
 		_, err = client.Write([]byte("be"))
 		require.NoError(t, err)
-		far.away = true // as leaveListener has it, whom the lock would keep waiting
+		far.away, far.refuses = true, true // as leaveListener has it, whom the lock would keep waiting
 		far.note(noteLeft, 0)
 		far.state.GoAway()
 		far.settle()

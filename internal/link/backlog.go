@@ -87,6 +87,7 @@ type share struct {
 	waiting bool
 	gone    bool
 	served  bool // it has got a place
+	final   bool // no stream is opened on it any more
 
 	order  allotment
 	queued bool

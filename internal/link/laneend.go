@@ -128,6 +128,7 @@ type laneEnd struct {
 	maxID       lane.ID
 	heard       bool // a message has arrived
 	away        bool // no stream can be opened any more
+	refuses     bool // listener: one that is opened all the same is for whoever has the address now
 	work        work
 	memory      memoryWatch
 	alive       keepAlive

@@ -375,6 +375,7 @@ func (l *Listener) Close() error {
 	var unaccepted []*stream
 	if l.cfg.CM.ReusePort {
 		l.leaving = maps.Clone(l.lanes)
+		maps.DeleteFunc(l.leaving, func(e *laneEnd, _ struct{}) bool { return e.share.final })
 	} else {
 		unaccepted, l.accepted = l.accepted, nil
 	}
@@ -386,13 +387,14 @@ func (l *Listener) Close() error {
 		_ = s.close(true)
 	}
 	for _, e := range lanes {
-		e.leaveListener()
+		e.leaveListener(!l.cfg.CM.ReusePort)
 	}
 	return err
 }
 
 // left records that no stream is opened on a lane any more. mu is held.
 func (l *Listener) left(e *laneEnd) {
+	e.share.final = true
 	if _, ok := l.leaving[e]; ok {
 		delete(l.leaving, e)
 		l.endIfLeft()
@@ -425,9 +427,12 @@ func (l *Listener) Abandon() {
 	}
 }
 
-// leaveListener has the lane end when its streams have. One that is not up yet ends at once.
-func (e *laneEnd) leaveListener() {
+// leaveListener has the lane end when its streams have. One that is not up yet ends at once. With
+// refuse what is opened from now on is for whoever has the address then; otherwise it is served, until
+// the dialer has heard.
+func (e *laneEnd) leaveListener(refuse bool) {
 	e.mu.Lock()
+	e.refuses = e.refuses || refuse
 	switch {
 	case e.err != nil || e.away:
 	case !e.heard:

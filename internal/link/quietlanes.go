@@ -41,8 +41,8 @@ func (q quietLanes) remove(e *laneEnd) {
 }
 
 // quiet notes that the program has no stream on a lane. Where its client has too many of that kind the one
-// that has been so for the longest goes away, as when the listener closes: nothing is lost that
-// its dialer opens meanwhile, and its next dial goes by a new lane. The lane's lock is held.
+// that has been so for the longest goes away: what its dialer opens meanwhile is served, and its next
+// dial goes by a new lane. The lane's lock is held.
 func (l *Listener) quiet(e *laneEnd) {
 	if e.away || e.err != nil {
 		return
@@ -52,7 +52,7 @@ func (l *Listener) quiet(e *laneEnd) {
 	l.mu.Unlock()
 	if over != nil {
 		asynclog.Log(l.cfg.logger(), slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
-		go over.leaveListener() // it has a lock of its own
+		go over.leaveListener(false) // it has a lock of its own
 	}
 }
 

@@ -1,10 +1,13 @@
 package link
 
 import (
+	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // TestQuietLanes: of one client's lanes without streams no more stay than maxQuietLanes, the
@@ -48,4 +51,51 @@ func TestQuietLanes(t *testing.T) {
 	_ = busy.Close()
 	_ = served.Close()
 	require.Eventually(t, func() bool { lanes, quiet := held(); return lanes == 0 && quiet == 0 }, patience, time.Millisecond)
+}
+
+// TestQuietLaneServesWhoCameMeanwhile: a stream that is opened on a lane that gives way, before its
+// dialer has heard that, is served although the dialer has closed it and left: its listener is
+// still there.
+func TestQuietLaneServesWhoCameMeanwhile(t *testing.T) {
+	b := newBed(t, Config{})
+	m := b.wirePair(lane.RoleDialer, wireConfig{})
+	p := m.p
+	require.NoError(t, m.ours.Close())
+	require.Equal(t, lane.KindClose, p.heardRecord(lane.KindClose).Kind)
+	p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
+	next := p.place()
+	m.ours.e.leaveListener(false) // as Listener.quiet has it
+	p.opens++
+	p.say(lane.Record{Kind: lane.KindOpen, Stream: next.id, Ring: next.own, Opens: p.opens, Port: next.port})
+	p.write(&next, []byte("hello"))
+	p.say(lane.Record{Kind: lane.KindClose, Stream: next.id, Total: next.sent})
+	s, err := b.l.Accept(b.ctx())
+	require.NoError(t, err)
+	buf := make([]byte, 10)
+	n, err := s.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(buf[:n]))
+	require.NoError(t, s.Close())
+}
+
+// TestCloseBehindQuietLane: with ReusePort Accept ends when each dialer has said that it opens no more
+// streams, those too that had said it before Close, as their lanes had given way, and have a stream yet.
+func TestCloseBehindQuietLane(t *testing.T) {
+	cfg := Config{}
+	cfg.CM.ReusePort = true
+	b := newBed(t, cfg)
+	client, server := b.pair()
+	say(t, client, server)
+	far := server.e
+	far.leaveListener(false) // as Listener.quiet has it, when a stream has been opened since
+	require.Eventually(t, func() bool {
+		far.mu.Lock()
+		defer far.mu.Unlock()
+		return far.finalNoted
+	}, patience, time.Millisecond)
+	say(t, client, server)
+	require.NoError(t, b.l.Close())
+	_, err := b.l.Accept(b.ctx())
+	require.ErrorIs(t, err, net.ErrClosed)
+	say(t, client, server)
 }

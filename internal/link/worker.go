@@ -283,7 +283,7 @@ func (e *laneEnd) reportPorts() {
 // openArrived makes a stream of a place.
 func (e *laneEnd) openArrived(st *lane.Stream) {
 	code := lane.CodePort
-	if e.away && !e.cfg.CM.ReusePort { // it is for whoever has the address now
+	if e.refuses {
 		code = lane.CodeGoingAway
 	}
 	if code == lane.CodeGoingAway || !e.ports.opened(st.ID(), st.Port()) {
