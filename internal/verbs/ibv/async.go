@@ -26,19 +26,21 @@ type asyncEvents struct {
 	done  chan struct{}
 }
 
-func startAsync(ctx *devContext) (*asyncEvents, error) {
+// startAsync sets the context's async.
+func startAsync(ctx *devContext) error {
 	file, err := pollable(int(at[cContext](ctx.handle).asyncFD), "rdma-async-events")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	raw, err := file.SyscallConn()
 	if err != nil {
 		file.Close()
-		return nil, err
+		return err
 	}
-	a := &asyncEvents{ctx: ctx, file: file, done: make(chan struct{})}
-	go a.run(raw)
-	return a, nil
+	// The device may be lost before this returns, and then the context is retired.
+	ctx.async = &asyncEvents{ctx: ctx, file: file, done: make(chan struct{})}
+	go ctx.async.run(raw)
+	return nil
 }
 
 // pollable is a duplicate of a descriptor, in the network poller. The description

@@ -131,7 +131,9 @@ func (id *cmID) timedOut(timeout time.Duration) {
 func (id *cmID) Accept(param *driver.ConnParam) error {
 	id.mu.Lock()
 	own := id.asked
-	own.PrivateData = nil
+	// What the dialer asked for, as far as this device has it (rdma_accept(3)).
+	own.ResponderResources, own.InitiatorDepth = rdmaMaxRespRes, rdmaMaxInitDepth
+	own.PrivateData, own.QPNum, own.SRQ = nil, 0, false // those were the dialer's
 	if param != nil {
 		own = *param
 	}

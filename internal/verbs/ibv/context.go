@@ -59,7 +59,7 @@ func newContext(lib *libibverbs, dev *device, handle uintptr, cm *cmChannel) (*d
 			return nil, err
 		}
 	}
-	if c.async, err = startAsync(c); err != nil {
+	if err = startAsync(c); err != nil {
 		c.unplug()
 		return nil, err
 	}

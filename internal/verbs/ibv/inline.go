@@ -76,9 +76,26 @@ func largestInline(make func(inline int) (int, error)) (int, error) {
 		}
 		return 0, err
 	}
+	var short error
 	// The first that is not granted; one above it never is.
-	return sort.Search(maxInlineTried, func(i int) bool {
+	n := sort.Search(maxInlineTried, func(i int) bool {
+		if short != nil {
+			return true
+		}
 		got, err := make(i + 1)
+		if isShortage(err) {
+			// Others may use up what QPs are made of. The device refuses what it has made
+			// without inline data just before and behind.
+			if _, short = make(0); short == nil {
+				got, err = make(i + 1)
+			}
+		}
 		return err != nil || got < i+1
-	}), nil
+	})
+	return n, short
+}
+
+// isShortage reports whether an object could not be made now, and can be at another time.
+func isShortage(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

@@ -38,6 +38,30 @@ func TestLargestInline(t *testing.T) {
 	assert.Zero(t, got)
 }
 
+// TestInlineWhileShort: a shortage is not what a device grants. One that has passed is nothing, and
+// one that lasts is an error.
+func TestInlineWhileShort(t *testing.T) {
+	for _, short := range []int{1, 3} {
+		asked := 0
+		make := func(n int) (int, error) {
+			if asked++; asked > 7 && asked <= 7+short {
+				return 0, failed("ibv_create_qp", syscall.ENOMEM)
+			}
+			if n > 512 {
+				return 0, failed("ibv_create_qp", syscall.EINVAL)
+			}
+			return n, nil
+		}
+		got, err := largestInline(make)
+		if short > 1 {
+			require.ErrorIs(t, err, verbs.ErrNoMemory)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, 512, got)
+	}
+}
+
 func TestNoRCQPs(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EOPNOTSUPP, syscall.EINVAL} {
 		_, err := largestInline(func(int) (int, error) { return 0, failed("ibv_create_qp", errno) })
