@@ -7,7 +7,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
@@ -205,5 +207,31 @@ func TestChecksumOfNothing(t *testing.T) {
 		require.NoError(t, server.Close())
 		_, err = client.Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)
+	})
+}
+
+// TestChecksumAfterShutBothWays: an end that has shut both directions down drops what arrives then, and
+// finds the end of the stream behind it, as over TCP, and not that bytes are wrong.
+func TestChecksumAfterShutBothWays(t *testing.T) {
+	eachChecked(t, func(t *testing.T, fl flavour) {
+		for i := range 10 {
+			c, peer := fl.pair(t)
+			if i%2 == 0 {
+				c, peer = peer, c
+			}
+			require.NoError(t, c.CloseRead())
+			require.NoError(t, c.CloseWrite())
+			if _, err := peer.Write([]byte("hello")); err != nil { // the end has arrived there
+				require.ErrorIs(t, err, syscall.EPIPE)
+			}
+			require.NoError(t, peer.Close())
+			require.Eventually(t, func() bool { return c.stream.s.Status().Ended }, patience, time.Millisecond)
+			for range 2 {
+				_, err := c.Read(make([]byte, 1))
+				require.Equal(t, io.EOF, err)
+			}
+			require.Zero(t, c.Stats().ChecksumErrors)
+			require.Zero(t, peer.Stats().ChecksumErrors)
+		}
 	})
 }

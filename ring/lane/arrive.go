@@ -272,8 +272,10 @@ func (l *Lane) endArrived(s *Stream, r *Record) {
 	case !s.drops && r.Total != s.rx.received:
 		l.broke(s, violation(RuleTotal, s.id, r.Total, s.rx.received))
 	default:
-		s.ordered = s.ordered || !s.drops
-		s.endSum(r.Sum)
+		if !s.drops { // else the sum is also of bytes that were dropped
+			s.ordered = true
+			s.endSum(r.Sum)
+		}
 		l.tell(Event{Kind: EventClosed, Stream: s})
 	}
 	l.writable(s)
