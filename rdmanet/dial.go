@@ -141,8 +141,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // DialContext connects to address, giving up when ctx ends. If the host has
 // several addresses they are tried in turn, each with its share of the time left;
 // the error is that of the first. Errors are *net.OpError; errors.Is finds
-// syscall.ECONNREFUSED, os.ErrDeadlineExceeded, context.Canceled, ErrNoRoute,
-// ErrNoDevice, cm.ErrVersion and the like.
+// syscall.ECONNREFUSED, context.DeadlineExceeded, context.Canceled, ErrNoRoute,
+// ErrNoDevice, cm.ErrVersion and the like. A dial that took too long is
+// os.ErrDeadlineExceeded, too, unless looking up the name did.
 //
 // On the networks "tcp", "tcp4" and "tcp6" RDMA is tried first. TCP is tried as soon as
 // that has failed, and otherwise beside it after a quarter of a second, in the manner

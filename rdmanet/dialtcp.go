@@ -2,9 +2,11 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 )
 
@@ -135,7 +137,8 @@ func (d *Dialer) dialTCP(ctx context.Context, p *dialPlan) (net.Conn, error) {
 	dialAll := func(addrs []netip.AddrPort) dialFunc {
 		return func(ctx context.Context) (net.Conn, error) {
 			return inTurn(ctx, addrs, func(ctx context.Context, dst netip.AddrPort) (net.Conn, error) {
-				return nd.DialContext(ctx, p.network, dst.String())
+				c, err := nd.DialContext(ctx, p.network, dst.String())
+				return c, asTimeout(err)
 			})
 		}
 	}
@@ -148,6 +151,18 @@ func (d *Dialer) dialTCP(ctx context.Context, p *dialPlan) (net.Conn, error) {
 		return conn, nil
 	}
 	return nil, err
+}
+
+// asTimeout has the error of a dial by package net that took too long match what that of one by RDMA
+// does. There are two for it there, each of which matches one of the two alone.
+func asTimeout(err error) error {
+	op, ok := err.(*net.OpError)
+	if !ok || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	both := *op
+	both.Err = &dialError{text: op.Err.Error(), timeout: true, is: []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, op.Err}}
+	return &both
 }
 
 // byFamily parts the addresses of the first one's family from the others.

@@ -445,6 +445,49 @@ func TestTCPDialsEnd(t *testing.T) {
 	requireOpError(t, err, "dial", []string{"tcp"}, context.Canceled)
 }
 
+// TestTCPTimeoutKind: on a network of TCP, too, a dial that takes too long says so to whoever asks, and
+// is counted as a timeout.
+func TestTCPTimeoutKind(t *testing.T) {
+	tcp, err := net.Listen("tcp", loopbackAddr)
+	require.NoError(t, err)
+	defer tcp.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	d := Dialer{Logger: quiet, Device: "none"}
+	d.Control = func(string, string, syscall.RawConn) error { <-ctx.Done(); return nil }
+	before := ReadStats().DialErrors
+	_, err = d.DialContext(ctx, "tcp", tcp.Addr().String())
+	requireTimeout := func(err error) {
+		t.Helper()
+		requireOpError(t, err, "dial", []string{"tcp"}, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, err.(*net.OpError).Timeout())
+		require.ErrorContains(t, err, "i/o timeout")
+	}
+	requireTimeout(err)
+	require.Equal(t, map[string]uint64{"timeout": 1}, since(ReadStats().DialErrors, before))
+
+	requireTimeout(asTimeout(&net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}))
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	require.Equal(t, error(refused), asTimeout(refused))
+	require.Equal(t, os.ErrDeadlineExceeded, asTimeout(os.ErrDeadlineExceeded))
+	require.NoError(t, asTimeout(nil))
+}
+
+// TestLookupTimeoutKind: that a name server took too long is a timeout as well.
+func TestLookupTimeoutKind(t *testing.T) {
+	silent := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	for _, network := range []string{"tcp", "rdma"} {
+		before := ReadStats().DialErrors
+		_, err := (&Dialer{Resolver: silent, Timeout: 10 * time.Millisecond}).Dial(network, "host.example.:7")
+		requireOpError(t, err, "dial", []string{network}, context.DeadlineExceeded)
+		require.Equal(t, map[string]uint64{"timeout": 1}, since(ReadStats().DialErrors, before), network)
+	}
+}
+
 // TestTCPSettings sees that the settings for TCP's sockets get there.
 func TestTCPSettings(t *testing.T) {
 	var dialled, listened atomic.Int32

@@ -98,7 +98,7 @@ func (d *dialFailures) count(err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
 		d.canceled.Add(1)
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded): // the latter alone of a name server
 		d.timeout.Add(1)
 	default:
 		d.errnos.count(err)
