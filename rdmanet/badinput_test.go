@@ -124,6 +124,14 @@ func TestBadAddresses(t *testing.T) {
 		_, err = (&Dialer{LocalAddr: &net.TCPAddr{IP: net.IP{1, 2, 3}}}).Dial("rdma", at)
 		requireOpError(t, err, "dial", []string{"no suitable address found"})
 	})
+	t.Run("local port out of range", func(t *testing.T) {
+		for _, port := range []int{-1, -65536, 65536, 70000} {
+			for _, network := range []string{"rdma", "tcp"} {
+				_, err := (&Dialer{LocalAddr: &net.TCPAddr{Port: port}}).Dial(network, at)
+				requireOpError(t, err, "dial", []string{network, "bind: invalid argument"}, syscall.EINVAL)
+			}
+		}
+	})
 	t.Run("no local address in an interface", func(t *testing.T) {
 		c, err := (&Dialer{LocalAddr: (*net.TCPAddr)(nil)}).Dial("rdma", at)
 		require.NoError(t, err)

@@ -210,6 +210,9 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 			return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
 		}
 		if la != nil {
+			if la.Port != int(uint16(la.Port)) { // as package net has it from its bind
+				return nil, os.NewSyscallError("bind", syscall.EINVAL)
+			}
 			if p.src = unmapped(la.AddrPort()); !p.src.Addr().IsValid() && len(la.IP) > 0 {
 				return nil, &net.AddrError{Err: "no suitable address found", Addr: la.String()}
 			}
