@@ -192,19 +192,19 @@ var printedTexts = []printedText{
 	{"missing address", "dial rdma: missing address", func(*testing.T) error { return of(Dial("rdma", "")) }},
 	{"no suitable address found", "dial rdma4: address ::1: no suitable address found", func(*testing.T) error { return of(Dial("rdma4", "[::1]:9")) }},
 	{"mismatched local address type", "", func(*testing.T) error { return dialFrom(&net.UDPAddr{}, "127.0.0.1:9") }},
-	{"another RDMA listener has the port on ...", "", func(t *testing.T) error {
+	{"another RDMA listener or dialer has the port on ...", "", func(t *testing.T) error {
 		at := listening(t, &ListenConfig{}).Addr().String()
 		err := of(Listen("rdma", at))
-		require.EqualError(t, err, "listen rdma "+at+": bind: address already in use: another RDMA listener has the port on soft0")
+		require.EqualError(t, err, "listen rdma "+at+": bind: address already in use: another RDMA listener or dialer has the port on soft0")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 		return err
 	}},
-	{"an RDMA listener has the port on ... by an address that covers it or that it covers", "", func(t *testing.T) error {
+	{"an RDMA listener or dialer has the port on ... by an address that covers it or that it covers", "", func(t *testing.T) error {
 		_, port, err := net.SplitHostPort(listening(t, &ListenConfig{}).Addr().String())
 		require.NoError(t, err)
 		err = of(Listen("rdma4", "0.0.0.0:"+port))
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
-		require.ErrorContains(t, err, "an RDMA listener has the port on soft0 by an address that covers it or that it covers")
+		require.ErrorContains(t, err, "an RDMA listener or dialer has the port on soft0 by an address that covers it or that it covers")
 		return err
 	}},
 	{"(nor by RDMA: ...)", "dial tcp 127.0.0.1:9: connect: connection refused (nor by RDMA: RDMA is switched off (by the option Device, which is none))", func(t *testing.T) error {

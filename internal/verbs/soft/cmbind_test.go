@@ -133,7 +133,9 @@ func TestDialFromAGivenAddress(t *testing.T) {
 	require.NoError(t, fixed.ResolveAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), freePort(t)), dst, 0))
 	from = fixed.LocalAddr()
 	require.Equal(t, "127.0.0.1", from.Addr().String())
-	require.ErrorIs(t, newID().ResolveAddr(from, dst, 0), unix.EADDRINUSE)
+	err := newID().ResolveAddr(from, dst, 0)
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.ErrorContains(t, err, "another RDMA listener or dialer has the port", "there is no listener")
 	fixed.close()
 	require.Equal(t, from, reach(newID(), from))
 	for _, addr := range []string{"127.0.0.6:0", "0.0.0.0:0", "[::]:0"} {

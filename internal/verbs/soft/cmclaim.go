@@ -110,7 +110,7 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 	host := control.BoundHost(addr.Addr(), v6only)
 	fd, err := control.HoldName(control.BoundName(device, host, addr.Port()))
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, heldError{bindError(unix.EADDRINUSE, "another RDMA listener has the port on "+device)}
+		return nil, heldError{bindError(unix.EADDRINUSE, "another RDMA listener or dialer has the port on "+device)}
 	}
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (c *portClaim) settle(device, host string) error {
 			return err
 		}
 		if taken {
-			return bindError(unix.EADDRINUSE, "an RDMA listener has the port on "+device+" by an address that covers it or that it covers")
+			return bindError(unix.EADDRINUSE, "an RDMA listener or dialer has the port on "+device+" by an address that covers it or that it covers")
 		}
 	}
 	if c.addr.Addr().IsUnspecified() {
