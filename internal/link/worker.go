@@ -286,7 +286,7 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	if e.refuses {
 		code = lane.CodeGoingAway
 	}
-	if code == lane.CodeGoingAway || !e.ports.opened(st.ID(), st.Port()) {
+	if e.refuses || !e.ports.opened(st.ID(), st.Port()) {
 		if err := e.state.Refuse(st, code); err != nil {
 			e.failLocked(err)
 			return

@@ -83,7 +83,7 @@ func largestInline(make func(inline int) (int, error)) (int, error) {
 			return true
 		}
 		got, err := make(i + 1)
-		if isShortage(err) {
+		if errors.Is(err, verbs.ErrNoMemory) {
 			// Others may use up what QPs are made of. The device refuses what it has made
 			// without inline data just before and behind.
 			if _, short = make(0); short == nil {
@@ -93,9 +93,4 @@ func largestInline(make func(inline int) (int, error)) (int, error) {
 		return err != nil || got < i+1
 	})
 	return n, short
-}
-
-// isShortage reports whether an object could not be made now, and can be at another time.
-func isShortage(err error) bool {
-	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

@@ -23,7 +23,7 @@ func TestLargestInline(t *testing.T) {
 		},
 		"refuses more, grants in steps": func(n int) (int, error) {
 			if n > 220 {
-				return 0, syscall.ENOMEM
+				return 0, failed("ibv_create_qp", syscall.ENOMEM)
 			}
 			return (n + 63) / 64 * 64, nil
 		},

@@ -51,6 +51,11 @@ func (o *offered) close() {
 func (q *qp) offer() (blob []byte, fds []int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.offerLocked()
+}
+
+// offerLocked is offer for who holds mu.
+func (q *qp) offerLocked() (blob []byte, fds []int, err error) {
 	if q.closed {
 		return nil, nil, verbs.ErrClosed
 	}
@@ -68,14 +73,11 @@ func (q *qp) offer() (blob []byte, fds []int, err error) {
 // withOffer calls use with the QP's offer. The lock keeps the descriptors the QP's meanwhile:
 // Close would leave their numbers to other files.
 func (q *qp) withOffer(use func(blob []byte, fds []int) error) error {
-	blob, fds, err := q.offer()
-	if err != nil {
-		return err
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.offered == nil || &q.offered.blob[0] != &blob[0] {
-		return fmt.Errorf("QP closed or reset while it was being connected: %w", verbs.ErrState)
+	blob, fds, err := q.offerLocked()
+	if err != nil {
+		return err
 	}
 	return use(blob, fds)
 }
