@@ -3,6 +3,7 @@ package faulty
 import (
 	"fmt"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -36,6 +37,14 @@ type mr struct {
 func (m *mr) PD() verbs.PD { return m.pd }
 
 func (m *mr) Close() error { return m.pd.ctx.d.gone(kindMR, m.MR.Close()) }
+
+// ClosePatiently implements driver.PatientMR.
+func (m *mr) ClosePatiently() error {
+	if p, ok := m.MR.(driver.PatientMR); ok {
+		return m.pd.ctx.d.gone(kindMR, p.ClosePatiently())
+	}
+	return m.Close()
+}
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	return p.createQP(attr, p.PD.CreateQP)

@@ -16,6 +16,8 @@
 // Memory that may be registered for remote access is a sealed memfd. A peer that is told the rkey
 // gets the descriptor over a Unix socket (SCM_RIGHTS), checks seals and size, and maps it. The
 // initiator executes one-sided operations itself, straight into its mapping of the peer's memory.
+// Before an MR is deregistered each peer that has it lets go of its mapping. Close gives one ten seconds
+// and then cuts it off; ClosePatiently waits until it does, or the connection has ended.
 //
 // A memory window (mw.go) narrows an MR for the peer's device, since whoever executes a request
 // checks the window's range and its QP. A process that would rather not check has the descriptor of

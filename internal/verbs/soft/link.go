@@ -41,8 +41,8 @@ const (
 const maxLinkMsg = 512
 
 // revokeTimeout bounds how long the deregistration of an MR waits for a peer that
-// is alive but stopped; after that the peer is cut off.
-const revokeTimeout = 10 * time.Second
+// is alive but stopped, but for ClosePatiently; after that the peer is cut off. Tests shorten it.
+var revokeTimeout = 10 * time.Second
 
 // link is the control connection of a connected QP. A goroutine waits for messages and
 // for the hang-up.
@@ -365,12 +365,9 @@ func (l *link) grant(m *mr) bool {
 	return true
 }
 
-// revoke has every link let go of an MR and waits for it.
+// revoke has every link let go of an MR and waits for it, for revokeTimeout.
 func revoke(links []*link, key uint32) {
-	waits := make([]chan struct{}, len(links))
-	for i, l := range links {
-		waits[i] = l.startRevoke(key)
-	}
+	waits := startRevokes(links, key)
 	if len(links) == 0 {
 		return
 	}
@@ -384,6 +381,21 @@ func revoke(links []*link, key uint32) {
 			l.close(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
 		}
 	}
+}
+
+// revokePatiently is revoke that waits as long as the links are up.
+func revokePatiently(links []*link, key uint32) {
+	for _, c := range startRevokes(links, key) {
+		<-c
+	}
+}
+
+func startRevokes(links []*link, key uint32) []chan struct{} {
+	waits := make([]chan struct{}, len(links))
+	for i, l := range links {
+		waits[i] = l.startRevoke(key)
+	}
+	return waits
 }
 
 func (l *link) startRevoke(key uint32) chan struct{} {

@@ -82,7 +82,12 @@ func (m *mr) Access() verbs.AccessFlags { return m.access }
 
 // Close takes the key out of the table, waits until no verb of this process is
 // copying by it, and has every peer that maps the memory drop its mapping.
-func (m *mr) Close() error {
+func (m *mr) Close() error { return m.close(revoke) }
+
+// ClosePatiently is driver.PatientMR's.
+func (m *mr) ClosePatiently() error { return m.close(revokePatiently) }
+
+func (m *mr) close(revoke func([]*link, uint32)) error {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -100,6 +105,7 @@ func (m *mr) Close() error {
 	m.pd.ctx.keys.remove(m)
 	m.pd.quiesce()
 	revoke(exports, m.key)
+	m.pd.ctx.keys.give(m.key) // not before: its peers are asked about it by its key
 	if m.mem != nil {
 		m.mem.drop()
 	}
@@ -247,17 +253,12 @@ func (t *keyTable) grow() error {
 	return nil
 }
 
-// remove takes m out; a second removal does nothing. The key of a window stays the window's.
+// remove takes m out; a second removal does nothing. Its key stays its own until give, and that of a window the
+// window's.
 func (t *keyTable) remove(m *mr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := m.key >> keyTagBits
-	if slot := &(*t.slots.Load())[i]; slot.Load() == m {
+	if slot := &(*t.slots.Load())[m.key>>keyTagBits]; slot.Load() == m {
 		slot.Store(nil)
-		if m.window != nil {
-			return
-		}
-		t.free = append(t.free, i)
-		t.used--
 	}
 }

@@ -50,6 +50,7 @@ func TestKeyTable(t *testing.T) {
 		keys.remove(m)
 		keys.remove(m)
 		require.Nil(t, keys.lookup(m.key))
+		keys.give(m.key)
 	}
 	require.Equal(t, 200, keys.used)
 	// The keys of what is gone do not come back with the same tag at once.
