@@ -37,8 +37,8 @@ type LaneInfo struct {
 	// SendQueue is how many work requests are not known to be complete, of SendQueueSize.
 	SendQueue, SendQueueSize int
 
-	// Registered is the memory of the rings of its connections, and of what Reserve and ReadFrom
-	// fill. It counts in MemoryInUse.
+	// Registered is the memory of the rings of its connections, until the peer has let go of it, and of what
+	// Reserve and ReadFrom fill. It counts in MemoryInUse.
 	Registered int
 
 	BytesSent, BytesReceived uint64 // data of all its connections

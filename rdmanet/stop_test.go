@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -238,6 +239,118 @@ func TestTwoProcessStopListener(t *testing.T) {
 	_, err = end.Write([]byte("back again"))
 	require.NoError(t, err)
 	require.Equal(t, "back again", string(readFull(t, second.conn, 10)))
+}
+
+// A lender is another process that has mapped a large ring of this one which nobody uses any more, and has a
+// connection on the same lane.
+type lender struct {
+	*remote
+	conn *Conn
+	end  *remoteConn
+}
+
+// newLender makes a lender, and stops it while the ring is kept for others.
+func newLender(t *testing.T, stop bool) *lender {
+	const ring, size = 4 << 20, 16 << 20
+	l := &lender{remote: startRemote(t)}
+	t.Cleanup(func() { _ = l.cmd.Process.Signal(syscall.SIGCONT) }) // so that it ends
+	at := call[string](l.remote, "Listen", RemoteListen{})
+	dial := func() (*Conn, *remoteConn) { // by the same link
+		c, err := (&Dialer{}).dial(context.Background(), "rdma", at)
+		require.NoError(t, err)
+		closeLater(t, c)
+		return c, l.accept()
+	}
+	kept := false
+	again(t, "a ring that is kept", func() bool { return kept }, func() {
+		c, end := dial()
+		lane := c.info().Lane
+		for l.conn == nil || l.conn.info().Lane != lane {
+			l.conn, l.end = dial()
+		}
+		written := make(chan error, 1)
+		go func() {
+			_, err := end.Write(make([]byte, size))
+			written <- err
+		}()
+		require.Eventually(t, func() bool { return c.Stats().ReadBuffer >= ring }, patience, time.Millisecond)
+		readFull(t, c, size)
+		require.NoError(t, <-written)
+		open := l.lane(t).Conns
+		require.NoError(t, end.Close())
+		_, err := c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, c.Close())
+		require.Eventually(t, func() bool { return l.lane(t).Conns < open }, patience, time.Millisecond)
+		if stop {
+			l.signal(syscall.SIGSTOP, "T")
+		}
+		if kept = l.lane(t).Registered > ring; !kept && stop {
+			l.signal(syscall.SIGCONT, "SR")
+		}
+	})
+	return l
+}
+
+// lane is the lane of the connection, which must stand.
+func (l *lender) lane(t *testing.T) LaneInfo {
+	lanes, id := Lanes(), l.conn.info().Lane
+	i := slices.IndexFunc(lanes, func(l LaneInfo) bool { return l.ID == id })
+	require.GreaterOrEqual(t, i, 0, "the lane has ended")
+	return lanes[i]
+}
+
+// requireGoesOn sees that a process goes on after a stop as if nothing had been.
+func (l *lender) requireGoesOn(t *testing.T) {
+	l.signal(syscall.SIGCONT, "SR")
+	require.NoError(t, l.conn.SetDeadline(time.Time{}))
+	_, err := l.conn.Write([]byte("there"))
+	require.NoError(t, err)
+	require.Equal(t, "there", string(readFull(t, l.end, 5)))
+	_, err = l.end.Write([]byte("back again"))
+	require.NoError(t, err)
+	require.Equal(t, "back again", string(readFull(t, l.conn, 10)))
+}
+
+// TestTwoProcessStopAfterLargeRing: a large ring is to be given back that a process has mapped which is stopped. That
+// is no error, for however long it is stopped, and the memory counts until the process has let go of it.
+func TestTwoProcessStopAfterLargeRing(t *testing.T) {
+	onSoftware(t)
+	stopped := 3 * time.Second // by when the lane has looked twice
+	if os.Getenv(longVar) != "" {
+		stopped += 10 * time.Second // for which Close of an MR waits
+	}
+	l := newLender(t, true)
+	kept := l.lane(t).Registered
+	time.Sleep(slowly(stopped))
+	require.GreaterOrEqual(t, l.lane(t).Registered, kept)
+	l.requireGoesOn(t)
+	require.Eventually(t, func() bool { return l.lane(t).Registered <= kept-4<<20 }, patience, time.Millisecond)
+}
+
+// TestTwoProcessStopWhileMemoryIsShort: memory is short while a process is stopped of which some is to be taken back.
+// Calls on its lane keep their deadlines, and others get what a process that runs can give back.
+func TestTwoProcessStopWhileMemoryIsShort(t *testing.T) {
+	onSoftware(t)
+	other := flavour{}.newListener(t)
+	stopped, runs := newLender(t, true), newLender(t, false)
+	defer SetMemoryLimit(SetMemoryLimit(MemoryInUse()))
+	dialled := flavour{}.dialBehind(addrOf(other.Addr().String()).(*net.TCPAddr).AddrPort())
+	for began := time.Now(); time.Since(began) < slowly(3*time.Second); { // in which the lane looks at its memory
+		at := time.Now().Add(20 * time.Millisecond)
+		require.NoError(t, stopped.conn.SetReadDeadline(at))
+		_, err := stopped.conn.Read(make([]byte, 1))
+		require.Less(t, requireTimeoutAt(t, err, at), soon, "Read beyond its deadline")
+	}
+	select {
+	case d := <-dialled:
+		require.NoError(t, d.err)
+		require.NoError(t, d.conn.Close())
+	default:
+		t.Fatal("another lane waits for the stopped process")
+	}
+	stopped.requireGoesOn(t)
+	runs.requireGoesOn(t)
 }
 
 // signal sends a signal and waits until the process is in one of the states that

@@ -60,7 +60,7 @@ func TestArrows(t *testing.T) {
 
 		"internal/link":        "cm internal/asktwice internal/asynclog internal/cacheline internal/fdtimer internal/link/hello internal/link/memory internal/runtimer internal/shortage internal/verbs/driver ring ring/lane verbs",
 		"internal/link/hello":  "cm internal/verbs/driver ring/lane",
-		"internal/link/memory": "ring/lane verbs",
+		"internal/link/memory": "internal/verbs/driver ring/lane verbs",
 
 		"cm":        "internal/verbs/driver internal/verbs/drivers verbs",
 		"ring":      "",

@@ -156,6 +156,11 @@ func TestDialsThatEndedInNewMemory(t *testing.T) {
 	slab.Age()
 	slab.Age()
 	require.NoError(t, slab.Trim())
+	require.Eventually(t, func() bool {
+		server.e.mu.Lock()
+		defer server.e.mu.Unlock()
+		return slab.Registered() <= int64(server.e.live+server.e.state.Places()+1)*first // with one that it keeps
+	}, patience, time.Millisecond)
 	got(false)
 	for range dials {
 		late := <-dialled

@@ -23,9 +23,10 @@ type Budget struct {
 	start   func() int64              // the limit until then
 	refused atomic.Pointer[time.Time] // when something was
 
-	reclaiming sync.Mutex // while memory that nobody uses is given back
-	mu         sync.Mutex
-	keepers    map[*Slab]struct{} // that have such
+	mu      sync.Mutex
+	keepers map[*Slab]struct{} // that have memory which nobody uses
+	going   int                // chunks that are being given back, and are waited for
+	change  chan struct{}      // closed when there is less in use or going; nil if nobody waits for that
 }
 
 // A Use is what memory is taken for.
@@ -37,6 +38,10 @@ const (
 	ForPlace             // in store at a dialer
 	ForGrowth
 )
+
+// comesBack is for how long memory that is being given back is waited for. A peer that has not let go of it
+// by then may be stopped.
+const comesBack = 200 * time.Millisecond
 
 // shortTime is for how long a refusal has large rings taken back.
 const shortTime = 2 * time.Second
@@ -78,7 +83,8 @@ func (b *Budget) bound(u Use) int64 {
 }
 
 // Take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. A nil Budget
-// is unbounded. It may block, as Slabs give back what they keep before anything is refused.
+// is unbounded. It may block, as Slabs give back what they keep before anything is refused, but for comesBack
+// at most where that takes a peer.
 func (b *Budget) Take(n int, u Use) error {
 	if b == nil {
 		return nil
@@ -86,7 +92,7 @@ func (b *Budget) Take(n int, u Use) error {
 	for {
 		used := b.used.Load()
 		if int64(n) > b.bound(u)-used {
-			if b.reclaim(used) {
+			if b.reclaim(func() bool { return int64(n) <= b.bound(u)-b.used.Load() }) {
 				continue
 			}
 			now := time.Now()
@@ -103,15 +109,55 @@ func (b *Budget) Take(n int, u Use) error {
 // Give gives n bytes back.
 func (b *Budget) Give(n int) {
 	if b != nil {
-		b.used.Add(-int64(n))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.give(n)
+	}
+}
+
+// give is Give for who holds mu.
+func (b *Budget) give(n int) {
+	b.used.Add(-int64(n))
+	b.changed()
+}
+
+// changed wakes who waits in awaitLess. mu is held.
+func (b *Budget) changed() {
+	if b.change != nil {
+		close(b.change)
+		b.change = nil
+	}
+}
+
+// goes records that a chunk begins to be given back. What it returns is to be called when n bytes have been.
+func (b *Budget) goes() (gone func(n int)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.going++
+	awaited := true
+	end := func() {
+		if awaited {
+			awaited = false
+			b.going--
+			b.changed()
+		}
+	}
+	late := time.AfterFunc(comesBack, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		end()
+	})
+	return func(n int) {
+		late.Stop()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		end()
+		b.give(n)
 	}
 }
 
 // keeps records whether a Slab keeps memory that nobody uses.
 func (b *Budget) keeps(s *Slab, keeps bool) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !keeps {
@@ -124,27 +170,47 @@ func (b *Budget) keeps(s *Slab, keeps bool) {
 	b.keepers[s] = struct{}{}
 }
 
-// beginReclaim is to be called before a Slab gives memory back, and what it returns behind that: who finds too
-// little meanwhile waits for it.
-func (b *Budget) beginReclaim() (end func()) {
-	if b == nil {
-		return func() {}
-	}
-	b.reclaiming.Lock()
-	return b.reclaiming.Unlock
-}
-
-// reclaim has Slabs give back what nobody uses, and reports whether there is less in use than there was.
-func (b *Budget) reclaim(was int64) (some bool) {
-	defer b.beginReclaim()()
-	some = b.InUse() < was
+// reclaim has Slabs give back what nobody uses, waits until enough reports that this will do, or nothing more is
+// to be expected, and returns what enough says.
+func (b *Budget) reclaim(enough func() bool) bool {
 	b.mu.Lock()
 	keepers := slices.Collect(maps.Keys(b.keepers))
 	b.mu.Unlock()
 	for _, s := range keepers {
-		some = s.giveBack() || some
+		s.giveBack()
 	}
-	return some
+	late := time.NewTimer(comesBack)
+	defer late.Stop()
+	for b.awaitLess(enough, late.C) {
+	}
+	return enough()
+}
+
+// reclaimAny is reclaim of who does not know how much is enough.
+func (b *Budget) reclaimAny() bool {
+	was := b.InUse()
+	return b.reclaim(func() bool { return b.InUse() < was })
+}
+
+// awaitLess waits until there is less in use or going, or it is late. It returns false if there is enough, or
+// no more to be expected.
+func (b *Budget) awaitLess(enough func() bool, late <-chan time.Time) bool {
+	b.mu.Lock()
+	if b.going == 0 || enough() {
+		b.mu.Unlock()
+		return false
+	}
+	if b.change == nil {
+		b.change = make(chan struct{})
+	}
+	change := b.change
+	b.mu.Unlock()
+	select {
+	case <-change:
+		return true
+	case <-late:
+		return false
+	}
 }
 
 // ample reports whether so little is in use that some of it may be kept for later.

@@ -2,9 +2,11 @@ package memory
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -35,13 +37,20 @@ type Slab struct {
 	spare  int      // bytes of those that are empty
 	keeps  bool     // the Budget knows of those that are to go, or may
 	empty  []*chunk // are to be deregistered
-	failed error    // of giveBack
+	going  *chunk   // is being deregistered
+	failed error    // of that
 	users  int      // who may still look at the memory
 	dead   bool
+
+	deregistering sync.WaitGroup // of going
 }
 
-// NewSlab returns a Slab that registers memory of ctx in pd, for access, and takes it of b.
+// NewSlab returns a Slab that registers memory of ctx in pd, for access, and takes it of b, or without bound if
+// that is nil.
 func NewSlab(ctx verbs.Context, pd verbs.PD, b *Budget, access verbs.AccessFlags) *Slab {
+	if b == nil {
+		b = NewBudget(func() int64 { return math.MaxInt64 })
+	}
 	return &Slab{ctx: ctx, pd: pd, budget: b, access: access}
 }
 
@@ -50,7 +59,8 @@ type chunk struct {
 	mr     verbs.MR
 	bytes  []byte
 	blocks buddy
-	idle   bool // it was empty at the last Age, and is since
+	idle   bool        // it was empty at the last Age, and is since
+	gone   func(n int) // tells the Budget that it was given back
 }
 
 // shared reports whether c is for many rings.
@@ -115,11 +125,26 @@ func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 		}
 	}
 	if spare == nil {
-		return Piece{}, false
+		return s.allocEmpty(size)
 	}
 	off, _ := spare.blocks.alloc(size)
 	s.addSpare(-len(spare.bytes))
 	return Piece{spare, off, size}, true
+}
+
+// allocEmpty takes a piece of a chunk that waits to be deregistered. So a lane whose peer lets go of none has
+// no more memory than it has used at once.
+func (s *Slab) allocEmpty(size uint32) (Piece, bool) {
+	i := slices.IndexFunc(s.empty, func(c *chunk) bool { return c.serves(size) })
+	if i < 0 {
+		return Piece{}, false
+	}
+	c := s.empty[i]
+	s.empty = slices.Delete(s.empty, i, i+1)
+	s.chunks = append(s.chunks, c)
+	s.note()
+	off, _ := c.blocks.alloc(size)
+	return Piece{c, off, size}, true
 }
 
 // Alloc takes a piece for u, and registers memory for it if there is none. It may block.
@@ -136,7 +161,7 @@ func (s *Slab) alloc(size uint32, least int, u Use) (Piece, error) {
 		return p, nil
 	}
 	c, err := s.register(max(int(size), least), u)
-	if err != nil && s.reclaim() { // the device may have too little
+	if err != nil && s.budget.reclaimAny() { // the device may have too little
 		c, err = s.register(max(int(size), least), u)
 	}
 	if err != nil {
@@ -186,8 +211,13 @@ func (s *Slab) register(size int, u Use) (_ *chunk, err error) {
 func (s *Slab) Registered() (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.chunks {
-		n += int64(len(c.bytes))
+	for _, chunks := range [][]*chunk{s.chunks, s.empty} {
+		for _, c := range chunks {
+			n += int64(len(c.bytes))
+		}
+	}
+	if s.going != nil {
+		n += int64(len(s.going.bytes))
 	}
 	return n
 }
@@ -292,51 +322,81 @@ func (s *Slab) leave(leaves func(*chunk) bool) {
 	s.note()
 }
 
-// giveBack gives empty chunks back to the system, but for what needed returns, and reports whether there were
-// any. It may block, and whoever uses the Slab meanwhile: so the lane does not end under it.
-func (s *Slab) giveBack() bool {
+// giveBack gives empty chunks back to the system, but for what needed returns, as Trim does.
+func (s *Slab) giveBack() {
+	s.mu.Lock()
+	s.leave(func(*chunk) bool { return true })
+	s.mu.Unlock()
+	s.trim()
+}
+
+// Trim gives empty chunks back to the system. It may block, but not for a peer: where those have to let go of the
+// memory first, it goes on behind Trim. The error is about what was given back since the last call.
+func (s *Slab) Trim() error {
+	s.trim()
+	return s.takeFailed()
+}
+
+func (s *Slab) takeFailed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leave(func(*chunk) bool { return true })
-	some := !s.dead && len(s.empty) > 0
-	if some {
-		s.failed = errors.Join(s.failed, s.trim(s.empty))
-		s.empty = nil
-		s.note()
-	}
-	return some
-}
-
-// reclaim has this Slab and all others of the Budget give back what they keep, and reports whether that was
-// anything.
-func (s *Slab) reclaim() bool {
-	if s.budget == nil {
-		return s.giveBack()
-	}
-	return s.budget.reclaim(s.budget.InUse())
-}
-
-// Trim gives empty chunks back to the system. It may block.
-func (s *Slab) Trim() error {
-	defer s.budget.beginReclaim()()
-	s.mu.Lock()
-	empty, failed := s.empty, s.failed
-	s.empty, s.failed = nil, nil
-	s.note()
-	s.mu.Unlock()
-	return errors.Join(failed, s.trim(empty))
-}
-
-func (s *Slab) trim(empty []*chunk) (err error) {
-	for _, c := range empty {
-		err = errors.Join(err, c.mr.Close(), s.unmap(c))
-	}
+	err := s.failed
+	s.failed = nil
 	return err
 }
 
-func (s *Slab) unmap(c *chunk) error {
-	s.budget.Give(len(c.bytes))
-	return c.memory.Close()
+func (s *Slab) trim() {
+	c := s.nextEmpty(nil)
+	if c == nil {
+		return
+	}
+	if _, ok := c.mr.(driver.PatientMR); ok {
+		go s.deregister(c)
+	} else {
+		s.deregister(c)
+	}
+}
+
+// nextEmpty returns the chunk to be deregistered behind was, which must have been. It returns nil if there is
+// none, and if another is being deregistered.
+func (s *Slab) nextEmpty(was *chunk) (c *chunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.going != was {
+		return nil
+	}
+	if !s.dead && len(s.empty) > 0 {
+		c = s.empty[0]
+		s.empty = slices.Delete(s.empty, 0, 1)
+		s.note()
+		c.gone = s.budget.goes() // before was has gone, or who waits would expect no more
+		s.deregistering.Add(1)
+	}
+	if s.going = c; was != nil {
+		was.gone(len(was.bytes))
+		s.deregistering.Done()
+	}
+	return c
+}
+
+// deregister gives empty chunks back to the system, from c on. It does so one by one: a peer that does not let
+// go is asked for one alone, or its socket would be full of questions. No lock is held.
+func (s *Slab) deregister(c *chunk) {
+	for ; c != nil; c = s.nextEmpty(c) {
+		if err := errors.Join(closePatiently(c.mr), c.memory.Close()); err != nil {
+			s.mu.Lock()
+			s.failed = errors.Join(s.failed, err)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// closePatiently closes an MR of a QP that may be connected.
+func closePatiently(mr verbs.MR) error {
+	if p, ok := mr.(driver.PatientMR); ok {
+		return p.ClosePatiently()
+	}
+	return mr.Close()
 }
 
 // Hold keeps the memory mapped until Release, whatever becomes of the lane.
@@ -355,27 +415,32 @@ func (s *Slab) Release() error {
 }
 
 // Close deregisters all memory, and unmaps it when nobody looks at it any more. The QP is
-// destroyed.
+// destroyed, so no peer is waited for.
 func (s *Slab) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.dead = true
 	s.chunks = append(s.chunks, s.empty...)
 	s.spare, s.empty = 0, nil
 	s.note()
-	err := s.failed
-	for _, c := range s.chunks {
+	s.users++ // until all is deregistered
+	chunks := s.chunks
+	s.mu.Unlock()
+	s.deregistering.Wait()
+	err := s.takeFailed()
+	for _, c := range chunks {
 		err = errors.Join(err, c.mr.Close())
 	}
-	return errors.Join(err, s.unmapAll())
+	return errors.Join(err, s.Release())
 }
 
+// unmapAll unmaps the memory when it is deregistered and nobody looks at it. mu is held.
 func (s *Slab) unmapAll() (err error) {
 	if !s.dead || s.users > 0 {
 		return nil
 	}
 	for _, c := range s.chunks {
-		err = errors.Join(err, s.unmap(c))
+		err = errors.Join(err, c.memory.Close())
+		s.budget.Give(len(c.bytes))
 	}
 	s.chunks = nil
 	return err

@@ -66,8 +66,10 @@ type book struct {
 	b  *Budget
 }
 
-func newBook(t *testing.T, limit int64) *book {
-	k := &book{T: t, h: &heap{}, pd: &heapPD{}, b: budgetOf(limit)}
+func newBook(t *testing.T, limit int64) *book { return newBookOf(t, budgetOf(limit)) }
+
+func newBookOf(t *testing.T, b *Budget) *book {
+	k := &book{T: t, h: &heap{}, pd: &heapPD{}, b: b}
 	k.s = NewSlab(k.h, k.pd, k.b, verbs.AccessLocalWrite)
 	require.NoError(t, k.s.Prepare(1<<10, FirstChunk))
 	return k
