@@ -13,7 +13,7 @@ var errInvalidWrite = errors.New("rdmanet: the writer returned an impossible cou
 // copying or consuming them: at least one, waiting for it if need be, and at most
 // n, or as many as lie together if n is 0 or less. Where the ring wraps there may
 // be fewer than have arrived, and with checksums it is the bytes of one message at most;
-// Discard what was used and Peek again.
+// Discard what was used and Peek again. To a Close they are unread.
 //
 // The slice may be read until the next Discard, Read or WriteTo of this Conn, also
 // after a Close in between, and as long as the Conn itself is reachable. It must
@@ -27,7 +27,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 	if !c.life.lock(dirRead) {
 		return nil, c.opError(opRead, net.ErrClosed)
 	}
-	b, err := c.stream.await(n)
+	b, err := c.stream.await(n, false)
 	if err == nil {
 		c.stream.holdPeek()
 		if c.life.isClosed() {
@@ -61,7 +61,7 @@ func (c *Conn) discard(n int, peeked bool) (done int, err error) {
 		return 0, invalid("cannot discard a negative number of bytes")
 	}
 	for done < n {
-		a, err := c.stream.await(n - done)
+		a, err := c.stream.await(n-done, false)
 		if err != nil {
 			if err == io.EOF && done > 0 {
 				err = io.ErrUnexpectedEOF

@@ -161,14 +161,15 @@ func TestPeekErrorsAreThoseOfRead(t *testing.T) {
 	requireOpError(t, err, "read", []string{"read: connection reset by peer"}, syscall.ECONNRESET)
 }
 
-// TestCloseAfterPeek: what Peek has given out is read only until the next Read or Discard. A Close
-// that leaves bytes unread after that resets the peer.
+// TestCloseAfterPeek: what Peek has given out is unread until it is read or discarded. A Close that leaves
+// bytes unread resets the peer.
 func TestCloseAfterPeek(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, fl flavour) {
 		for name, after := range map[string]func(c *Conn) error{
 			"Read":    func(c *Conn) error { _, err := io.ReadFull(c, make([]byte, 50)); return err },
 			"Discard": func(c *Conn) error { _, err := c.Discard(50); return err },
 			"nothing": func(c *Conn) error { _, err := c.Discard(0); return err },
+			"Close":   func(*Conn) error { return nil },
 		} {
 			client, server := fl.pair(t)
 			_, err := client.Write(make([]byte, 100))

@@ -51,7 +51,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 func (c *Conn) writeTo(w io.Writer) (total int64, err error) {
 	c.stream.releasePeek()
 	for {
-		a, err := c.stream.await(0)
+		a, err := c.stream.await(0, true)
 		if err != nil {
 			if err == io.EOF {
 				return total, nil

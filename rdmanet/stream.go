@@ -108,8 +108,8 @@ func (st *stream) read(p []byte) (int, error) {
 	return n, err
 }
 
-func (st *stream) await(limit int) ([]byte, error) {
-	b, err := st.s.Peek(limit)
+func (st *stream) await(limit int, read bool) ([]byte, error) {
+	b, err := st.s.Peek(limit, read)
 	return b, st.cause(err)
 }
 

@@ -97,7 +97,7 @@ var (
 		},
 		func(s *Stream, n int) ([]byte, error) { return peekAndConsume(s, n) },
 		func(s *Stream, n int) ([]byte, error) {
-			if _, err := s.Peek(n); err != nil {
+			if _, err := s.Peek(n, false); err != nil {
 				return nil, err
 			}
 			s.Unpeek() // and is read again
@@ -107,7 +107,7 @@ var (
 )
 
 func peekAndConsume(s *Stream, n int) ([]byte, error) {
-	b, err := s.Peek(n)
+	b, err := s.Peek(n, false)
 	b = bytes.Clone(b)
 	if err == nil {
 		s.Consume(len(b), true)
@@ -356,7 +356,7 @@ func TestFrameTakeTooMuch(t *testing.T) {
 	client, server := checkedBed(t).pair()
 	_, err := client.Write(noise(10, 1))
 	require.NoError(t, err)
-	b, err := server.Peek(0)
+	b, err := server.Peek(0, false)
 	require.NoError(t, err)
 	server.Consume(len(b)+1, true)
 	_, err = io.ReadFull(server, make([]byte, len(b)))

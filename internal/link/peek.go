@@ -5,15 +5,15 @@ import (
 	"os"
 )
 
-// Peek waits for unread bytes and returns those that lie together, at most limit if that is above 0;
-// without a limit they count as read. They stay where they are, also when the stream is closed, until
-// Consume or Unpeek. The peer can write there.
-func (h *Stream) Peek(limit int) ([]byte, error) {
+// Peek waits for unread bytes and returns those that lie together, at most limit if that is above 0.
+// They stay where they are, also when the stream is closed, until Consume or Unpeek, and count as read
+// if read says so. The peer can write there.
+func (h *Stream) Peek(limit int, read bool) ([]byte, error) {
 	s := h.now()
-	b, err := s.peek(limit)
+	b, err := s.peek(limit, read)
 	for err == errMoving {
 		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
-			b, err = s.peek(limit)
+			b, err = s.peek(limit, read)
 		}
 	}
 	return b, err
@@ -26,11 +26,14 @@ func (h *Stream) Consume(n int, placed bool) { h.now().endPeek(n, placed, true) 
 // Unpeek ends the use of what Peek has returned, which is unread again.
 func (h *Stream) Unpeek() { h.now().endPeek(0, false, false) }
 
-func (s *stream) peek(limit int) ([]byte, error) {
+func (s *stream) peek(limit int, read bool) ([]byte, error) {
 	e := s.e
 	e.mu.Lock()
 	s.reading.begin(&e.mu)
 	b, err := s.peekLocked(limit)
+	if read && err == nil {
+		s.borrowed = int32(s.ringBytes(len(b)))
+	}
 	s.noteReadErr(err)
 	s.endReading()
 	e.mu.Unlock()
@@ -81,8 +84,6 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 	s.peeked, s.borrowed = true, 0
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
-	} else {
-		s.borrowed = int32(s.ringBytes(len(b)))
 	}
 	return b, nil
 }

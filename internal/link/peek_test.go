@@ -11,18 +11,18 @@ import (
 )
 
 // TestPeek: what Peek returned stays in place, whatever becomes of the stream, until it is consumed or
-// given back, and counts as read for a Close.
+// given back, and counts as read for a Close if Peek was told so.
 func TestPeek(t *testing.T) {
 	eachFlavour(t, func(t *testing.T, cfg Config) {
 		b := newBed(t, cfg)
 		client, server := b.pair()
 		_, err := client.Write([]byte("0123456789"))
 		require.NoError(t, err)
-		got, err := server.Peek(4)
+		got, err := server.Peek(4, false)
 		require.NoError(t, err)
 		require.Equal(t, "0123", string(got))
 		server.Unpeek()
-		got, err = server.Peek(0)
+		got, err = server.Peek(0, false)
 		require.NoError(t, err)
 		require.Equal(t, "0123456789", string(got))
 		server.Consume(3, true)
@@ -31,7 +31,7 @@ func TestPeek(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "34", string(p[:n]))
 
-		got, err = server.Peek(0)
+		got, err = server.Peek(0, true)
 		require.NoError(t, err)
 		require.Equal(t, "56789", string(got))
 		require.NoError(t, server.Close())
@@ -55,33 +55,40 @@ func TestPeek(t *testing.T) {
 		require.False(t, freed(), "the ring was given back while it was peeked at")
 		server.Unpeek()
 		require.Eventually(t, freed, patience, time.Millisecond)
-		_, err = server.Peek(0)
+		_, err = server.Peek(0, false)
 		require.ErrorIs(t, err, net.ErrClosed)
 	})
 }
 
-// TestPeekedUnread: what Unpeek gives back is unread again.
+// TestPeekedUnread: what Peek returned is unread unless it was told otherwise, however much it is, and so is
+// what Unpeek gives back.
 func TestPeekedUnread(t *testing.T) {
 	b := newBed(t, Config{})
-	client, server := b.pair()
-	_, err := client.Write([]byte("x"))
-	require.NoError(t, err)
-	_, err = server.Peek(0)
-	require.NoError(t, err)
-	server.Unpeek()
-	require.NoError(t, server.Close())
-	_, err = client.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET)
+	for name, look := range map[string]func(server *Stream) error{
+		"Peek":                func(server *Stream) error { _, err := server.Peek(1, false); return err },
+		"Peek at all":         func(server *Stream) error { _, err := server.Peek(0, false); return err },
+		"as read, given back": func(server *Stream) error { _, err := server.Peek(0, true); server.Unpeek(); return err },
+		"as read, and again":  func(server *Stream) error { _, _ = server.Peek(0, true); _, err := server.Peek(0, false); return err },
+	} {
+		client, server := b.pair()
+		_, err := client.Write([]byte("x"))
+		require.NoError(t, err, name)
+		require.NoError(t, look(server), name)
+		require.NoError(t, server.Close(), name)
+		_, err = client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET, name)
+		server.Unpeek()
+	}
 }
 
-// TestLendDeadline: it gives up as Read does.
-func TestLendDeadline(t *testing.T) {
+// TestPeekDeadline: it gives up as Read does.
+func TestPeekDeadline(t *testing.T) {
 	b := newBed(t, Config{})
 	client, _ := b.pair()
 	require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 	within(t, "Peek", func() {
 		for range 2 {
-			_, err := client.Peek(0)
+			_, err := client.Peek(0, false)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		}
 	})

@@ -65,7 +65,7 @@ func TestPortOfAStreamInUse(t *testing.T) {
 }
 
 func peekAt(h *Stream, size int) (end func()) {
-	_, _ = h.Peek(size)
+	_, _ = h.Peek(size, false)
 	return h.Unpeek
 }
 

@@ -156,7 +156,7 @@ func TestEndsAnsweredBehindPeek(t *testing.T) {
 	client, server := b.pair()
 	_, err := server.Write([]byte("hello"))
 	require.NoError(t, err)
-	p, err := client.Peek(0)
+	p, err := client.Peek(0, true)
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(p))
 	require.NoError(t, client.Close())
