@@ -234,9 +234,12 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 // dialRDMA tries the addresses in turn.
 func (d *Dialer) dialRDMA(ctx context.Context, p *dialPlan) (*Conn, error) {
 	return inTurn(ctx, p.addrs, func(ctx context.Context, dst netip.AddrPort) (*Conn, error) {
-		conn, err := dialtrace.Connect(ctx, p.network, dst, func() (*Conn, error) { return d.dialAddr(ctx, p.network, p.src, dst, p.sizes) })
+		conn, err := dialtrace.Connect(ctx, p.network, dst, func() (*Conn, error) {
+			c, err := d.dialAddr(ctx, p.network, p.src, dst, p.sizes)
+			return c, opError(opDial, p.network, d.LocalAddr, tcpAddr(dst), err)
+		})
 		if err != nil {
-			return nil, opError(opDial, p.network, d.LocalAddr, tcpAddr(dst), err)
+			return nil, err
 		}
 		unreached.forget(d.destination(p.src, dst))
 		return conn, nil

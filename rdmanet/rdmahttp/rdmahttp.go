@@ -38,8 +38,8 @@ func NewTransport(d *rdmanet.Dialer) *http.Transport {
 
 // DialContext returns d.DialContext for the DialContext of an http.Transport. An
 // httptrace.ClientTrace in the context of the request sees its dials: ConnectStart and
-// ConnectDone are called for each attempt by RDMA, with the network and the address that
-// package net would tell for TCP; package net calls them for an attempt by TCP after or beside
+// ConnectDone are called for each attempt by RDMA, with the network, the address and the kind of
+// error that package net would tell for TCP; package net calls them for an attempt by TCP after or beside
 // it. So an address may have two pairs of calls, and the first ConnectDone an error although
 // the dial succeeds. A nil d stands for a Dialer with a Timeout of 30 seconds.
 func DialContext(d *rdmanet.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {

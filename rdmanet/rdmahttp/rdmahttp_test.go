@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func listen(t *testing.T, device string) net.Listener {
 type tracer struct {
 	mu   sync.Mutex
 	told []string
+	errs []error // of ConnectDone
 	conn net.Conn
 }
 
@@ -62,8 +64,13 @@ func (tr *tracer) tell(format string, args ...any) {
 func (tr *tracer) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		ConnectStart: func(network, addr string) { tr.tell("start %s %s", network, addr) },
-		ConnectDone:  func(network, addr string, err error) { tr.tell("done %s %s %v", network, addr, err != nil) },
-		GotConn:      func(info httptrace.GotConnInfo) { tr.conn = info.Conn },
+		ConnectDone: func(network, addr string, err error) {
+			tr.tell("done %s %s %v", network, addr, err != nil)
+			tr.mu.Lock()
+			defer tr.mu.Unlock()
+			tr.errs = append(tr.errs, err)
+		},
+		GotConn: func(info httptrace.GotConnInfo) { tr.conn = info.Conn },
 	}
 }
 
@@ -122,6 +129,12 @@ func TestFallbackIsTraced(t *testing.T) {
 	require.Equal(t, "HTTP/1.1", tr.get(t, NewTransport(d), s.URL))
 	require.Equal(t, []string{"start tcp " + at, "done tcp " + at + " true", "start tcp " + at, "done tcp " + at + " false"}, tr.told)
 	require.False(t, rdmanet.IsRDMA(tr.conn))
+
+	// As package net tells of TCP's attempts.
+	var op *net.OpError
+	require.ErrorAs(t, tr.errs[0], &op)
+	require.Equal(t, "dial tcp "+at, fmt.Sprint(op.Op, " ", op.Net, " ", op.Addr))
+	require.ErrorIs(t, op, syscall.ECONNREFUSED)
 }
 
 // TestWithoutTrace dials where nobody looks, or at something else.
