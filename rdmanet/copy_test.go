@@ -132,7 +132,10 @@ func TestWriteToOddSinks(t *testing.T) {
 	n, err = server.WriteTo(&oddWriter{n: 3, err: errBroken})
 	require.EqualValues(t, 3, n)
 	requireOpError(t, err, "writeto", []string{"broken on purpose"}, errBroken)
-	require.Equal(t, "56789", string(readFull(t, server, 5)), "what the sinks did not take is still there")
+	n, err = server.WriteTo(&oddWriter{n: 1, err: io.EOF})
+	require.EqualValues(t, 1, n)
+	require.Equal(t, io.EOF, err, "as over TCP")
+	require.Equal(t, "6789", string(readFull(t, server, 4)), "what the sinks did not take is still there")
 }
 
 // TestReadFromSlowSource leaves the connection to others while the source waits.

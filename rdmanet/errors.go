@@ -170,10 +170,11 @@ func isDialError(err error) bool {
 }
 
 // copyError is the error of a ReadFrom or WriteTo, also where the other side of the
-// copy failed: as in package net it holds the error of the call that failed.
+// copy failed: as in package net it holds the error of the call that failed, and io.EOF
+// passes as it is.
 func (c *Conn) copyError(op string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == io.EOF {
+		return err
 	}
 	return &net.OpError{Op: op, Net: c.network.String(), Source: c.localAddr(), Addr: c.remoteAddr(), Err: err}
 }

@@ -31,8 +31,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 // WriteTo writes all that arrives to w, until io.EOF, straight from the ring: no
 // byte is copied here. w must not keep what it is given. It returns how many bytes
 // w took; what it was given and did not take is read by the next Read, and does not have Close reset the
-// connection. Errors, also those of w, come in a *net.OpError of "writeto". Other Reads wait
-// until it returns, whatever their deadline.
+// connection. Errors, also those of w but for io.EOF, come in a *net.OpError of "writeto". Other
+// Reads wait until it returns, whatever their deadline.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
