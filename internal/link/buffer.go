@@ -10,8 +10,6 @@ const (
 	BufferSize = 64 << 10
 	// maxSending is how many that were given back may still be sent, on one lane.
 	maxSending = 8
-	// maxSpare is how many a lane keeps for the next that want one.
-	maxSpare = 4
 	// maxInFlight is how many bytes of Buffers a lane has posted that are not completed, but for its last
 	// message: whoever writes beside many that send from Buffers waits for no more.
 	maxInFlight = maxSending * BufferSize
@@ -90,24 +88,25 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	var b *Buffer
 	if registered {
 		e.sends.Hold()
-		if n := len(e.spare); n > 0 {
-			b, e.spare = e.spare[n-1], e.spare[:n-1]
-			b.s, b.from.last = s, 0
+		e.tasks.Add(1)
+		if n := len(e.noBuffers); n > 0 {
+			b, e.noBuffers = e.noBuffers[n-1], e.noBuffers[:n-1]
 		} else {
-			e.tasks.Add(1)
+			b = new(Buffer)
 		}
 	}
 	e.mu.Unlock()
 	e.startWorker()
-	if !registered || b != nil {
-		return b, err
+	if !registered {
+		return nil, err
 	}
 	defer e.tasks.Done()
 	p, err := e.sends.Alloc(BufferSize, memory.ForGrowth)
 	if err != nil {
 		return nil, e.sends.Release() // Write has other memory
 	}
-	return &Buffer{s: s, p: p, from: staged{addr: p.Addr(), lkey: p.LKey()}}, nil
+	*b = Buffer{s: s, p: p, from: staged{addr: p.Addr(), lkey: p.LKey()}}
+	return b, nil
 }
 
 // tooManySending looks at what has completed, if that is worth it, and reports whether a stream
@@ -203,8 +202,9 @@ func (b *Buffer) Free() {
 	e.mu.Lock()
 	if b.from.last > e.sq.completed && e.err == nil {
 		e.sending = append(e.sending, b)
+		e.watchMemory()
 	} else {
-		e.keepBuffer(b)
+		e.freeBuffer(b)
 	}
 	e.mu.Unlock()
 	_ = e.sends.Release() // unmapping fails only for what was never mapped
@@ -219,20 +219,18 @@ func (e *laneEnd) sent(completed uint64) {
 		if b.from.last > completed {
 			still = append(still, b)
 		} else {
-			e.keepBuffer(b)
+			e.freeBuffer(b)
 		}
 	}
 	clear(e.sending[len(still):])
 	e.sending = still
 }
 
-// keepBuffer has what nothing is sent from any more for the next, or gives its memory back. mu is
-// held.
-func (e *laneEnd) keepBuffer(b *Buffer) {
-	if b.s = nil; e.err == nil && len(e.spare) < maxSpare && !e.cfg.Budget.Short() {
-		e.spare = append(e.spare, b)
-	} else {
-		e.freed(e.sends.Free(b.p))
+// freeBuffer gives the memory back of a Buffer from which nothing is sent any more. mu is held.
+func (e *laneEnd) freeBuffer(b *Buffer) {
+	e.freed(e.sends.Free(b.p))
+	if *b = (Buffer{}); len(e.noBuffers) < maxSending {
+		e.noBuffers = append(e.noBuffers, b)
 	}
 }
 

@@ -254,3 +254,49 @@ func TestNoBuffer(t *testing.T) {
 	require.Nil(t, got)
 	say(t, client, server)
 }
+
+// TestBuffersGoBack: the memory of Buffers that nobody uses goes back although the lane rests, and at once
+// where another lane finds too little.
+func TestBuffersGoBack(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		budget := budgetOf(1 << 30)
+		cfg := Config{CM: asynchronous(), Shrink: 20 * time.Millisecond, Budget: budget, Idle: patience}
+		if short {
+			cfg.Shrink = time.Hour // it does not look
+		}
+		b := newBed(t, cfg)
+		client, server := b.pair()
+		var sent []*Buffer
+		for range maxSending {
+			got, err := client.TakeBuffer()
+			require.NoError(t, err)
+			require.NotNil(t, got)
+			_, err = client.Send(got, 100)
+			require.NoError(t, err)
+			sent = append(sent, got)
+		}
+		_, err := io.ReadFull(server, make([]byte, maxSending*100))
+		require.NoError(t, err)
+		e := client.e
+		for _, got := range sent {
+			got.Free()
+		}
+		if !short {
+			require.Eventually(t, func() bool { return e.sends.Registered() == 0 }, patience, time.Millisecond)
+			continue
+		}
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.reapAndSettle()
+			return len(e.sending) == 0
+		}, patience, time.Millisecond)
+		require.NotZero(t, e.sends.Registered())
+		budget.SetLimit(budget.InUse())
+		other := memory.NewSlab(e.p.ctx, e.p.pd, budget, 0)
+		p, err := other.Alloc(BufferSize, memory.ForStream)
+		require.NoError(t, err)
+		other.Free(p)
+		require.NoError(t, other.Close())
+	}
+}

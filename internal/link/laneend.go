@@ -92,8 +92,8 @@ type laneEnd struct {
 	sq          sendQueue
 	staging     staging
 	sending     []*Buffer // that were given back, and the device may read still
+	noBuffers   []*Buffer // without memory, for the next
 	inFlight    inFlight  // of all Buffers
-	spare       []*Buffer // for the next
 	wrs         [3]verbs.SendWR
 	sge         [1]verbs.SGE
 	record      [lane.RecordLen]byte

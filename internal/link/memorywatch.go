@@ -5,12 +5,12 @@ import (
 )
 
 // memoryWatch looks at the memory of a lane now and then, while there is a reason to: some rings are larger than
-// the first, the send memory is, empty chunks are kept, or there was no memory, or no port, for something.
-// Otherwise it has no timer. The lane's lock guards it.
+// the first or offered, the send memory is, Buffers are being sent, empty chunks are kept, or there was no memory, or
+// no port, for something. Otherwise it has no timer. The lane's lock guards it.
 type memoryWatch struct {
 	timer   *time.Timer
 	ticking bool
-	large   []*stream // with a ring larger than the first
+	large   []*stream // with a ring larger than the first, or offered
 	refused bool      // there was no memory since the last look: nothing grows until the next
 	noPorts bool      // there was no port for a place
 }
@@ -36,7 +36,7 @@ func (a *ringAge) look(received, buffered uint64, little uint32) int {
 	return a.unused
 }
 
-// watch begins to look at a stream whose ring is large. mu is held.
+// watch begins to look at a stream whose ring is large, or to which one was offered. mu is held.
 func (e *laneEnd) watch(s *stream) {
 	if !s.listed && !s.closed {
 		s.listed = true
@@ -109,7 +109,8 @@ func (e *laneEnd) lookAtMemory() {
 	}
 	clear(m.large[len(still):])
 	m.large = still
-	if again := e.lookAtStaging(enough); again || len(still) > 0 {
+	e.reapAtRest()
+	if again := e.lookAtStaging(enough); again || len(still)+len(e.sending) > 0 {
 		e.watchMemory()
 	}
 	e.freed(e.slab.Age())
@@ -119,6 +120,14 @@ func (e *laneEnd) lookAtMemory() {
 	e.startWorker()
 }
 
+// reapAtRest takes back the send memory of what is complete, which nobody else does on a lane that rests. mu is
+// held.
+func (e *laneEnd) reapAtRest() {
+	if !e.staging.large.IsZero() || len(e.sending) > 0 {
+		e.reap()
+	}
+}
+
 // lookAtRing has a ring shrink that was found unused often enough, and reports whether it is
 // to be looked at again. mu is held.
 func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
@@ -126,8 +135,6 @@ func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 	switch {
 	case s.closed, s.freed:
 		return false // its rings go when the peer has ended, too
-	case rx.Ring().Size <= s.smallest() && !rx.Offering() && !s.resizing:
-		return false
 	case s.st.Ended():
 		// Nothing comes any more, so there is no other ring to move to.
 		if rx.Buffered() == 0 && !s.copying {
@@ -135,6 +142,8 @@ func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 			return false
 		}
 		return true
+	case rx.Ring().Size <= s.smallest() && !rx.Offering() && !s.resizing:
+		return false
 	}
 	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), s.smallest()) >= enough && !rx.Offering() && !s.resizing {
 		s.wants = false

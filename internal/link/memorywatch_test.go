@@ -162,6 +162,44 @@ func TestRingAfterTheEnd(t *testing.T) {
 	})
 }
 
+// TestOfferThatCrossesTheEnd: a ring that was offered goes back, though the peer has ended what it sends without moving
+// there.
+func TestOfferThatCrossesTheEnd(t *testing.T) {
+	b := newBed(t, Config{Shrink: 20 * time.Millisecond})
+	client, server := b.pair()
+	c, s := client.e, server.e
+	small := s.cfg.FirstRing
+	hold := int(small / 4)
+	_, err := client.Write(make([]byte, hold))
+	require.NoError(t, err)
+	_, err = io.ReadFull(server, make([]byte, hold))
+	require.NoError(t, err)
+	had := func() (size uint32) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, p := range server.pieces {
+			size += p.Ring().Size
+		}
+		return size
+	}
+	c.mu.Lock() // the client hears of nothing meanwhile
+	s.mu.Lock()
+	server.wants = true
+	s.growDue(server.stream)
+	s.mu.Unlock()
+	s.startWorker()
+	require.Eventually(t, func() bool { return had() > small }, patience, time.Millisecond)
+	client.shut = true
+	require.NoError(t, c.state.CloseWrite(client.st))
+	c.settle()
+	c.mu.Unlock()
+	c.startWorker()
+	_, err = server.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.Eventually(t, func() bool { return had() <= small }, patience, time.Millisecond)
+	say(t, server, client)
+}
+
 // look is one look at the memory of a lane whose timer is an hour away, and what it has had done.
 func look(t *testing.T, s *Stream) {
 	e := s.e

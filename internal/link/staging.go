@@ -146,7 +146,6 @@ func (e *laneEnd) lookAtStaging(enough int) bool {
 	if s.large.IsZero() {
 		return false
 	}
-	e.reap() // on a lane that rests nobody else does
 	if s.unused++; s.used || len(s.entries) > 0 {
 		s.unused = 0
 	}

@@ -121,7 +121,7 @@ func larger(size uint32) uint32 {
 func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 	rx := s.st.Receiver()
 	switch now := rx.Ring().Size; {
-	case e.err != nil || s.closed || s.freed || rx.Offering():
+	case e.err != nil || s.closed || s.freed || s.st.Ended() || !rx.MayOffer():
 	case now < s.least:
 		return s.least, memory.ForGrowth
 	case s.wants || rx.WantsRing(): // it may have been read by now
@@ -164,6 +164,7 @@ func (e *laneEnd) resize(s *stream) {
 	}
 	s.wants = false
 	s.pieces = append(s.pieces, p)
+	e.watch(s) // the peer may have ended what it sends
 	e.settle()
 }
 

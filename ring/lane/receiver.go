@@ -131,7 +131,7 @@ func (r *Receiver) WantsRing() bool {
 func (r *Receiver) runsFull() bool {
 	l := &r.ring
 	unread, ahead := r.received-max(r.consumed, l.start), r.received-max(r.reported, l.start)
-	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.mayOffer()
+	return (unread >= uint64(l.Size/2) || ahead >= uint64(l.Size/4*3)) && l.Size < MaxRing && r.MayOffer()
 }
 
 // Full reports whether the sender knows of no more than a tenth of the ring to write to. It may wait for the
@@ -141,7 +141,9 @@ func (r *Receiver) Full() bool {
 	return uint64(l.Size)-(r.received-max(r.reported, l.start)) <= uint64(l.Size/10)
 }
 
-func (r *Receiver) mayOffer() bool { return r.offered.Size == 0 && len(r.older) < MaxRings-1 }
+// MayOffer reports whether another ring may be offered: the peer has moved to the last, and fewer than MaxRings
+// hold unread bytes.
+func (r *Receiver) MayOffer() bool { return r.offered.Size == 0 && len(r.older) < MaxRings-1 }
 
 // offer records that a ring is offered to the peer, of any size, which may be smaller. It is
 // the peer's to write to from then on. The error is ring.ErrGrowing while the peer has not
@@ -150,7 +152,7 @@ func (r *Receiver) offer(to Ring) error {
 	switch {
 	case !to.valid(1):
 		return misuse("no ring: %+v", to)
-	case !r.mayOffer():
+	case !r.MayOffer():
 		return ring.ErrGrowing
 	}
 	r.offered = to
