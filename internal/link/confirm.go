@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -22,7 +23,7 @@ const (
 // 5.5). It reads from the peer's ring of records to behind the own one, and what it brings is
 // of no interest.
 type confirmation struct {
-	reads uint8 // that each end may have under way
+	reads uint8 // that may be under way each way
 	sge   [1]verbs.SGE
 	addr  uint64 // of the peer's ring of records
 	rkey  uint32
@@ -42,6 +43,19 @@ func newConfirmation(t verbs.Transport, attr *verbs.DeviceAttr) *confirmation {
 func (c *confirmation) request() []verbs.SendWR {
 	c.wr[0] = verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: c.sge[:], RemoteAddr: c.addr, RKey: c.rkey}
 	return c.wr[:]
+}
+
+// boundReads keeps to what the peer has said about READs: neither end takes more at once than it has announced
+// (rdma_get_cm_event(3), RFC 6581). 0 says nothing, as where devices do not negotiate it.
+func (p *endpoint) boundReads(peer *cm.ConnParam) {
+	if p.confirm == nil {
+		return
+	}
+	for _, n := range []uint8{peer.ResponderResources, peer.InitiatorDepth} {
+		if n > 0 {
+			p.confirm.reads = min(p.confirm.reads, n)
+		}
+	}
 }
 
 // maxReads is how many READs each end asks the connection manager for; 0 but on iWARP.

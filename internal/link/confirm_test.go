@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -31,6 +32,17 @@ func TestWhoConfirms(t *testing.T) {
 	require.EqualValues(t, 4, newConfirmation(verbs.TransportIWARP, &attr).reads, "no more than the device has")
 	attr.MaxQPRdAtom = 128
 	require.EqualValues(t, maxReads, newConfirmation(verbs.TransportIWARP, &attr).reads)
+}
+
+// TestPeerThatTakesFewReads: no more READs are under way than the peer's device takes, whoever has dialled.
+func TestPeerThatTakesFewReads(t *testing.T) {
+	for _, role := range []lane.Role{lane.RoleDialer, lane.RoleListener} {
+		b := newBed(t, onNetworkIWARP(t))
+		m := b.wirePair(role, wireConfig{takesReads: 2})
+		require.EqualValues(t, 2, m.ours.e.p.confirm.reads)
+		m = b.wirePair(role, wireConfig{})
+		require.EqualValues(t, maxReads, m.ours.e.p.confirm.reads)
+	}
 }
 
 // holdsReads is a QP whose READs go out only when they are let go, and nothing behind them

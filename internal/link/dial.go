@@ -301,6 +301,7 @@ func (e *laneEnd) connect(ctx context.Context, events <-chan *cm.Event, r *asktw
 	if err != nil {
 		return err
 	}
+	e.p.boundReads(&ev.Param)
 	return e.start(peer, peer.Streams, mine.Epoch)
 }
 

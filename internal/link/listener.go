@@ -128,15 +128,15 @@ func (l *Listener) request(ev *cm.Event) {
 			defer traceAccept(l.id.LocalAddr()).end()
 		}
 		u := &arrival{patience: networkTicks}
-		if !l.bringUp(ev.ID, h, ev.Param.PrivateData, u) {
+		if !l.bringUp(ev.ID, h, &ev.Param, u) {
 			l.ups.end(u)
 		}
 	}()
 }
 
 // bringUp answers a request, and reports whether there is a lane, which then ends u.
-func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival) bool {
-	peer, err := hello.Parse(first)
+func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *arrival) bool {
+	peer, err := hello.Parse(first.PrivateData)
 	if err != nil { // not one of ours: nothing is spent on it
 		l.refuseLane(id, err)
 		_ = id.Close()
@@ -164,6 +164,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first []byte, u *arrival)
 		e.discard()
 		return false
 	}
+	e.p.boundReads(first)
 	if err := e.start(peer, mine.Streams, mine.Epoch); err != nil {
 		l.refuseLane(id, err)
 		e.discard()

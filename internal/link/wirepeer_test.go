@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -73,12 +74,13 @@ type wirePeer struct {
 
 // A wireConfig says how a wirePeer behaves.
 type wireConfig struct {
-	device   string
-	silent   bool                  // no receives are given back
-	receives int                   // posted; 0 is all, below 0 none
-	rnr      uint8                 // RNR retries that it asks the other end for; 0 is for ever
-	hello    func(b []byte) []byte // changes the first word
-	ring     func(r *lane.Ring)    // changes what is announced of each own ring
+	device     string
+	silent     bool                  // no receives are given back
+	receives   int                   // posted; 0 is all, below 0 none
+	rnr        uint8                 // RNR retries that it asks the other end for; 0 is for ever
+	takesReads uint8                 // at once; 0 is wireReads
+	hello      func(b []byte) []byte // changes the first word
+	ring       func(r *lane.Ring)    // changes what is announced of each own ring
 }
 
 // A wireStream is what a wirePeer knows of a stream.
@@ -193,7 +195,7 @@ func (p *wirePeer) param() *cm.ConnParam {
 		c.RNRRetryCount = 7
 	}
 	if p.iwarp {
-		c.ResponderResources, c.InitiatorDepth = wireReads, wireReads
+		c.ResponderResources, c.InitiatorDepth = cmp.Or(p.cfg.takesReads, wireReads), wireReads
 	}
 	return c
 }
