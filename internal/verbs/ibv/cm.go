@@ -181,8 +181,8 @@ type cmEvent struct {
 	request uintptr // struct rdma_cm_id of a request
 	param   driver.ConnParam
 	verbs   uintptr
-	local   netip.AddrPort
-	remote  netip.AddrPort
+	local   sockaddr
+	remote  sockaddr
 }
 
 // next takes an event off the channel and acknowledges it. The id it is for
@@ -204,7 +204,7 @@ func (ch *cmChannel) next() (cmEvent, syscall.Errno) {
 		key:    id.context,
 		verbs:  id.verbs,
 	}
-	ev.local, ev.remote = id.addrs()
+	ev.local, ev.remote = *id.src(), *id.dst()
 	switch ev.typ {
 	case driver.CMConnectRequest:
 		ev.key = at[cCMID](c.listenID).context

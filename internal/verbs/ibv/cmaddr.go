@@ -51,7 +51,8 @@ func scopeID(zone string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// get reads an address that C has written: the zero value if there is none.
+// get reads an address that C has written: the zero value if there is none. It asks the kernel for the name
+// of a zone, which may wait for others that change its interfaces: not for who reads the events.
 func (s *sockaddr) get() netip.AddrPort {
 	v4 := (*cSockaddrIn)(unsafe.Pointer(s))
 	switch v4.family {
@@ -102,7 +103,6 @@ func (ch *cmChannel) zoned(device string, local, remote netip.AddrPort) (netip.A
 	return local, remote
 }
 
-// addrs are the addresses of a struct rdma_cm_id.
-func (c *cCMID) addrs() (local, remote netip.AddrPort) {
-	return (*sockaddr)(unsafe.Pointer(&c.srcAddr)).get(), (*sockaddr)(unsafe.Pointer(&c.dstAddr)).get()
-}
+func (c *cCMID) src() *sockaddr { return (*sockaddr)(unsafe.Pointer(&c.srcAddr)) }
+
+func (c *cCMID) dst() *sockaddr { return (*sockaddr)(unsafe.Pointer(&c.dstAddr)) }

@@ -116,7 +116,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 		if id.state != cmResolvingAddr {
 			return false
 		}
-		id.local = ev.local
+		id.local = ev.local.get()
 		if err := id.adopt(ev.verbs); err != nil {
 			id.state = cmFailed
 			*out = driver.CMEvent{Type: driver.CMAddrError, ID: id, Err: err}

@@ -84,7 +84,7 @@ type cmID struct {
 
 	asked    driver.ConnParam // of a request
 	listener *cmID            // of a request until it is answered
-	cameBy   uintptr          // struct ibv_context of a request
+	came     *cmEvent         // of a request that is not admitted yet
 
 	listen listening // of a listening id
 }
@@ -246,7 +246,7 @@ func (id *cmID) RemoteAddr() netip.AddrPort {
 // refresh reads from the C struct what a call has changed. mu is held.
 func (id *cmID) refresh() error {
 	c := at[cCMID](id.handle)
-	local, remote := c.addrs()
+	local, remote := c.src().get(), c.dst().get()
 	id.local = local
 	if remote.IsValid() {
 		id.remote = remote

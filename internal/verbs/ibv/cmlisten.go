@@ -60,9 +60,7 @@ func (id *cmID) ListenStats() driver.CMListenStats {
 // the sink has seen the request: it is the listener's until then, and a device that was
 // removed meanwhile would be taken for the listener's own.
 func (id *cmID) newRequest(ev *cmEvent) *cmID {
-	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param}
-	child.local, child.remote = ev.local, ev.remote
-	child.cameBy = ev.verbs
+	child := &cmID{ch: id.ch, device: id.device, handle: ev.request, state: cmRequested, listener: id, asked: ev.param, came: ev}
 	child.events.Init(id.events.Sink())
 	child.events.Hold()
 	id.ch.register(child)
@@ -74,7 +72,7 @@ func (id *cmID) newRequest(ev *cmEvent) *cmID {
 // admit gives a request to its listener.
 func (id *cmID) admit() {
 	listener := id.listener
-	if err := id.inherit(listener, id.cameBy); err != nil || !listener.queueRequest(id) {
+	if err := id.inherit(listener); err != nil || !listener.queueRequest(id) {
 		id.mu.Lock()
 		id.listener = nil
 		id.mu.Unlock()
@@ -86,19 +84,21 @@ func (id *cmID) admit() {
 
 // inherit gives a request its device, and those of the listener's options that the
 // kernel does not hand down.
-func (id *cmID) inherit(listener *cmID, ctx uintptr) error {
+func (id *cmID) inherit(listener *cmID) error {
 	listener.mu.Lock()
 	opts := listener.opts
 	listener.mu.Unlock()
 	id.mu.Lock() // the device may be lost just now
 	defer id.mu.Unlock()
-	if err := id.adopt(ctx); err != nil {
+	ev := id.came
+	id.came = nil
+	if err := id.adopt(ev.verbs); err != nil {
 		return err
 	}
 	if id.ctx == nil {
 		return fmt.Errorf("%w: a request that came by none", verbs.ErrNoDevice)
 	}
-	id.local, id.remote = id.ch.zoned(id.ctx.dev.name, id.local, id.remote)
+	id.local, id.remote = id.ch.zoned(id.ctx.dev.name, ev.local.get(), ev.remote.get())
 	id.opts = opts
 	return id.setOptions(driver.CMOptions{AckTimeout: opts.AckTimeout})
 }

@@ -45,10 +45,13 @@ func newAsked(backlog int) *asked {
 }
 
 // request has a client ask.
-func (a *asked) request(t *testing.T) {
+func (a *asked) request(t *testing.T) { a.requestAt(t, "198.18.0.1:1") }
+
+func (a *asked) requestAt(t *testing.T, at string) {
 	c := new(cCMID)
 	t.Cleanup(func() { runtime.KeepAlive(c) })
-	addr := netip.MustParseAddrPort("198.18.0.1:1")
+	var addr sockaddr
+	require.NoError(t, addr.put(netip.MustParseAddrPort(at)))
 	a.id.newRequest(&cmEvent{
 		typ: driver.CMConnectRequest, key: a.id.key, request: uintptr(unsafe.Pointer(c)), verbs: a.ctx.handle, local: addr, remote: addr,
 	}).admit()
@@ -99,9 +102,20 @@ func TestDeviceLostUnderNewRequest(t *testing.T) {
 	require.Empty(t, a.told)
 }
 
+// A request has the addresses by which it came, with the name of their zone.
+func TestRequestAddresses(t *testing.T) {
+	a := newAsked(2)
+	for _, at := range []string{"198.18.0.1:1", "[fe80::1%lo]:2"} {
+		a.requestAt(t, at)
+		id := (<-a.told).ID
+		require.Equal(t, at, id.LocalAddr().String())
+		require.Equal(t, at, id.RemoteAddr().String())
+	}
+}
+
 // A request may come by a device without a GUID, which librdmacm does not find.
 func TestRequestWithoutDevice(t *testing.T) {
 	a := newAsked(1)
-	child := &cmID{ch: a.ch, state: cmRequested}
-	require.ErrorIs(t, child.inherit(a.id, 0), verbs.ErrNoDevice)
+	child := &cmID{ch: a.ch, state: cmRequested, came: new(cmEvent)}
+	require.ErrorIs(t, child.inherit(a.id), verbs.ErrNoDevice)
 }
