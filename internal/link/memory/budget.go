@@ -23,6 +23,7 @@ type Budget struct {
 	start   func() int64              // the limit until then
 	refused atomic.Pointer[time.Time] // when something was
 
+	went    atomic.Uint64 // chunks that were given back
 	mu      sync.Mutex
 	keepers map[*Slab]struct{} // that have memory which nobody uses
 	going   int                // chunks that are being given back, and are waited for
@@ -152,6 +153,7 @@ func (b *Budget) goes() (gone func(n int)) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		end()
+		b.went.Add(1)
 		b.give(n)
 	}
 }
@@ -186,10 +188,10 @@ func (b *Budget) reclaim(enough func() bool) bool {
 	return enough()
 }
 
-// reclaimAny is reclaim of who does not know how much is enough.
+// reclaimAny is reclaim of who does not know how much is enough: one chunk is worth another try.
 func (b *Budget) reclaimAny() bool {
-	was := b.InUse()
-	return b.reclaim(func() bool { return b.InUse() < was })
+	was := b.went.Load()
+	return b.reclaim(func() bool { return b.went.Load() != was })
 }
 
 // awaitLess waits until there is less in use or going, or it is late. It returns false if there is enough, or

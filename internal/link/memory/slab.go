@@ -160,11 +160,16 @@ func (s *Slab) alloc(size uint32, least int, u Use) (Piece, error) {
 	if p, ok := s.tryAlloc(size); ok {
 		return p, nil
 	}
-	c, err := s.register(max(int(size), least), u)
+	n := max(int(size), least)
+	if err := s.budget.Take(n, u); err != nil {
+		return Piece{}, err
+	}
+	c, err := s.register(n)
 	if err != nil && s.budget.reclaimAny() { // the device may have too little
-		c, err = s.register(max(int(size), least), u)
+		c, err = s.register(n)
 	}
 	if err != nil {
+		s.budget.Give(n)
 		return Piece{}, err
 	}
 	off, _ := c.blocks.alloc(size) // it is empty
@@ -189,18 +194,14 @@ func (s *Slab) Prepare(size uint32, chunk int) error {
 	return nil
 }
 
-func (s *Slab) register(size int, u Use) (_ *chunk, err error) {
-	if err = s.budget.Take(size, u); err != nil {
-		return nil, err
-	}
+// register makes a chunk of memory that was taken of the Budget.
+func (s *Slab) register(size int) (_ *chunk, err error) {
 	c := new(chunk)
 	if c.memory, err = s.ctx.AllocMemory(size, size); err != nil {
-		s.budget.Give(size)
 		return nil, err
 	}
 	c.bytes = c.memory.Bytes()[:size]
 	if c.mr, err = s.pd.RegMR(c.bytes, s.access); err != nil {
-		s.budget.Give(size)
 		return nil, errors.Join(err, c.memory.Close())
 	}
 	c.blocks = newBuddy(uint32(size))

@@ -18,6 +18,7 @@ import (
 type sharedPD struct {
 	heapPD
 	letGo func() // returns then
+	fails int    // so many RegMRs
 }
 
 type sharedMR struct {
@@ -26,6 +27,10 @@ type sharedMR struct {
 }
 
 func (pd *sharedPD) RegMR(b []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	if pd.fails > 0 {
+		pd.fails--
+		return nil, verbs.ErrNoMemory
+	}
 	m, err := pd.heapPD.RegMR(b, access)
 	return &sharedMR{m.(*heapMR), pd.letGo}, err
 }
@@ -45,11 +50,16 @@ type stuck struct {
 	release chan struct{}
 }
 
-// newStuck makes a Slab of which a chunk of size bytes is being given back.
-func newStuck(t *testing.T, b *Budget, size uint32) *stuck {
+func newPeer(b *Budget) *stuck {
 	s := &stuck{release: make(chan struct{})}
 	s.pd.letGo = func() { <-s.release }
 	s.Slab = NewSlab(&s.h, &s.pd, b, verbs.AccessLocalWrite)
+	return s
+}
+
+// newStuck makes a Slab of which a chunk of size bytes is being given back.
+func newStuck(t *testing.T, b *Budget, size uint32) *stuck {
+	s := newPeer(b)
 	s.giveOneBack(t, size)
 	return s
 }
@@ -57,6 +67,10 @@ func newStuck(t *testing.T, b *Budget, size uint32) *stuck {
 func (s *stuck) giveOneBack(t *testing.T, size uint32) {
 	p, err := s.Alloc(size, ForStream)
 	require.NoError(t, err)
+	s.giveBackPiece(t, p)
+}
+
+func (s *stuck) giveBackPiece(t *testing.T, p Piece) {
 	s.Free(p)
 	s.Age()
 	s.Age()
@@ -228,4 +242,43 @@ func TestSlabsOfPeersAtRandom(t *testing.T) {
 	require.Zero(t, b.InUse())
 	require.Zero(t, b.going)
 	require.Empty(t, b.keepers)
+}
+
+// TestWaitsOnce: who finds too little waits no longer for peers that are asked while it waits.
+func TestWaitsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budgetOf(1 << 30)
+		peers := []*stuck{newStuck(t, b, ChunkSize)}
+		for i := range 3 {
+			s := newPeer(b)
+			peers = append(peers, s)
+			p, err := s.Alloc(ChunkSize, ForStream)
+			require.NoError(t, err)
+			time.AfterFunc(time.Duration(i+1)*comesBack*3/4, func() { s.giveBackPiece(t, p) })
+		}
+		other := NewSlab(&heap{}, &heapPD{}, b, verbs.AccessLocalWrite)
+		b.SetLimit(b.InUse())
+		began := time.Now()
+		_, err := other.Alloc(ChunkSize, ForStream)
+		require.ErrorIs(t, err, verbs.ErrNoMemory)
+		require.Equal(t, comesBack, time.Since(began))
+		time.Sleep(time.Second)
+		for _, p := range peers {
+			p.close(t)
+		}
+	})
+}
+
+// TestDeviceIsShort: where the device has too little what is given back has it tried again, also while others
+// take as much of a limit that is far.
+func TestDeviceIsShort(t *testing.T) {
+	b := budgetOf(1 << 30)
+	pd := &sharedPD{letGo: func() { require.NoError(t, b.Take(4*ChunkSize, ForStream)) }}
+	s := NewSlab(&heap{}, pd, b, verbs.AccessLocalWrite)
+	p, err := s.Alloc(ChunkSize, ForStream)
+	require.NoError(t, err)
+	s.Free(p)
+	pd.fails = 1
+	_, err = s.Alloc(4*ChunkSize, ForStream)
+	require.NoError(t, err)
 }
