@@ -34,8 +34,15 @@ func TestMain(m *testing.M) {
 
 // TestConformance runs the suite that every driver passes over one that is late, out of
 // order and wakes for nothing.
-func TestConformance(t *testing.T) {
-	d := newDriver(faulty.DefaultPlan(faulty.Seed))
+func TestConformance(t *testing.T) { runConformance(t, faulty.DefaultPlan(faulty.Seed)) }
+
+// TestConformanceAsynchronous: the suite itself changes no memory that the device may still look at.
+func TestConformanceAsynchronous(t *testing.T) {
+	runConformance(t, faulty.Plan{Asynchronous: true})
+}
+
+func runConformance(t *testing.T, plan faulty.Plan) {
+	d := newDriver(plan)
 	verbstest.Run(t, verbstest.Config{
 		Open: func(t testing.TB) verbs.Context {
 			ctx, err := d.Open()

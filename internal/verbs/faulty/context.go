@@ -15,6 +15,8 @@ type Context struct {
 	d   *Driver
 	dev *device
 
+	keys keys
+
 	mu       sync.Mutex
 	qps      map[verbs.QP]*QP
 	cqs      map[verbs.CQ]*CQ

@@ -37,6 +37,13 @@ type lane struct {
 	head  int
 }
 
+// release has all that the lane holds be seen now.
+func (l *lane) release() {
+	for i := range l.queue[l.head:] {
+		l.queue[l.head+i].due = time.Time{}
+	}
+}
+
 type held struct {
 	wc  verbs.WC
 	due time.Time
@@ -122,16 +129,23 @@ func (c *CQ) pull(n int) (int, error) {
 
 // hold puts a completion into its lane, for a while.
 func (c *CQ) hold(wc *verbs.WC, now time.Time, late bool) {
+	due, gathered := now, false
 	if q := c.qps[wc.QPN]; q != nil {
-		q.failed(wc, c.isSend(q, wc))
+		send := c.isSend(q, wc)
+		q.failed(wc, send)
+		gathered = send && q.sources.records && wc.Status == verbs.WCSuccess && !c.eager
 	}
-	due := now
 	if late && !c.eager {
 		due = now.Add(c.dice.delay())
 	}
 	l := c.lane(wc.QPN)
-	if n := len(l.queue); n > l.head && l.queue[n-1].due.After(due) {
+	if wc.Status != verbs.WCSuccess && c.dice == nil {
+		l.release() // as the receives that fail for it may be seen already
+	} else if n := len(l.queue); n > l.head && l.queue[n-1].due.After(due) {
 		due = l.queue[n-1].due
+	}
+	if gathered {
+		due = due.Add(gathers)
 	}
 	l.queue = append(l.queue, held{*wc, due})
 	c.held++
@@ -163,8 +177,12 @@ func (c *CQ) take(wc []verbs.WC, now time.Time) (n int) {
 		for n < len(wc) && l.head < len(l.queue) && !l.queue[l.head].due.After(now) {
 			wc[n] = l.queue[l.head].wc
 			l.head++
-			if q := c.qps[l.qpn]; q != nil && wc[n].Status == verbs.WCSuccess && c.isSend(q, &wc[n]) {
-				q.slots.free()
+			if q := c.qps[l.qpn]; q != nil {
+				send := c.isSend(q, &wc[n])
+				if send && wc[n].Status == verbs.WCSuccess {
+					q.slots.free()
+				}
+				q.completed(&wc[n], send)
 			}
 			n++
 		}
@@ -234,10 +252,7 @@ func (c *CQ) ReqNotify(solicitedOnly bool) error {
 	c.armed, c.eager = true, solicitedOnly
 	if solicitedOnly {
 		for i := range c.lanes {
-			l := &c.lanes[i]
-			for j := range l.queue[l.head:] {
-				l.queue[l.head+j].due = time.Time{}
-			}
+			c.lanes[i].release()
 		}
 	}
 	c.schedule(time.Now())

@@ -7,6 +7,9 @@
 // queue is full when it holds what was asked for and not one request more. A Plan says
 // how much of that there is, and a seed which.
 //
+// A device that a Plan has be asynchronous finds programs that change memory, or close its MR,
+// before a request that sends from it has completed.
+//
 // The rest are failures, and happen when a test asks for them: a request that completes
 // with an error, a CQ that overruns, notifications that do not come, the n-th resource
 // that is not to be had, a Close that fails, an event of the connection manager that tells of a failure, a

@@ -23,6 +23,7 @@ type Driver struct {
 	acquire atomic.Pointer[func(string) error]
 	close   atomic.Pointer[func() error]
 	onEvent atomic.Pointer[func(*driver.CMEvent) bool]
+	reuse   atomic.Pointer[func(error)]
 	removed atomic.Bool
 	// tcpPorts is whether the ports of the device are the system's TCP's, as iWARP's are.
 	tcpPorts atomic.Bool

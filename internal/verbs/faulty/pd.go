@@ -26,24 +26,35 @@ func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 		return nil, err
 	}
 	p.ctx.d.made(kindMR)
-	return &mr{under, p}, nil
+	m := &mr{under, p, buf}
+	p.ctx.keys.add(m)
+	return m, nil
 }
 
 type mr struct {
 	verbs.MR
-	pd *pd
+	pd  *pd
+	buf []byte
 }
 
 func (m *mr) PD() verbs.PD { return m.pd }
 
-func (m *mr) Close() error { return m.pd.ctx.d.gone(kindMR, m.MR.Close()) }
+func (m *mr) Close() error { return m.gone(m.MR.Close()) }
 
 // ClosePatiently implements driver.PatientMR.
 func (m *mr) ClosePatiently() error {
 	if p, ok := m.MR.(driver.PatientMR); ok {
-		return m.pd.ctx.d.gone(kindMR, p.ClosePatiently())
+		return m.gone(p.ClosePatiently())
 	}
 	return m.Close()
+}
+
+// gone takes in that the MR below was closed, unless that failed.
+func (m *mr) gone(err error) error {
+	if err == nil {
+		m.pd.ctx.closed(m)
+	}
+	return m.pd.ctx.d.gone(kindMR, err)
 }
 
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {

@@ -12,7 +12,7 @@ type Plan struct {
 	// Late is by how much completions, events and wake-ups for nothing may be late.
 	Late time.Duration
 	// Asynchronous has the device not report verbs.CapSynchronous, as if it looked at sources
-	// after the post like hardware.
+	// after the post like hardware: it finds who changes them before the completion, see OnReuse.
 	Asynchronous bool
 	// Remote has the device not report verbs.CapSameHost, as if its peers were on other hosts.
 	Remote bool

@@ -22,6 +22,7 @@ type QP struct {
 	posting    sync.Mutex     // before the locks of CQs
 	nextStatus verbs.WCStatus // of the next request; guarded by posting
 	slots      slots
+	sources    sources
 
 	// What the next receive to fail fails with; 0 leaves that to the device.
 	recvStatus atomic.Uint32
@@ -34,6 +35,9 @@ func (q *QP) open() {
 		q.slots.all = init.SigAll
 	}
 	c := q.pd.ctx
+	if plan := c.d.plan; plan.Asynchronous {
+		q.sources.init(q.slots.all, plan.Remote && c.dev.Transport() == verbs.TransportIWARP)
+	}
 	c.mu.Lock()
 	c.qps[q.QP] = q
 	c.mu.Unlock()
@@ -83,6 +87,9 @@ func (q *QP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.posting.Lock()
 	defer q.posting.Unlock()
 	err := q.QP.Modify(attr, mask)
+	if err == nil && mask&verbs.QPMaskState != 0 && (attr.State == verbs.QPErr || attr.State == verbs.QPReset) {
+		q.sources.drop()
+	}
 	if err == nil && mask&verbs.QPMaskState != 0 && attr.State == verbs.QPReset {
 		q.slots.reset()
 		q.sendCQ.forget(q.num)
@@ -143,15 +150,15 @@ func (q *QP) post(wrs []verbs.SendWR) (int, error) {
 	if len(wrs) == 0 {
 		return 0, nil
 	}
-	switch q.QP.State() {
-	case verbs.QPRTS, verbs.QPSQD:
-	default:
+	if !q.executes() {
 		return q.QP.PostSend(wrs)
 	}
 	room := q.slots.take(wrs)
+	q.sources.add(wrs[:room], &q.pd.ctx.keys)
 	n, err := q.QP.PostSend(wrs[:room])
 	if err != nil {
 		q.slots.giveBack(room - n)
+		q.sources.takeBack(room - n)
 		return n, err
 	}
 	if n < len(wrs) {
@@ -202,6 +209,7 @@ func (q *QP) toError() {
 func (q *QP) toErrorLocked() {
 	// It fails only for a QP that is closed, or not connected yet.
 	_ = q.QP.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState)
+	q.sources.drop()
 }
 
 // failed takes a completion of this QP in that may have failed: a receive with what a test asked
@@ -226,6 +234,7 @@ func (q *QP) Close() error {
 	}
 	q.sendCQ.remove(q)
 	q.recvCQ.remove(q)
+	q.sources.drop()
 	c := q.pd.ctx
 	c.mu.Lock()
 	delete(c.qps, q.QP)
