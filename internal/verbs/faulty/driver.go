@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -97,7 +98,7 @@ func (d *Driver) Open() (verbs.Context, error) {
 		}
 		return d.contextOf(ctx), nil
 	}
-	return nil, fmt.Errorf("%w: %q is not listed: %w", verbs.ErrNoDevice, d.device, err)
+	return nil, errors.Join(fmt.Errorf("%w: %q is not listed", verbs.ErrNoDevice, d.device), err)
 }
 
 // contextOf is the Context over one of the driver's below, the same each time.
