@@ -123,7 +123,7 @@ type Config struct {
 	// taken: by dial, whose error it returns, more than once if need be.
 	Redial func(ctx context.Context, dial func(context.Context) error) error
 
-	// Budget, if it is not nil, bounds the memory of rings.
+	// Budget bounds the memory of rings and Buffers; nil stands for one without bound.
 	Budget *memory.Budget
 
 	// RecallTime is how long a dialer may take, while this process runs, to give places back that
@@ -195,6 +195,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.RecallTime == 0 {
 		c.RecallTime = defaultRecallTime
+	}
+	if c.Budget == nil {
+		c.Budget = memory.Unbounded()
 	}
 	c.checksums = cm.FeatureChecksum
 	if c.Checksum {

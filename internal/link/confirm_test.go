@@ -34,6 +34,26 @@ func TestWhoConfirms(t *testing.T) {
 	require.EqualValues(t, maxReads, newConfirmation(verbs.TransportIWARP, &attr).reads)
 }
 
+// TestBoundReads: either word of the peer's bounds the READs, and none that it leaves out.
+func TestBoundReads(t *testing.T) {
+	p := &endpoint{}
+	p.boundReads(&cm.ConnParam{ResponderResources: 1})
+	require.Zero(t, p.maxReads(), "nobody confirms")
+	p.confirm = &confirmation{reads: maxReads}
+	for _, c := range []struct {
+		says cm.ConnParam
+		want uint8
+	}{
+		{cm.ConnParam{}, maxReads},
+		{cm.ConnParam{ResponderResources: 255, InitiatorDepth: 255}, maxReads},
+		{cm.ConnParam{ResponderResources: 9}, 9},
+		{cm.ConnParam{InitiatorDepth: 5, ResponderResources: 8}, 5},
+	} {
+		p.boundReads(&c.says)
+		require.Equal(t, c.want, p.maxReads(), "%+v", c.says)
+	}
+}
+
 // TestPeerThatTakesFewReads: no more READs are under way than the peer's device takes, whoever has dialled.
 func TestPeerThatTakesFewReads(t *testing.T) {
 	for _, role := range []lane.Role{lane.RoleDialer, lane.RoleListener} {

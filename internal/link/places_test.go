@@ -105,7 +105,7 @@ func TestRecallAnswered(t *testing.T) {
 func TestMemoryForPlacesComes(t *testing.T) {
 	budget := budgetOf(3 * memory.ChunkSize)
 	b := newBed(t, Config{Budget: budget, FirstRing: 64 << 10, MaxRing: 64 << 10, Places: 1})
-	b.links.cfg.Budget = nil // only the listener is short
+	b.links.cfg.Budget = memory.Unbounded() // only the listener is short
 	client, server := b.pair()
 	say(t, client, server)
 	rest := 0

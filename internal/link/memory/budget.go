@@ -3,6 +3,7 @@ package memory
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,9 @@ func NewBudget(start func() int64) *Budget {
 	return b
 }
 
+// Unbounded returns a Budget that refuses nothing until a limit is set.
+func Unbounded() *Budget { return NewBudget(func() int64 { return math.MaxInt64 }) }
+
 // SetLimit sets the limit from now on and returns the one before; a negative one only asks.
 // Of what is in use beyond it, rings that streams of links do not need are taken back within
 // seconds.
@@ -83,13 +87,10 @@ func (b *Budget) bound(u Use) int64 {
 	return limit
 }
 
-// Take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. A nil Budget
-// is unbounded. It may block, as Slabs give back what they keep before anything is refused, but for comesBack
+// Take takes n bytes for u, or says why not: the error matches verbs.ErrNoMemory. It
+// may block, as Slabs give back what they keep before anything is refused, but for comesBack
 // at most where that takes a peer.
 func (b *Budget) Take(n int, u Use) error {
-	if b == nil {
-		return nil
-	}
 	for {
 		used := b.used.Load()
 		if int64(n) > b.bound(u)-used {
@@ -109,11 +110,9 @@ func (b *Budget) Take(n int, u Use) error {
 
 // Give gives n bytes back.
 func (b *Budget) Give(n int) {
-	if b != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.give(n)
-	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.give(n)
 }
 
 // give is Give for who holds mu.
@@ -216,13 +215,10 @@ func (b *Budget) awaitLess(enough func() bool, late <-chan time.Time) bool {
 }
 
 // ample reports whether so little is in use that some of it may be kept for later.
-func (b *Budget) ample() bool { return b == nil || b.used.Load() <= b.SetLimit(-1)/4 }
+func (b *Budget) ample() bool { return b.used.Load() <= b.SetLimit(-1)/4 }
 
 // Short reports whether memory runs out: something was refused lately, or would be.
 func (b *Budget) Short() bool {
-	if b == nil {
-		return false
-	}
 	at := b.refused.Load()
 	return b.used.Load() >= b.bound(ForGrowth) || at != nil && time.Since(*at) < shortTime
 }

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"sync"
 
@@ -45,12 +44,8 @@ type Slab struct {
 	deregistering sync.WaitGroup // of going
 }
 
-// NewSlab returns a Slab that registers memory of ctx in pd, for access, and takes it of b, or without bound if
-// that is nil.
+// NewSlab returns a Slab that registers memory of ctx in pd, for access, and takes it of b.
 func NewSlab(ctx verbs.Context, pd verbs.PD, b *Budget, access verbs.AccessFlags) *Slab {
-	if b == nil {
-		b = NewBudget(func() int64 { return math.MaxInt64 })
-	}
 	return &Slab{ctx: ctx, pd: pd, budget: b, access: access}
 }
 

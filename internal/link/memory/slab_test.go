@@ -286,6 +286,28 @@ func TestChunksOnTheirWay(t *testing.T) {
 	k.has(3*ChunkSize, 1)
 }
 
+// useAtRandom does things with a Slab, and closes it.
+func useAtRandom(t *testing.T, s *Slab, rnd *rand.Rand, things int, size func() uint32) {
+	var pieces []Piece
+	for range things {
+		switch n := rnd.IntN(10); {
+		case n < 5:
+			if p, err := s.Alloc(size(), ForStream); err == nil {
+				pieces = append(pieces, p)
+			}
+		case n < 8 && len(pieces) > 0:
+			j := rnd.IntN(len(pieces))
+			s.Free(pieces[j])
+			pieces = slices.Delete(pieces, j, j+1)
+		case n == 8:
+			s.Age()
+		default:
+			assert.NoError(t, s.Trim())
+		}
+	}
+	assert.NoError(t, s.Close())
+}
+
 // TestSlabsAtRandom: whatever lanes do with their memory at the same time, all of it is given back.
 func TestSlabsAtRandom(t *testing.T) {
 	b := budgetOf(100 * ChunkSize)
@@ -296,24 +318,7 @@ func TestSlabsAtRandom(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 20 {
 				s := NewSlab(h, pd, b, verbs.AccessLocalWrite)
-				var pieces []Piece
-				for range 200 {
-					switch n := rnd.IntN(10); {
-					case n < 5:
-						if p, err := s.Alloc(ChunkSize>>10<<rnd.IntN(14), ForStream); err == nil {
-							pieces = append(pieces, p)
-						}
-					case n < 8 && len(pieces) > 0:
-						j := rnd.IntN(len(pieces))
-						s.Free(pieces[j])
-						pieces = slices.Delete(pieces, j, j+1)
-					case n == 8:
-						s.Age()
-					default:
-						assert.NoError(t, s.Trim())
-					}
-				}
-				assert.NoError(t, s.Close())
+				useAtRandom(t, s, rnd, 200, func() uint32 { return ChunkSize >> 10 << rnd.IntN(14) })
 			}
 			assert.Zero(t, h.mapped.Load())
 			assert.Zero(t, pd.registered.Load())

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -215,24 +214,7 @@ func TestSlabsOfPeersAtRandom(t *testing.T) {
 			h, pd := &heap{}, &sharedPD{letGo: func() { time.Sleep(time.Duration(rand.IntN(20)) * time.Microsecond) }}
 			for range 5 {
 				s := NewSlab(h, pd, b, verbs.AccessLocalWrite)
-				var pieces []Piece
-				for range 100 {
-					switch n := rnd.IntN(10); {
-					case n < 5:
-						if p, err := s.Alloc(ChunkSize>>4<<rnd.IntN(7), ForStream); err == nil {
-							pieces = append(pieces, p)
-						}
-					case n < 8 && len(pieces) > 0:
-						j := rnd.IntN(len(pieces))
-						s.Free(pieces[j])
-						pieces = slices.Delete(pieces, j, j+1)
-					case n == 8:
-						s.Age()
-					default:
-						assert.NoError(t, s.Trim())
-					}
-				}
-				assert.NoError(t, s.Close())
+				useAtRandom(t, s, rnd, 100, func() uint32 { return ChunkSize >> 4 << rnd.IntN(7) })
 			}
 			assert.Zero(t, h.mapped.Load())
 			assert.Zero(t, pd.registered.Load())
