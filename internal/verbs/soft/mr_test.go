@@ -185,16 +185,23 @@ func TestReadOnlyExport(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
+// mapMR has a map an MR of b, by a write that it returns.
+func (a *side) mapMR(b *side, m verbs.MR) verbs.SendWR {
+	a.t.Helper()
+	wr := write(b, 0, []byte("x"))
+	wr.RKey = m.RKey()
+	wr.Flags |= verbs.SendSignaled
+	a.post(wr)
+	require.Equal(a.t, verbs.WCSuccess, a.next().Status)
+	return wr
+}
+
 // TestMRInvalidated: LOCAL_INV calls the memory back from the peer.
 func TestMRInvalidated(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	m, err := b.pd.RegMR(b.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	require.NoError(t, err)
-	wr := write(b, 0, []byte("x"))
-	wr.RKey = m.RKey()
-	wr.Flags |= verbs.SendSignaled
-	a.post(wr)
-	require.Equal(t, verbs.WCSuccess, a.next().Status)
+	wr := a.mapMR(b, m)
 	b.post(verbs.SendWR{WRID: 3, Opcode: verbs.WRLocalInv, Flags: verbs.SendSignaled, ImmData: m.LKey()})
 	require.Equal(t, verbs.WC{WRID: 3, Opcode: verbs.WCLocalInv, QPN: b.qp.QPN()}, b.next())
 	a.post(wr)

@@ -20,11 +20,7 @@ func stopLetting(t *testing.T) (a, b *side, m *mr, resume func()) {
 	a, b = newConnected(t, defaults())
 	r, err := b.pd.RegMR(b.mem.Bytes(), verbs.AccessLocalWrite|verbs.AccessRemote)
 	require.NoError(t, err)
-	wr := write(b, 0, []byte("x"))
-	wr.RKey = r.RKey()
-	wr.Flags |= verbs.SendSignaled
-	a.post(wr)
-	require.Equal(t, verbs.WCSuccess, a.next().Status)
+	a.mapMR(b, r)
 	return a, b, r.(*mr), a.silence()
 }
 
