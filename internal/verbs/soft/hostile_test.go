@@ -182,6 +182,36 @@ func TestWrongLap(t *testing.T) {
 	}
 }
 
+// TestHalfMessage: whatever becomes of a message that a peer has begun, its receive completes before the
+// next one.
+func TestHalfMessage(t *testing.T) {
+	const opcode = shm.EntryOpcode << 32
+	for name, attack := range map[string]func(a *side){
+		"written over": func(a *side) {
+			asPeer(a, func(o *shm.Outbox) {
+				p := shm.LongAt(o.Data, o.EntriesOff())
+				atomic.StoreUint64(p, *p&^opcode|shm.EntryWriteImm<<32)
+				o.Publish(shm.EntryWriteImm, 0, 0)
+			})
+		},
+		"refused": func(a *side) { linkOf(a).nak(nakLength) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			for i := range 2 {
+				_, err := b.qp.PostRecv([]verbs.RecvWR{{WRID: uint64(i), SGList: []verbs.SGE{b.sge(0, 100)}}})
+				require.NoError(t, err)
+			}
+			asPeer(a, func(o *shm.Outbox) { o.Publish(shm.EntrySend, 0, 100) }) // all of its bytes are missing
+			b.none()
+			attack(a)
+			for id := range uint64(2) {
+				require.Equal(t, id, b.next().WRID)
+			}
+		})
+	}
+}
+
 // TestLiesAboutReceives: a peer that claims more receives than its queue holds.
 func TestLiesAboutReceives(t *testing.T) {
 	a, b := newConnected(t, defaults())

@@ -179,6 +179,7 @@ func FuzzInbox(f *testing.F) {
 	f.Add(entry(shm.EntrySend|shm.EntryData, 7, 4|0xdddddddd<<32))
 	f.Add(bytes.Join([][]byte{{4}, word(2, shm.OffFilled, 100), entry(shm.EntrySend, 0, 100)}, nil))
 	f.Add(bytes.Join([][]byte{{4}, word(2, shm.OffFilled, 1<<40), entry(shm.EntrySend, 0, 1<<30)}, nil))
+	f.Add(bytes.Join([][]byte{entry(shm.EntrySend, 0, 100), word(1, 0, 1<<shm.LapShift|shm.EntryWriteImm<<32)}, nil))
 	f.Add(bytes.Join([][]byte{entry(shm.EntrySendInv, 1, 0), word(1, 3, 1<<shm.LapShift), {3}}, nil))
 	f.Add(bytes.Join([][]byte{word(2, shm.OffArmed, 2), entry(shm.EntrySendImm|shm.EntrySolicited, 1, 0), word(2, shm.OffEmptied, ^uint64(0))}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

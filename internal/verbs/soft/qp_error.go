@@ -202,11 +202,18 @@ func (q *qp) failReceive(status verbs.WCStatus) {
 	if q.srq != nil || q.stopped {
 		return
 	}
-	if w := q.rq.peek(); w != nil {
-		c.pushLocked(&verbs.WC{WRID: w.id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, nil, 0)
+	id := q.cur.id
+	if !q.cur.on {
+		w := q.rq.peek()
+		if w == nil {
+			return
+		}
+		id = w.id
 		q.rq.next++
-		c.notify(true)
 	}
+	q.cur.on = false
+	c.pushLocked(&verbs.WC{WRID: id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, nil, 0)
+	c.notify(true)
 }
 
 // cqDied moves the QP to ERR after an overrun of one of its CQs.
