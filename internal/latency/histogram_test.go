@@ -14,7 +14,9 @@ func TestBucketsCoverEveryDurationInOrder(t *testing.T) {
 	prev := -1
 	for v := uint64(0); v < 1<<20; v++ {
 		i := bucket(v)
-		require.Contains(t, []int{prev, prev + 1}, i, "value %d", v)
+		if i != prev && i != prev+1 { // require would take its time for each
+			require.Failf(t, "a gap", "bucket %d follows bucket %d at value %d", i, prev, v)
+		}
 		prev = i
 	}
 	for i := range buckets {
