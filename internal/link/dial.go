@@ -210,20 +210,18 @@ func ask(ctx context.Context, cfg *Config, t Target, k *linkLane, r *asktwice.Re
 	options.AskToConfirm = true
 	events := make(chan *cm.Event, 4)
 	h := newEventHandler(events)
-	id, err := h.channel().CreateID(options)
+	id, err := k.l.resolve(ctx, h.channel(), options, t)
 	if err != nil {
 		return nil, err
-	}
-	if err := id.Resolve(ctx, t.Src, t.Dst); err != nil {
-		return nil, &AddressError{errors.Join(err, id.Close())}
 	}
 	e, err := newLaneEnd(cfg, lane.RoleDialer, id, k)
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
 	}
-	e.only = t.Src.Port()
+	k.l.binds(e, t.Src.Port())
 	if err := e.connect(ctx, events, r); err != nil {
 		e.discard()
+		k.destroyed(e)
 		return nil, err
 	}
 	h.handOver(e)

@@ -339,6 +339,7 @@ func (e *laneEnd) failLocked(err error) {
 		if s != nil {
 			s.reader.wake(e)
 			s.writer.wake(e)
+			s.portless = s.portless || e.role == lane.RoleListener && s.port == e.ports.bound // it goes below
 		}
 	}
 	e.endsSafe()

@@ -45,6 +45,7 @@ type Links struct {
 	links  map[Target]*link
 	idle   []*linkLane // the longest idle first
 	lanes  map[*laneEnd]struct{}
+	bound  []*laneEnd // that have a port that the caller has bound, until they are destroyed
 	closed bool
 }
 
@@ -212,7 +213,6 @@ func (k *linkLane) note(*laneEnd, note, int) allotment { return allotment{} }
 func (k *linkLane) heard(*laneEnd)                     {}
 func (k *linkLane) takesOver(*laneEnd) bool            { return false }
 func (k *linkLane) short(error)                        {}
-func (k *linkLane) destroyed(*laneEnd)                 {}
 func (k *linkLane) used(*laneEnd)                      {}
 func (k *linkLane) unused(*laneEnd)                    {}
 
@@ -241,6 +241,12 @@ func (k *linkLane) gone(e *laneEnd) {
 			}
 		}()
 	}
+}
+
+func (k *linkLane) destroyed(e *laneEnd) {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.l.bound = slices.DeleteFunc(k.l.bound, func(o *laneEnd) bool { return o == e })
 }
 
 // unanswered has dials go by new lanes, and returns the lanes that stand beside k: the host at

@@ -168,24 +168,21 @@ func (l *lanePorts) opened(id lane.ID, port uint16) bool {
 }
 
 // ended gives back the port of a stream.
-func (l *lanePorts) ended(port uint16, laneEnded bool) {
+func (l *lanePorts) ended(port uint16) {
 	if port == l.bound {
 		l.busy = false
-		if !laneEnded {
-			return
-		}
-		l.bound = 0
+		return
 	}
 	l.all.free(l.host, port, 1)
 }
 
-// end gives back what no stream has.
+// end gives back what no stream has, and the port of the lane: with the lane its stream has failed.
 func (l *lanePorts) end() {
 	for id := range l.place {
 		l.back(lane.ID(id))
 	}
-	if l.bound != 0 && !l.busy {
+	if l.bound != 0 {
 		l.all.free(l.host, l.bound, 1)
-		l.bound = 0
+		l.bound, l.busy = 0, false
 	}
 }

@@ -197,7 +197,8 @@ func (s *stream) unuse() {
 }
 
 // freePort gives the port back when the lane has no more to say of the stream and, at a
-// listener, the application has closed it. mu is held.
+// listener, the application has closed it. A port that the peer's program has bound it may have
+// again before that, as over TCP. mu is held.
 func (s *stream) freePort() {
 	e := s.e
 	switch {
@@ -208,8 +209,8 @@ func (s *stream) freePort() {
 			e.busy = false
 			defer e.fill()
 		}
-	case s.closed:
-		e.ports.ended(s.port, e.err != nil)
+	case s.closed, s.port == e.ports.bound:
+		e.ports.ended(s.port)
 	default:
 		return
 	}

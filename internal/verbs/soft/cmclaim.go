@@ -55,8 +55,8 @@ func (c *portClaim) release() {
 }
 
 // claimPort takes addr, which is canonical, as bind(2) does for TCP: port 0
-// chooses a free one, and a wildcard conflicts with the addresses it covers. It waits for children of this
-// process that are about to let go of the port.
+// chooses a free one, and a wildcard conflicts with the addresses it covers. It waits for what of this
+// process is about to let go of the port.
 func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
 	return untilFree(func() bool { return leftLately(device, addr.Port()) }, func() (*portClaim, error) {
 		return claimPortNow(device, addr, v6only)

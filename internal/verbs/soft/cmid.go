@@ -186,6 +186,9 @@ func (id *cmID) Close() error {
 		qp.disconnect()
 	}
 	if claim != nil {
+		if was != cmListening && claim.fd < 0 {
+			leave(id.dev.name, claim.addr.Port()) // whoever reads the connection's socket lets go of it
+		}
 		claim.release()
 	}
 	if dialFD >= 0 {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// leavePatience is for how long a port may be taken that a listener of this process has left: a child
-// has copies of the descriptors from fork to execve.
+// leavePatience is for how long a port may be taken that an id of this process has left: a child has copies
+// of the descriptors from fork to execve, and a connection's socket is closed when nobody reads it any more.
 const leavePatience = 100 * time.Millisecond
 
-// left is when listeners of this process left their ports, of those that did so lately.
+// left is when ids of this process left their ports, of those that did so lately.
 var left = struct {
 	sync.Mutex
 	at map[leftPort]time.Time
@@ -22,7 +22,7 @@ type leftPort struct {
 	port   uint16
 }
 
-// leave records that a listener of this process has left a port.
+// leave records that an id of this process has left a port.
 func leave(device string, port uint16) {
 	left.Lock()
 	defer left.Unlock()
@@ -34,7 +34,7 @@ func leave(device string, port uint16) {
 	left.at[leftPort{device, port}] = time.Now()
 }
 
-// leftLately reports whether a port may be taken only by children that are about to let go of it.
+// leftLately reports whether a port may be taken only by what is about to let go of it.
 func leftLately(device string, port uint16) bool {
 	left.Lock()
 	defer left.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
 
@@ -48,4 +49,30 @@ func TestClaimLeft(t *testing.T) {
 		require.NoError(t, err)
 		c.release()
 	})
+}
+
+// TestDialerLeaves closes connections whose port was bound, and binds it again at once.
+func TestDialerLeaves(t *testing.T) {
+	noLeaks(t)
+	l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
+	addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	bound := newTestID(t, driver.CMOptions{})
+	require.NoError(t, bound.BindAddr(addr))
+	bound.close()
+	require.False(t, leftLately(soft0.name, addr.Port()), "who wants it would wait for nothing")
+	for range 50 {
+		d := newTestID(t, driver.CMOptions{})
+		require.NoError(t, d.BindAddr(addr))
+		d.resolve(l.LocalAddr())
+		d.createQP()
+		require.NoError(t, d.Connect(nil, patience))
+		a, _ := l.request()
+		a.createQP()
+		require.NoError(t, a.Accept(nil))
+		d.next(driver.CMEstablished)
+		a.next(driver.CMEstablished)
+		d.close()
+		require.True(t, leftLately(soft0.name, addr.Port()))
+		a.close()
+	}
 }

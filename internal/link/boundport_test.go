@@ -1,0 +1,141 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/cm"
+)
+
+// freeAddr is an address of the device with a port that nobody has.
+func (b *bed) freeAddr() netip.AddrPort {
+	b.t.Helper()
+	l, err := Listen(b.links.cfg, testAddr())
+	require.NoError(b.t, err)
+	defer l.Close()
+	return l.Addr()
+}
+
+// TestPortOfALaneThatEnds: a dial waits for its port where a lane that has ended still has it, and not where
+// somebody else has.
+func TestPortOfALaneThatEnds(t *testing.T) {
+	needFailing(t) // it takes a port that is free on this host
+	b := newBed(t, Config{})
+	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
+	holder, err := cm.NewHandlerChannel(func(*cm.Event) {}).CreateID(b.links.cfg.CM)
+	require.NoError(t, err)
+	require.NoError(t, holder.Resolve(b.ctx(), to.Src, to.Dst))
+	dial := func(ctx context.Context) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			s, err := b.links.Dial(ctx, to)
+			if err == nil {
+				err = s.Close()
+			}
+			done <- err
+		}()
+		return done
+	}
+	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
+
+	stands := &laneEnd{done: make(chan struct{})}
+	close(stands.done) // a dial that waits for it goes on for ever
+	b.links.binds(stands, to.Src.Port())
+	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
+	k := &linkLane{l: b.links}
+	k.destroyed(stands)
+
+	e := &laneEnd{done: make(chan struct{})}
+	b.links.binds(e, to.Src.Port())
+	e.failed.Store(true)
+	short, stop := context.WithTimeout(b.ctx(), 10*time.Millisecond)
+	defer stop()
+	require.ErrorIs(t, <-dial(short), context.DeadlineExceeded)
+	waits := dial(b.ctx())
+	select {
+	case err := <-waits:
+		require.Fail(t, "the dial did not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, holder.Close())
+	close(e.done)
+	require.NoError(t, <-waits)
+	require.NoError(t, b.accept().Close())
+	k.destroyed(e)
+	b.awaitUnbound()
+}
+
+// awaitUnbound waits until no lane has a port that was bound.
+func (b *bed) awaitUnbound() {
+	b.t.Helper()
+	require.Eventually(b.t, func() bool {
+		b.links.mu.Lock()
+		defer b.links.mu.Unlock()
+		return len(b.links.bound) == 0
+	}, patience, time.Millisecond)
+}
+
+// TestPortOfAFailedLane: the port that a program has bound is free as soon as a call has told it that the
+// connection has failed, although what the lane had is destroyed later.
+func TestPortOfAFailedLane(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{})
+	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
+	for range 100 {
+		client, err := b.links.Dial(b.ctx(), to)
+		require.NoError(t, err)
+		server := b.accept()
+		say(t, client, server)
+		server.now().e.fail(errors.New("the peer fails"))
+		_, err = client.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+	}
+	b.awaitUnbound()
+}
+
+// TestPortOfAStreamThatTheServerHas: a server that has not closed a connection which has ended is no hindrance
+// to the next one from the port that the client has bound, as over TCP. What it closes later takes nothing of that.
+func TestPortOfAStreamThatTheServerHas(t *testing.T) {
+	needFailing(t)
+	for name, end := range map[string]func(t *testing.T, client, server *Stream){
+		"reset":  func(t *testing.T, client, _ *Stream) { require.NoError(t, client.Reset()) },
+		"closed": func(t *testing.T, client, _ *Stream) { require.NoError(t, client.Close()) },
+		"shut both ways": func(t *testing.T, client, server *Stream) {
+			require.NoError(t, server.CloseWrite())
+			require.NoError(t, client.CloseWrite())
+			require.NoError(t, client.Close())
+		},
+		"failed": func(t *testing.T, client, server *Stream) {
+			server.now().e.fail(errors.New("the lane fails"))
+			require.NoError(t, client.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, Config{Idle: patience})
+			to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
+			client, err := b.links.Dial(b.ctx(), to)
+			require.NoError(t, err)
+			server := b.accept()
+			say(t, client, server)
+			end(t, client, server)
+
+			second, err := b.links.Dial(b.ctx(), to)
+			require.NoError(t, err)
+			accepted := b.accept()
+			require.Equal(t, to.Src.String(), accepted.RemoteAddr().String())
+			require.NoError(t, server.Close())
+			say(t, second, accepted)
+			require.False(t, b.l.clients.take(to.Src.Addr(), to.Src.Port()), "the port is free beside its stream")
+			require.NoError(t, second.Close())
+			require.NoError(t, accepted.Close())
+		})
+	}
+}
