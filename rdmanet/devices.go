@@ -19,9 +19,9 @@ type Device struct {
 	NodeGUID  GUID
 	Firmware  string
 	Caps      verbs.DeviceCaps
-	MaxQP     int // a lane, which carries many connections, takes one QP at each end,
-	MaxCQ     int // two CQs,
-	MaxMR     int // and three memory regions, eight while a connection is busy
+	MaxQP     int // how many queue pairs it has; each end of a lane, which carries many connections, takes one
+	MaxCQ     int // how many completion queues; each end of a lane takes two
+	MaxMR     int // how many memory regions; each end of a lane takes three, and nine while a connection is busy
 
 	// Addrs are the addresses of this host that Listen takes on the device, and
 	// that connections over it come from.

@@ -1,6 +1,6 @@
 // Rdmanet-doctor finds out why RDMA does or does not work here.
 //
-//	go install github.com/rdmanet/go-rdmanet/cmd/rdmanet-doctor@latest
+//	go install github.com/rdmanet/go-rdmanet/cmd/rdmanet-doctor@main
 //	rdmanet-doctor
 //
 // It looks at the libraries of rdma-core, the kernel's RDMA devices and their files,
@@ -39,7 +39,7 @@
 //	  max_qp        how many queue pairs it has, one for each end of a lane; the connections
 //	                between two processes share one to eight lanes
 //	  max_cq        how many completion queues, two for each end of a lane
-//	  max_mr        how many memory regions, three for each end of a lane and eight when a
+//	  max_mr        how many memory regions, three for each end of a lane and nine when a
 //	                connection is busy; each 256 connections more take another
 //	  addresses     the addresses of this host that lead to it
 //	  error         what could not be found out; missing if nothing
