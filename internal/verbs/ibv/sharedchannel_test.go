@@ -305,7 +305,7 @@ func TestSharedChannelMadeAtOnce(t *testing.T) {
 	require.Empty(t, f.ctx.channels.byVector)
 }
 
-// TestSharedWaitAllocates: it does not, with a deadline and without.
+// TestChannelWaitAllocates: a wait does not, with a deadline and without.
 func TestChannelWaitAllocates(t *testing.T) {
 	ch := &compChannel{shared: new(sharedChannel)}
 	rd := newSharedWait(ch)
