@@ -23,7 +23,8 @@ func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial that gives up after timeout, name resolution included; 0 means none.
+// DialTimeout is Dial that gives up after timeout, name resolution included; 0 means about two minutes, as
+// of Dialer.Timeout.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	d := Dialer{Timeout: timeout}
 	return d.Dial(network, address)
@@ -119,7 +120,8 @@ type Dialer struct {
 	// RequireRDMA has a dial on a network of TCP fail where it would fall back.
 	RequireRDMA bool
 
-	// OnFallback, if it is not nil, is told why before a dial returns a *net.TCPConn.
+	// OnFallback, if it is not nil, is told why before a dial returns a *net.TCPConn. The dial
+	// waits until it returns; dials of several goroutines call it at the same time.
 	OnFallback func(*FallbackError)
 
 	// RetryRDMA is how long a destination that could only be reached by TCP is dialled

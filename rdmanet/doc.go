@@ -12,10 +12,12 @@
 //   - every error of these, and of Dial and Listen, is a *net.OpError, or io.EOF; that of a zero
 //     Conn or Listener is syscall.EINVAL
 //
+// Functions and methods may be called by several goroutines at once, except where they say otherwise.
+//
 // Networks are "rdma", "rdma4" (IPv4 only) and "rdma6" (IPv6 only), which are RDMA or
 // an error, and "tcp", "tcp4" and "tcp6", which prefer RDMA: their listeners take
 // clients of both kinds on one port number, and their dialers fall back to TCP, with a
-// *net.TCPConn, where RDMA does not get. FallbackError tells why. The environment
-// variable RDMANET_DEVICE names the device to use where Dialer and
+// *net.TCPConn, where the server cannot be reached by RDMA. FallbackError tells why. The
+// environment variable RDMANET_DEVICE names the device to use where Dialer and
 // ListenConfig name none; RDMANET_DEVICE=none switches RDMA off.
 package rdmanet

@@ -28,7 +28,8 @@ func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// A ListenConfig has the settings of Listen. The zero value is ready to use.
+// A ListenConfig has the settings of Listen. The zero value is ready to use. It may be used by
+// several goroutines at once while nobody changes it.
 type ListenConfig struct {
 	// KeepAlive, KeepAliveConfig, Device, ReadBuffer, MaxReadBuffer and
 	// Logger are those of Dialer, for accepted connections.
@@ -90,7 +91,9 @@ type ListenConfig struct {
 
 // Listen listens on address; ctx bounds the look-up of names only. With ReusePort it tries for a second
 // to share an address whose listener may be about to come or to leave. That the port is in
-// use is an error whichever side it is on, RDMA's or TCP's.
+// use is an error whichever side it is on, RDMA's or TCP's. Errors are *net.OpError; errors.Is finds
+// syscall.EADDRINUSE, syscall.EADDRNOTAVAIL, syscall.EACCES for a port below 1024, ErrNoDevice and
+// ErrNoMemory.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	if err != nil {

@@ -40,7 +40,7 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 
 // Discard consumes n bytes, waiting for those that have not arrived, and returns
 // how many it consumed; it ends the use of a slice from Peek, also on a closed
-// Conn. n below 0 is an error. Errors are those of Read, or io.ErrUnexpectedEOF, in a
+// Conn. n below 0 is syscall.EINVAL. Errors are those of Read, or io.ErrUnexpectedEOF, in a
 // *net.OpError, if the stream ends after some of them.
 func (c *Conn) Discard(n int) (int, error) {
 	if !c.ok() {

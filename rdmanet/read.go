@@ -7,9 +7,14 @@ import (
 )
 
 // Read reads at least one byte into p, waiting for it if need be, and takes all
-// that fits of what has arrived. It returns io.EOF after the peer's orderly close
-// and all its bytes. Bytes that arrived before the connection failed are returned
-// before the failure is.
+// that fits of what has arrived; with an empty p it waits for nothing. It returns io.EOF after the
+// peer's orderly close and all its bytes, and after CloseRead. Bytes that arrived before the connection
+// failed are returned before the failure is.
+//
+// If the peer reset the connection or died, Read fails with ECONNRESET; if it does not answer, with
+// ETIMEDOUT; if it broke the protocol, with ECONNABORTED; if the device was removed, with ENODEV; if
+// bytes did not arrive as they were sent, with ErrChecksum; at the deadline with os.ErrDeadlineExceeded,
+// and after Close with net.ErrClosed.
 func (c *Conn) Read(p []byte) (int, error) {
 	growCallStack()
 	if !c.ok() {

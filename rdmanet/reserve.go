@@ -58,8 +58,9 @@ func (c *Conn) readFromScratch(r io.Reader) (int, error) {
 // device sends from or, where it needs none or has none left, of Go. Commit sends them.
 // It waits if all such memory is being sent. The memory is the caller's until Commit,
 // also after a Close in between, and as long as the Conn itself is reachable; a second
-// Reserve before the Commit returns the same memory. Reserve and Commit are for one
-// goroutine; other goroutines may Write meanwhile.
+// Reserve before the Commit returns the same memory, n bytes of it. An n below 1 or above
+// MaxReserve is syscall.EINVAL. Reserve and Commit are for one goroutine; other goroutines
+// may Write meanwhile.
 func (c *Conn) Reserve(n int) ([]byte, error) {
 	if !c.ok() {
 		return nil, syscall.EINVAL
@@ -80,7 +81,9 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 
 // Commit sends the first n bytes of what Reserve returned, without copying them where
 // that is memory which the device sends from, and ends the use of that memory; 0 sends
-// nothing. It waits while the peer's ring is full and fails as Write does; what was sent before a failure is not told.
+// nothing. It waits while the peer's ring is full and fails as Write does; what was sent before a failure
+// is not told. An n below 0, or above what was reserved, and a Commit without a Reserve before it fail with
+// ErrReservation; what was reserved stays so then.
 func (c *Conn) Commit(n int) error {
 	if !c.ok() {
 		return syscall.EINVAL

@@ -63,7 +63,7 @@ type ListenerStats struct {
 	Refused     uint64 // requests refused: bad handshake, wrong version, or told to dial again later
 	Failed      uint64 // requests whose client left or failed before the connection stood
 	Pending     int    // established connections that wait for Accept
-	Requests    uint64 // those, and the requests for a lane that were refused, failed or gave way
+	Requests    uint64 // Established, and the requests for a lane that were refused, failed or gave way
 	Shortages   uint64 // times that clients had to wait for lack of descriptors or memory: see Accept
 	HalfOpen    int    // clients connected that have not asked for anything yet
 	Evicted     uint64 // clients that were silent and gave way to others: half-open ones, and those that were answered
