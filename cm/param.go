@@ -12,14 +12,14 @@ const (
 
 // ConnParam holds the parameters of a connection (rdma_conn_param).
 type ConnParam struct {
-	PrivateData        []byte
-	ResponderResources uint8 // READs and atomics taken from the peer at once
-	InitiatorDepth     uint8 // READs and atomics outstanding towards the peer
-	FlowControl        bool
-	RetryCount         uint8 // 0..7; for Accept 0 is the dialer's
-	RNRRetryCount      uint8 // 0..7; 7 is for ever
-	SRQ                bool  // ignored if the QP was made by ID.CreateQP
-	QPNum              uint32
+	PrivateData        []byte // for the peer's application
+	ResponderResources uint8  // READs and atomics taken from the peer at once
+	InitiatorDepth     uint8  // READs and atomics outstanding towards the peer
+	FlowControl        bool   // hardware flow control is there: told to the peer, and changes no QP
+	RetryCount         uint8  // 0..7; for Accept 0 is the dialer's
+	RNRRetryCount      uint8  // 0..7; 7 is for ever
+	SRQ                bool   // the QP has an SRQ; ignored if the QP was made by ID.CreateQP
+	QPNum              uint32 // the number of the QP; likewise
 }
 
 // RejectReason is why a connection was refused (IBA 12.6.7.2).

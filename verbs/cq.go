@@ -54,7 +54,7 @@ type CQ interface {
 
 // WC is a work completion (ibv_wc).
 type WC struct {
-	WRID      uint64
+	WRID      uint64 // of the request that has completed
 	Status    WCStatus
 	Opcode    WCOpcode // undefined unless Status is WCSuccess
 	Flags     WCFlags

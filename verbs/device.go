@@ -133,13 +133,13 @@ type DeviceAttr struct {
 	VendorPartID    uint32
 	HWVer           uint32
 	Caps            DeviceCaps
-	MaxMRSize       uint64
+	MaxMRSize       uint64 // in bytes
 	MaxQP           int
 	MaxQPWR         int // work requests in one queue
 	MaxSGE          int
 	MaxSGERD        int // SGEs of a READ, which are fewer on iWARP
 	MaxCQ           int
-	MaxCQE          int
+	MaxCQE          int // completions that one CQ holds
 	MaxMR           int
 	MaxPD           int
 	MaxQPRdAtom     int // READs and atomics a QP takes as responder
@@ -181,8 +181,8 @@ type PortAttr struct {
 	State      PortState
 	MaxMTU     MTU
 	ActiveMTU  MTU
-	GIDTblLen  int
-	MaxMsgSize uint32
+	GIDTblLen  int    // entries of the GID table, empty ones included
+	MaxMsgSize uint32 // in bytes
 	LID        uint16 // InfiniBand only
 	SMLID      uint16
 	LinkLayer  LinkLayer

@@ -39,11 +39,11 @@ const (
 
 // QPCap holds the capacities of a QP (ibv_qp_cap).
 type QPCap struct {
-	MaxSendWR     int
-	MaxRecvWR     int
-	MaxSendSGE    int
+	MaxSendWR     int // requests that the send queue holds
+	MaxRecvWR     int // and the receive queue
+	MaxSendSGE    int // SGEs of one of them
 	MaxRecvSGE    int
-	MaxInlineData int
+	MaxInlineData int // bytes of SendWR.Inline
 }
 
 // QPInitAttr says how a QP is made (ibv_qp_init_attr).

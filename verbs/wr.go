@@ -2,9 +2,9 @@ package verbs
 
 // An SGE is a scatter/gather entry: a piece of registered memory (ibv_sge).
 type SGE struct {
-	Addr   uint64
-	Length uint32
-	LKey   uint32
+	Addr   uint64 // of the first byte: MR.Addr and its offset
+	Length uint32 // in bytes
+	LKey   uint32 // MR.LKey
 }
 
 // WROpcode is the operation of a send work request (ibv_wr_opcode).
@@ -38,7 +38,7 @@ const (
 
 // SendWR is a work request for a send queue (ibv_send_wr).
 type SendWR struct {
-	WRID   uint64
+	WRID   uint64 // the caller's: WC.WRID of its completion
 	Opcode WROpcode
 	Flags  SendFlags
 	// SGList is gathered from for SEND and WRITE, scattered to for READ and
@@ -71,6 +71,6 @@ type SendWR struct {
 
 // RecvWR is a work request for a receive queue (ibv_recv_wr). SGList is not kept after the post.
 type RecvWR struct {
-	WRID   uint64
-	SGList []SGE
+	WRID   uint64 // the caller's: WC.WRID of its completion
+	SGList []SGE  // where the data goes, in this order
 }
