@@ -62,7 +62,7 @@ var deviceMetrics = []metric[rdmanet.DeviceStats]{
 	counter("lane_messages_sent_total", "Messages of every kind that lanes sent.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MessagesSent }),
 	counter("lane_wakeups_total", "Times that a lane woke where no Read or Write was there to take in what arrived.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.Wakeups }),
 	counter("lane_rings_offered_total", "Receive rings of another size that lanes offered to their peers.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.RingsOffered }),
-	counter("lane_memory_refusals_total", "Times that a lane got no memory for rings.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MemoryRefusals }),
+	counter("lane_memory_refusals_total", "Times that a lane got no memory for a ring, or no descriptor or room to map one of the peer's.", func(d *rdmanet.DeviceStats) uint64 { return d.Lanes.MemoryRefusals }),
 	counter("stalls_total", "Writes that waited for the peer to read.", func(d *rdmanet.DeviceStats) uint64 { return d.CreditStalls }),
 	{
 		desc("stall_seconds_total", "Time for which Writes waited for the peer to read.", "device"), prometheus.CounterValue,
