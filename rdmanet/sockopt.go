@@ -39,14 +39,19 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 
 // SetBusyPoll sets how long a Read or Write that has to wait polls the device before
 // it sleeps, as SO_BUSY_POLL does for a socket: it saves the wake-up and takes a
-// processor meanwhile. With 0, the default, it polls for 50 to 200 microseconds, by how much the peer has
-// to read before it can answer, as long as that pays, and else, where the peer is on this host, while other
-// goroutines have something to do, if that pays; below 0 it never does. No more goroutines poll for longer
-// than a few microseconds than there are processors, and none polls where there is one. What wakes a Read
-// that sleeps may be for another connection: unless d is below 0 it polls on for others then, for 50
-// microseconds at a time, as long as that pays. Also with 0, and the peer on this host, a Read takes many
-// small messages at once where thousands come in a row, close upon one another, and nothing is sent: it may
-// begin to poll 12 microseconds late.
+// processor meanwhile.
+//
+//   - Above 0 it polls for d.
+//   - With 0, the default, it polls for 50 microseconds, and for up to 200 where the peer has much to read
+//     before it can answer, as long as what it waits for mostly comes in that time. Where it does not, and the
+//     peer is on this host, it polls while other goroutines have something to do, if that pays.
+//   - Below 0 it never polls.
+//
+// No more goroutines poll for longer than a few microseconds than there are processors, and none polls
+// where there is one. What wakes a Read that sleeps may be for another connection: unless d is below 0 it
+// then polls on for the others, for 50 microseconds at a time, as long as that pays. With 0, and the peer on
+// this host, a Read may begin to poll 12 microseconds late where small messages come by the thousand, close
+// upon one another, and nothing is sent: it takes many of them at once.
 func (c *Conn) SetBusyPoll(d time.Duration) error {
 	return c.set(func() { c.stream.setBusyPoll(d) })
 }
