@@ -11,8 +11,8 @@ var ErrVersion = errors.New("no common protocol version")
 
 // A VersionError says which versions the two ends speak.
 type VersionError struct {
-	LocalMin, LocalMax uint8
-	PeerMin, PeerMax   uint8
+	LocalMin, LocalMax uint8 // the lowest and the highest of this end
+	PeerMin, PeerMax   uint8 // and of the peer
 }
 
 func (e *VersionError) Error() string {

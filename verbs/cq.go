@@ -22,6 +22,7 @@ type CompChannel interface {
 	// SetReadDeadline sets when WaitRead gives up; the zero time means never. It
 	// concerns waits in progress too and allocates nothing.
 	SetReadDeadline(t time.Time) error
+	// SetWriteDeadline is SetReadDeadline for WaitWrite.
 	SetWriteDeadline(t time.Time) error
 
 	// GetEvent waits under the read deadline for an event and returns the CQ it

@@ -184,7 +184,7 @@ type PortAttr struct {
 	GIDTblLen  int    // entries of the GID table, empty ones included
 	MaxMsgSize uint32 // in bytes
 	LID        uint16 // InfiniBand only
-	SMLID      uint16
+	SMLID      uint16 // of the subnet manager, InfiniBand only
 	LinkLayer  LinkLayer
 }
 

@@ -60,15 +60,15 @@ type QPInitAttr struct {
 
 // AHAttr is an address vector (ibv_ah_attr).
 type AHAttr struct {
-	DGID         GID
-	SGIDIndex    int
-	DLID         uint16
-	SL           uint8
-	PortNum      uint8
+	DGID         GID    // of the destination
+	SGIDIndex    int    // of the source, in the GID table of PortNum
+	DLID         uint16 // of the destination, InfiniBand only
+	SL           uint8  // service level, 0 to 15
+	PortNum      uint8  // port that sends; they count from 1
 	HopLimit     uint8
-	TrafficClass uint8
-	FlowLabel    uint32
-	IsGlobal     bool // DGID, SGIDIndex, HopLimit, TrafficClass, FlowLabel count; always so on RoCE
+	TrafficClass uint8  // type of service of RoCE v2's IP packets
+	FlowLabel    uint32 // 20 bits
+	IsGlobal     bool   // DGID, SGIDIndex, HopLimit, TrafficClass, FlowLabel count; always so on RoCE
 }
 
 // An AH is an address handle: where a UD send goes.
