@@ -5,7 +5,7 @@
 // completion channels, flushes and asynchronous events are there, and the conformance suite of
 // verbstest checks them.
 //
-// The device stands on floors of its own, which import downward only:
+// The device has layers of its own, which import downward only:
 //
 //	soft          this package: contexts, QPs, CQs, MRs, and the ids of the connection manager
 //	soft/control  sockets, names, and the messages by which a connection is set up
