@@ -7,8 +7,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// Sizes of the receive ring. A connection begins with a ring of DefaultReadBuffer bytes,
-// which grows as it is used, up to DefaultMaxReadBuffer, and shrinks again.
+// Sizes of the receive ring, in bytes. A connection begins with a ring of DefaultReadBuffer,
+// which grows as it is used, up to DefaultMaxReadBuffer, and shrinks again. What Dialer and
+// ListenConfig ask for is from MinReadBuffer to MaxReadBuffer.
 const (
 	DefaultReadBuffer    = link.DefaultFirstRing // 1 KiB
 	DefaultMaxReadBuffer = link.DefaultMaxRing   // 4 MiB

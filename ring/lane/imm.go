@@ -76,7 +76,7 @@ func (t Type) String() string {
 type Doorbell struct {
 	Type   Type
 	Stream ID // Data and Credit
-	// N is the bytes of Data, 1 to MaxMessage; the granules of Credit, 1 to maxGranules;
+	// N is the bytes of Data, 1 to MaxMessage; the granules of Credit, 1 to 65,535;
 	// the receives of Slots, 1 to 65,535; 0 of Control.
 	N uint32
 }
