@@ -19,9 +19,9 @@ import (
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listener accepts RDMA connections, and on networks of TCP those of TCP, too. Its
-// methods may be called concurrently; one that Listen has not made fails with syscall.EINVAL. A client's failed handshake is counted and never
-// returned by Accept.
+// A Listener accepts RDMA connections, and on networks of TCP those of TCP, too. Its
+// methods may be called concurrently; those of one that Listen has not made fail with
+// syscall.EINVAL. A client's failed handshake is counted and never returned by Accept.
 type Listener struct {
 	links            *link.Listener // nil where RDMA cannot listen
 	id               *cm.ID         // of links
@@ -85,7 +85,8 @@ func (l *Listener) opError(op string, err error) error {
 // Accept waits for a connection and returns it, a *Conn or, on networks of TCP, a
 // *net.TCPConn; the caller must Close it. When every device that the listener is bound
 // to was removed it fails with ENODEV, unless it takes TCP clients and RequireRDMA is not
-// set; a listener on a wildcard address serves devices that come later, too.
+// set; a listener on a wildcard address serves devices that come later, too. After Close it
+// fails with net.ErrClosed, and at the deadline with os.ErrDeadlineExceeded.
 //
 // Where the process lacks descriptors, memory or address space for a client, the client
 // waits in its Dial, and an Accept that waits meanwhile fails as that of package net does:
