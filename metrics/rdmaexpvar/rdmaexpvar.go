@@ -14,7 +14,7 @@ import (
 )
 
 // Publish publishes the process's rdmanet.Stats under name. They are read whenever the
-// variables are shown. Like expvar.Publish it ends the program if the name is taken.
+// variables are shown. Like expvar.Publish it panics if the name is taken.
 func Publish(name string) { expvar.Publish(name, Var()) }
 
 // Var is the variable that Publish publishes, for an expvar.Map of one's own.
