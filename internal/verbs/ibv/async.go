@@ -119,6 +119,8 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 		return true
 	case ev.Type == verbs.EventCommEst && ev.QP != nil:
 		ev.QP.(*qp).heard()
+	case ev.Type == verbs.EventQPFatal && ev.QP != nil:
+		ev.QP.(*qp).broken()
 	case isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil:
 		return false // being destroyed
 	}

@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/ebitengine/purego"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -30,4 +32,61 @@ func TestDeviceLostWhileOpened(t *testing.T) {
 		require.NoError(t, err)
 		<-ctx.async.done
 	}
+}
+
+// TestQPFatal: a device that gives up a QP may complete nothing on it any more. The application of its
+// connection is told, and the peer, and the QP goes to ERR for what can be flushed.
+func TestQPFatal(t *testing.T) {
+	lib := fakeVerbs(t)
+	modified := make(chan verbs.QPState, 4)
+	lib.modifyQP = purego.NewCallback(func(_ uintptr, attr *cQPAttr) uintptr {
+		modified <- verbs.QPState(attr.qpState)
+		return 0
+	})
+	lib.ackAsyncEvent = succeedingCall()
+	ctx := fakeContext(t, lib, verbs.TransportRoCE)
+	ctx.async.ctx = ctx
+	handles := cMemory[cQP](t, 8)
+	n := 0
+	fatal := func(id *cmID) {
+		handle := addressOf(&handles[n])
+		n++
+		q := &qp{ctx: ctx, id: id, handle: handle, c: at[cQP](handle)}
+		if id != nil {
+			id.qp = q
+		}
+		ctx.addQP(q)
+		require.False(t, ctx.async.handle(&cAsyncEvent{element: handle, eventType: uint32(verbs.EventQPFatal)}))
+		ev, err := ctx.AsyncEvent(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, verbs.EventQPFatal, ev.Type)
+		assert.Same(t, q, ev.QP)
+	}
+	disconnected := make(chan uintptr, 4)
+	ch := newCMChannel(lib, &librdmacm{disconnect: purego.NewCallback(func(handle uintptr) uintptr {
+		disconnected <- handle
+		return 0
+	})})
+	for state, want := range map[cmState]driver.CMEventType{
+		cmConnected: driver.CMDisconnected,
+		cmAccepting: driver.CMConnectError,
+		cmResponded: driver.CMConnectError,
+	} {
+		told := make(chan driver.CMEvent, 4)
+		id := &cmID{ch: ch, handle: uintptr(state) + 1, state: state, ctx: ctx}
+		id.events.Init(func(ev driver.CMEvent) { told <- ev })
+		fatal(id)
+		ev := <-told
+		assert.Equal(t, want, ev.Type, "%v", state)
+		assert.ErrorIs(t, ev.Err, errBroken, "%v", state)
+		assert.Equal(t, verbs.QPErr, <-modified, "%v", state)
+		if state == cmConnected {
+			assert.Equal(t, id.handle, <-disconnected, "the peer is told")
+		}
+		id.onEvent(&cmEvent{typ: driver.CMDisconnected})
+		assert.Empty(t, told, "%v: once", state)
+	}
+	fatal(nil)
+	assert.Equal(t, verbs.QPErr, <-modified, "a QP that was made on no id")
+	assert.Empty(t, disconnected)
 }

@@ -183,6 +183,7 @@ type cmEvent struct {
 	verbs   uintptr
 	local   sockaddr
 	remote  sockaddr
+	err     error // why, of an event that is this end's own and not the kernel's
 }
 
 // next takes an event off the channel and acknowledges it. The id it is for

@@ -52,7 +52,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		// The answer to a peer that has disconnected, which waits for it, and what takes our
 		// QP to ERR. On the side that began it changes nothing.
 		_ = id.disconnect(q, handle)
-	case ev.typ == driver.CMRejected:
+	case ev.typ == driver.CMRejected, ev.err != nil:
 		q.fail()
 	}
 	id.mu.Lock()
@@ -171,7 +171,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 			// The peer ended after it had answered and before our confirmation reached it, so
 			// its kernel took the answer back. What stands here ends with it.
 			id.state = cmDisconnected
-			*out = driver.CMEvent{Type: driver.CMDisconnected, ID: id}
+			*out = driver.CMEvent{Type: driver.CMDisconnected, ID: id, Err: ev.err}
 			return true
 		case cmConnecting, cmAccepting, cmResponded:
 		default:
@@ -184,7 +184,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
 			out.Err = id.slowToAnswer(ev)
 		}
-		if id.takenBack = id.state == cmResponded || id.confirming; id.takenBack {
+		if id.takenBack = ev.err == nil && (id.state == cmResponded || id.confirming); id.takenBack {
 			out.Err = id.takenBackError()
 		}
 		id.state = cmFailed
@@ -253,6 +253,9 @@ func rejectReason(status int32) driver.RejectReason {
 func (id *cmID) cause(ev *cmEvent) error { return causeFor(ev, id.RemoteAddr()) }
 
 func causeFor(ev *cmEvent, peer netip.AddrPort) error {
+	if ev.err != nil {
+		return ev.err
+	}
 	switch ev.typ {
 	case driver.CMRejected:
 		return rejection(ev, peer)

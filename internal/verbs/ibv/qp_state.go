@@ -3,10 +3,12 @@
 package ibv
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -74,6 +76,20 @@ func (q *qp) flush() {
 		return
 	}
 	_ = q.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState) // it may be closed by now
+}
+
+// errBroken is why a connection ends whose QP is broken.
+var errBroken = errors.New("the device has given up the QP (QP_FATAL)")
+
+// broken is called when the device has given up the QP for an error that may keep it from
+// completing anything more (IBA 11.6.3): nobody would learn of it. Of a connection the
+// application is told, and the peer; of another QP what can be flushed is.
+func (q *qp) broken() {
+	if id := q.id; id != nil {
+		id.order.run(func() { id.onEvent(&cmEvent{typ: driver.CMConnectError, err: errBroken}) })
+		return
+	}
+	go q.fail() // which may take its time
 }
 
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
