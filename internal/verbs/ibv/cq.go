@@ -152,6 +152,9 @@ func (c *cq) overrun() {
 	for _, q := range users {
 		_ = q.Modify(&attr, verbs.QPMaskState) // it may be closed by now
 	}
+	if c.channel != nil {
+		c.channel.wake() // what is flushed here raises no event any more
+	}
 }
 
 // hold adds a QP that completes here; release takes it away.

@@ -322,3 +322,34 @@ func TestChannelWaitAllocates(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(100, func() { _ = rd.wait(look) }))
 	}
 }
+
+// TestOverrunWakes: a CQ that has lost completions tells of no others, so whoever sleeps for them has to
+// look. He does on a completion channel of his own and on one that many share.
+func TestOverrunWakes(t *testing.T) {
+	for name, own := range map[string]int32{"own": 0, "shared": leastOwn} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeChannels(t, 1)
+			f.ctx.ownChannels.Store(own)
+			ch, q, _ := f.channel()
+			require.Equal(t, own > 0, ch.shared != nil)
+			q.(*cq).pollFn = succeedingCall() // it is empty
+			looked := make(chan struct{}, 8)
+			ended := make(chan error, 1)
+			go func() {
+				var failed error
+				err := ch.WaitRead(func() bool {
+					_, failed = q.Poll(make([]verbs.WC, 1))
+					looked <- struct{}{}
+					return failed != nil
+				})
+				ended <- errors.Join(err, failed)
+			}()
+			<-looked
+			require.Empty(t, ended)
+			q.(*cq).overrun()
+			require.ErrorIs(t, <-ended, verbs.ErrCQOverrun)
+			require.NoError(t, q.Close())
+			require.NoError(t, ch.Close())
+		})
+	}
+}
