@@ -18,6 +18,7 @@ var causes = map[syscall.Errno]error{
 	syscall.ENOMEM:          verbs.ErrNoMemory,
 	syscall.EMFILE:          verbs.ErrNoMemory,
 	syscall.ENFILE:          verbs.ErrNoMemory,
+	syscall.EAGAIN:          verbs.ErrNoMemory,
 	syscall.EBUSY:           verbs.ErrBusy,
 	syscall.ENODEV:          verbs.ErrNoDevice,
 	syscall.ENXIO:           verbs.ErrNoDevice,
@@ -42,6 +43,8 @@ func failed(fn string, errno syscall.Errno) error {
 		hint = " (the process needs read and write access to /dev/infiniband)"
 	case syscall.ENOMEM:
 		hint = memlockHint()
+	case syscall.EAGAIN: // what the kernel answers at a limit of the cgroup, and devices without free resources
+		hint = " (the device has no more, or the control group: see its rdma.max)"
 	case syscall.EIO:
 		hint = " (the device may have been removed)"
 	}

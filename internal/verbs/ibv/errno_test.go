@@ -22,6 +22,7 @@ func TestErrno(t *testing.T) {
 		{syscall.EINVAL, verbs.ErrInvalid, "invalid argument: ibv_x: invalid argument"},
 		{syscall.EBUSY, verbs.ErrBusy, "object still in use: ibv_x: device or resource busy"},
 		{syscall.EMFILE, verbs.ErrNoMemory, "cannot allocate RDMA memory: ibv_x: too many open files (raise RLIMIT_NOFILE)"},
+		{syscall.EAGAIN, verbs.ErrNoMemory, "cannot allocate RDMA memory: ibv_x: resource temporarily unavailable (the device has no more, or the control group: see its rdma.max)"},
 		{syscall.EOPNOTSUPP, verbs.ErrNotSupported, "not supported by this RDMA device: ibv_x: operation not supported"},
 		{syscall.EADDRINUSE, syscall.EADDRINUSE, "ibv_x: address already in use"},
 		{syscall.EACCES, syscall.EACCES, "ibv_x: permission denied (the process needs read and write access to /dev/infiniband)"},

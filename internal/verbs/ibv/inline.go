@@ -83,9 +83,10 @@ func largestInline(make func(inline int) (int, error)) (int, error) {
 			return true
 		}
 		got, err := make(i + 1)
-		if errors.Is(err, verbs.ErrNoMemory) {
-			// Others may use up what QPs are made of. The device refuses what it has made
-			// without inline data just before and behind.
+		if err != nil && !errors.Is(err, syscall.EINVAL) {
+			// Providers refuse what is too much by ENOMEM, too. But others may use up what QPs
+			// are made of, and the device may go away: what it refuses for the inline data it
+			// has made without just before and behind.
 			if _, short = make(0); short == nil {
 				got, err = make(i + 1)
 			}

@@ -39,6 +39,8 @@ func TestErrorTexts(t *testing.T) {
 	list := cMemory[uintptr](t, 1)
 	noCard.getDeviceList = purego.NewCallback(func(n *int32) uintptr { *n = 0; return addressOf(&list[0]) })
 	noCard.freeDeviceList = succeedingCall()
+	noObjects := *lib
+	noObjects.getDeviceList = failingCall(t, 0, syscall.EAGAIN)
 	denied := *lib
 	denied.getDeviceList = failingCall(t, 0, syscall.EACCES)
 
@@ -56,6 +58,7 @@ func TestErrorTexts(t *testing.T) {
 		"there is no RDMA card, or the kernel module ib_uverbs is not loaded": of((&device{lib: &noModule, name: "mlx5_0"}).Open()),
 		`no card is called "mlx5_0" (rdma link lists what there is)`:          of((&device{lib: &noCard, name: "mlx5_0"}).Open()),
 		"(the process needs read and write access to /dev/infiniband)":        of((&device{lib: &denied, name: "mlx5_0"}).Open()),
+		"(the device has no more, or the control group: see its rdma.max)":    of((&device{lib: &noObjects, name: "mlx5_0"}).Open()),
 		"it is too old":                                                        load("libibverbs.so.1", "libibverbs1", []symbol{{"no_such_function", new(uintptr), false}}),
 		"no RDMA device has a loopback address":                                new(cmID).BindAddr(netip.AddrPortFrom(loopback, 7)),
 		"reached from 127.0.0.1, which belongs to no RDMA device":              of(noOwner.route("", loopback)),
