@@ -163,18 +163,55 @@ func neighbour(device string, dst netip.Addr) (found netip.Addr, ok bool, err er
 	return found, ok, err
 }
 
-// netdevsOf are the network devices that a device's GIDs belong to.
+// netdevsOf are the network devices of a device: those that its GIDs belong to or, on InfiniBand,
+// whose GIDs belong to none, the IPoIB interfaces of its ports.
 func netdevsOf(device string) (map[string]bool, error) {
+	return netdevsIn(sysfs, device, net.Interfaces)
+}
+
+func netdevsIn(sysfs, device string, interfaces func() ([]net.Interface, error)) (map[string]bool, error) {
 	nics := map[string]bool{}
-	files, _ := filepath.Glob(filepath.Join(sysfs, device, "ports", "*", "gid_attrs", "ndevs", "*")) // the pattern is well formed
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if noDescriptors(err) {
-			return nil, err
+	err := eachPortFile(sysfs, device, "gid_attrs/ndevs/*", func(name string) { nics[name] = true })
+	if err != nil || len(nics) > 0 {
+		return nics, err
+	}
+	gids := map[netip.Addr]bool{}
+	err = eachPortFile(sysfs, device, "gids/*", func(gid string) {
+		if a, err := netip.ParseAddr(gid); err == nil && !a.IsUnspecified() {
+			gids[a] = true
 		}
-		if err == nil {
-			nics[strings.TrimSpace(string(b))] = true
+	})
+	if err != nil || len(gids) == 0 {
+		return nics, err
+	}
+	all, err := interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, nic := range all {
+		if hw := nic.HardwareAddr; len(hw) == ipoibHardwareLen && gids[netip.AddrFrom16([16]byte(hw[4:]))] {
+			nics[nic.Name] = true
 		}
 	}
 	return nics, nil
+}
+
+// ipoibHardwareLen is the length of an IPoIB interface's hardware address: four bytes of flags
+// and QPN, and the port's GID (RFC 4391, section 9.1.1).
+const ipoibHardwareLen = 20
+
+// eachPortFile calls f with what the files of a pattern say that can be read, below the directories of a
+// device's ports.
+func eachPortFile(sysfs, device, pattern string, f func(string)) error {
+	files, _ := filepath.Glob(filepath.Join(sysfs, device, "ports/*", pattern)) // the pattern is well formed
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if noDescriptors(err) {
+			return err
+		}
+		if err == nil {
+			f(strings.TrimSpace(string(b)))
+		}
+	}
+	return nil
 }
