@@ -327,7 +327,8 @@ var printedBelow = map[string][]string{
 		"there is no RDMA card, or the kernel module ib_uverbs is not loaded", "(is the kernel module rdma_ucm loaded, and is there an RDMA device?)",
 		"(the process needs read and write access to /dev/infiniband)", "it is too old", "this program was built without libibverbs",
 		"(rdma link lists what there is)", "the host did not answer", "the listener gave the connection up before its answer was read here",
-		"no RDMA device has a loopback address", "RLIMIT_MEMLOCK", "(the device has no more, or the control group: see its rdma.max)",
+		"no RDMA device has a loopback address", "RLIMIT_MEMLOCK",
+		"(the process has changed its user, groups or capabilities since it first used RDMA)", "(the device has no more, or the control group: see its rdma.max)",
 	},
 	"../internal/verbs/soft": {
 		"the software device needs linux on amd64 or arm64",

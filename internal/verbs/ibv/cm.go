@@ -145,7 +145,7 @@ func (ch *cmChannel) open() error {
 // run hands the events over as they come.
 func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
 	defer file.Close()
-	failed := false // the last one
+	warned := false // of the last one
 	for {
 		var ev cmEvent
 		var errno syscall.Errno
@@ -157,16 +157,17 @@ func (ch *cmChannel) run(file *os.File, raw syscall.RawConn) {
 		}
 		switch errno {
 		case 0:
-			failed = false
+			warned = false
 			ch.dispatch(&ev)
 		case syscall.EINTR:
 		default:
-			// One event could not be made sense of, or memory is short. No call returns it, and
-			// the channel is the process's, so that no Logger of a listener or dialer is meant.
-			if !failed {
-				failed = true
+			// One event could not be made sense of, memory is short, or the process is another user's by
+			// now. No call returns it, and the channel is the process's, so that no Logger of a listener
+			// or dialer is meant.
+			if !warned {
+				warned = true
 				asynclog.Log(slog.Default(), slog.LevelWarn, "rdmanet: an event of the connection manager could not be read",
-					"err", os.NewSyscallError("rdma_get_cm_event", errno))
+					"err", failed("rdma_get_cm_event", errno))
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

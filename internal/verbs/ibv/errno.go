@@ -40,7 +40,7 @@ func failed(fn string, errno syscall.Errno) error {
 	case syscall.EMFILE, syscall.ENFILE:
 		hint = " (raise RLIMIT_NOFILE)"
 	case syscall.EACCES, syscall.EPERM:
-		hint = " (the process needs read and write access to /dev/infiniband)"
+		hint = accessHint(fn)
 	case syscall.ENOMEM:
 		hint = memlockHint()
 	case syscall.EAGAIN: // what the kernel answers at a limit of the cgroup, and devices without free resources
@@ -52,6 +52,17 @@ func failed(fn string, errno syscall.Errno) error {
 		return fmt.Errorf("%w: %s: %w%s", cause, fn, errno, hint)
 	}
 	return fmt.Errorf("%s: %w%s", fn, errno, hint)
+}
+
+// accessHint says what a permission is needed for.
+func accessHint(fn string) string {
+	switch fn {
+	case "rdma_bind_addr":
+		return " (ports below 1024 need CAP_NET_BIND_SERVICE)"
+	case "rdma_get_cm_event": // the file is open: the kernel looks who writes to it (ib_safe_file_access)
+		return " (the process has changed its user, groups or capabilities since it first used RDMA)"
+	}
+	return " (the process needs read and write access to /dev/infiniband)"
 }
 
 // returned is the error of a C function that returns an errno, or -1 and sets it.

@@ -34,6 +34,12 @@ func TestErrno(t *testing.T) {
 			assert.EqualError(t, err, c.text)
 		}
 	}
+	for fn, text := range map[string]string{
+		"rdma_bind_addr":    "(ports below 1024 need CAP_NET_BIND_SERVICE)",
+		"rdma_get_cm_event": "(the process has changed its user, groups or capabilities since it first used RDMA)",
+	} {
+		assert.EqualError(t, failed(fn, syscall.EACCES), fn+": permission denied "+text)
+	}
 	assert.NoError(t, returned("ibv_x", 0))
 	assert.EqualError(t, failed("ibv_x", 0), "ibv_x failed without saying why: input/output error")
 }
