@@ -16,6 +16,7 @@ import (
 // library what follows of it, and tells the application. It is called for one event of an id at a
 // time, but for the loss of the device, which comes from elsewhere.
 func (id *cmID) onEvent(ev *cmEvent) {
+	id.tellReset(ev)
 	out := driver.CMEvent{Type: ev.typ, ID: id, Param: ev.param, Err: id.cause(ev)}
 	id.mu.Lock()
 	if id.handle == 0 {
@@ -179,7 +180,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 		}
 		id.stopTimer()
 		switch {
-		case ev.typ == driver.CMRejected:
+		case ev.typ == driver.CMRejected && ev.err == nil:
 			out.Reason = rejectReason(ev.status)
 		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
 			out.Err = id.slowToAnswer(ev)

@@ -177,8 +177,27 @@ func (id *cmID) bindIPv4() error {
 	return nil
 }
 
+// tellReset tells a reset of TCP from the application's refusal. Of the two MPA's reject comes as the
+// reset with siw and erdma. With others (cxgb4, irdma) it is refused as such, and reset means
+// that nobody listens there, or with irdma that nobody answers.
+func (id *cmID) tellReset(ev *cmEvent) {
+	if ev.typ != driver.CMRejected || ev.status != -int32(syscall.ECONNRESET) {
+		return
+	}
+	id.mu.Lock()
+	ctx := id.ctx
+	id.mu.Unlock()
+	if ctx == nil || ctx.dev.transport != verbs.TransportIWARP || ctx.isSoftIWARP() || ctx.limits.attr.VendorID == alibabaVendor {
+		return
+	}
+	ev.err = driver.Explain("nobody listens there, or answers", syscall.ECONNREFUSED)
+}
+
+// alibabaVendor is the vendor id of erdma's devices.
+const alibabaVendor = 0x1ded
+
 // iwarpReason is the reason that an errno stands for: MPA's reject, of which the private
-// data is the application's, comes as a reset.
+// data is the application's, comes as a reset with some (see tellReset).
 func iwarpReason(errno syscall.Errno) driver.RejectReason {
 	switch errno {
 	case syscall.ECONNRESET, syscall.ECONNREFUSED:

@@ -43,6 +43,36 @@ func TestFailedAtOnce(t *testing.T) {
 	assert.False(t, ok)
 }
 
+// TestTellReset: a reset is the answer of the application with some devices, and with others says that there
+// is none.
+func TestTellReset(t *testing.T) {
+	const chelsio = 0x1425
+	for _, c := range []struct {
+		transport verbs.Transport
+		vendor    uint32
+		status    syscall.Errno
+		want      driver.RejectReason
+		text      string
+	}{
+		{verbs.TransportIWARP, softIWARPVendor, syscall.ECONNRESET, driver.RejectConsumer, "refused by the application"},
+		{verbs.TransportIWARP, alibabaVendor, syscall.ECONNRESET, driver.RejectConsumer, "refused by the application"},
+		{verbs.TransportIWARP, chelsio, syscall.ECONNRESET, driver.RejectNone, "nobody listens there, or answers"},
+		{verbs.TransportIWARP, chelsio, syscall.ECONNREFUSED, driver.RejectConsumer, "refused by the application"},
+	} {
+		var told []driver.CMEvent
+		id := &cmID{ch: new(cmChannel), handle: 1, state: cmConnecting, ctx: &devContext{dev: &device{transport: c.transport}}}
+		id.ctx.limits.attr.VendorID = c.vendor
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev) })
+		id.onEvent(&cmEvent{typ: driver.CMRejected, status: -int32(c.status)})
+		require.Len(t, told, 1)
+		assert.Equal(t, driver.CMRejected, told[0].Type)
+		assert.Equal(t, c.want, told[0].Reason, "%#x %v", c.vendor, c.status)
+		assert.EqualError(t, told[0].Err, c.text)
+		assert.ErrorIs(t, told[0].Err, syscall.ECONNREFUSED)
+		assert.Equal(t, cmFailed, id.state)
+	}
+}
+
 // A Connect that waits for TCP (siw) keeps nobody: it returns at once, others' calls go on, an
 // id's Close returns, and the struct and the QP, which the kernel holds, are destroyed when
 // the call is over. Who is given up before his call has begun does not make it.
