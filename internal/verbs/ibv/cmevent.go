@@ -182,7 +182,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 		switch {
 		case ev.typ == driver.CMRejected && ev.err == nil:
 			out.Reason = rejectReason(ev.status)
-		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil:
+		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil && id.ctx.isSoftIWARP():
 			out.Err = id.slowToAnswer(ev)
 		}
 		if id.takenBack = ev.err == nil && (id.state == cmResponded || id.confirming); id.takenBack {

@@ -107,6 +107,7 @@ func (id *cmID) notConnected(err error) {
 
 // slowToAnswer is why a peer that TCP has reached is given up: siw waits ten seconds for the
 // answer to MPA's request, which a listener with many clients may need. It did not give any.
+// Other devices say the same where TCP has reached nobody.
 func (id *cmID) slowToAnswer(ev *cmEvent) error {
 	return fmt.Errorf("%v has not answered yet: %w: %w", id.remote, verbs.ErrTryAgain, statusError(ev, syscall.ETIMEDOUT))
 }
