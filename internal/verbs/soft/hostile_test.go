@@ -395,3 +395,58 @@ func TestArmedNoise(t *testing.T) {
 	require.True(t, b.cq.takeEvent(), "an event too many is the price")
 	b.none()
 }
+
+// TestFormerPeer: what a peer has said that is read only when the QP was reset and has another peer does nothing
+// to that connection. It can see to it that it is read late.
+func TestFormerPeer(t *testing.T) {
+	c := defaults()
+	for name, msg := range map[string][]byte{
+		"NAK":       {msgNak, byte(nakAccess)},
+		"no bounce": {msgNoBounce},
+		"revoke":    {msgRevoke, 0, 0, 0, 0},
+		"no MR":     {msgMR, 0, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			former, b, next := newSide(t, c), newSide(t, c), newSide(t, c)
+			sf, sb, err := control.SocketPair()
+			require.NoError(t, err)
+			former.offerTo(sf)
+			b.offerTo(sb)
+			require.NoError(t, former.attachFrom(sf))
+			offer := make([]byte, control.MaxMessage)
+			n, fds, err := sb.Recv(offer)
+			require.NoError(t, err)
+			reads, goOn := make(chan struct{}), make(chan struct{})
+			require.NoError(t, b.qp.attach(sb, offer[1:n], fds, func([]byte) error { close(reads); <-goOn; return nil }, b.onHangup))
+			require.NoError(t, former.qp.toRTS(verbs.QPAttr{}))
+			require.NoError(t, b.qp.toRTS(verbs.QPAttr{}))
+			require.NoError(t, linkOf(former).tx.Signal(control.MsgRTU))
+			<-reads
+			unknown := next.mr.RKey() ^ 1
+			if len(msg) == 5 {
+				key := unknown
+				if msg[0] == msgRevoke {
+					key = next.mr.RKey()
+				}
+				shm.HostOrder.PutUint32(msg[1:], key)
+			}
+			require.NoError(t, linkOf(former).tx.Send(msg, nil))
+
+			require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPReset}, verbs.QPMaskState))
+			require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: c.access}, verbs.RCMaskInit))
+			connect(t, b, next, c)
+			next.qp.mu.Lock() // it does not answer now
+			b.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline, Inline: []byte{1}, RKey: unknown, RemoteAddr: next.mr.Addr()})
+			close(goOn)
+			<-b.gone
+			b.qp.mu.Lock()
+			asked, kept := b.qp.peer.asked, b.qp.peer.find(next.mr.RKey()) != nil
+			b.qp.mu.Unlock()
+			next.qp.mu.Unlock()
+			require.True(t, asked, "it still waits for the answer")
+			require.True(t, kept, "it still has the MR")
+			require.Equal(t, verbs.QPRTS, b.qp.State())
+			require.Equal(t, verbs.WCRemAccessErr, b.next().Status)
+		})
+	}
+}

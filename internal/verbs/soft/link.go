@@ -118,7 +118,7 @@ func (l *link) run() {
 			err = l.next(buf)
 		}
 		if lack, ok := err.(missed); ok {
-			if l.q.missedMR() {
+			if l.q.missedMR(l) {
 				short = short || errors.Is(err, unix.EMFILE)
 				continue
 			}
@@ -173,7 +173,7 @@ func (l *link) nextSparing(buf []byte) (short bool, err error) {
 	case err != nil:
 		return true, err
 	}
-	return false, l.q.gotMR(m)
+	return false, l.q.gotMR(l, m)
 }
 
 // isMR reports whether a message gives an MR, if it has come with a descriptor.
@@ -183,7 +183,7 @@ func isMR(msg []byte) bool { return msg[0] == msgMR && len(msg) == 1+shm.MROffer
 func (l *link) openMR(msg []byte, fd int) (*shm.RemoteMR, error) {
 	o := shm.ParseMROffer(msg[1:])
 	m, err := o.Open(fd)
-	for errors.Is(err, verbs.ErrNoMemory) && l.q.makeRoom() {
+	for errors.Is(err, verbs.ErrNoMemory) && l.q.makeRoom(l) {
 		m, err = o.Open(fd)
 	}
 	if errors.Is(err, verbs.ErrNoMemory) {
@@ -268,7 +268,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 		if err != nil {
 			return err
 		}
-		return l.q.gotMR(m)
+		return l.q.gotMR(l, m)
 	}
 	size := 1
 	switch msg[0] {
@@ -287,19 +287,19 @@ func (l *link) handle(msg []byte, fds []int) error {
 	case msgBye:
 		return errBye
 	case msgNak:
-		l.q.gotNak(nakCode(msg[1]))
+		l.q.gotNak(l, nakCode(msg[1]))
 	case msgKick:
 		l.q.progressInbox()
 		l.tell(msgKicked)
 	case msgKicked:
-		l.q.gotKicked()
+		l.q.gotKicked(l)
 	case msgLookup:
 		l.lookup(shm.HostOrder.Uint32(msg[1:]))
 	case msgMR:
-		l.q.gotNoMR(shm.HostOrder.Uint32(msg[1:]))
+		l.q.gotNoMR(l, shm.HostOrder.Uint32(msg[1:]))
 	case msgRevoke:
 		key := shm.HostOrder.Uint32(msg[1:])
-		l.q.dropMR(key)
+		l.q.dropMR(l, key)
 		l.tellKey(msgRevoked, key)
 	case msgRevoked:
 		l.acked(shm.HostOrder.Uint32(msg[1:]))
@@ -310,7 +310,7 @@ func (l *link) handle(msg []byte, fds []int) error {
 		}
 		l.tell(msgBounceReady)
 	case msgBounceReady, msgNoBounce:
-		l.q.gotBounce(msg[0] == msgBounceReady)
+		l.q.gotBounce(l, msg[0] == msgBounceReady)
 	case msgWake:
 		l.q.wakeSelf()
 	default:

@@ -52,7 +52,7 @@ func TestManyMRs(t *testing.T) {
 	write()
 	require.Equal(t, maxMapped, has())
 	for key := range keys { // the peer's end takes them back in any order
-		a.qp.dropMR(key)
+		a.qp.dropMR(linkOf(a), key)
 	}
 	require.Less(t, has(), sureMapped)
 	require.LessOrEqual(t, shm.MappedMRs.Load(), before)

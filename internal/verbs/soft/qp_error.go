@@ -173,10 +173,10 @@ func (q *qp) receiveFailedLocked() {
 
 // gotNak is told that the connection failed at the peer. What it had sent before
 // is delivered first.
-func (q *qp) gotNak(code nakCode) {
+func (q *qp) gotNak(l *link, code nakCode) {
 	q.mu.Lock()
 	defer q.unlock()
-	if st := q.State(); st < verbs.QPRTR || st == verbs.QPErr {
+	if st := q.State(); q.link != l || st < verbs.QPRTR || st == verbs.QPErr {
 		return
 	}
 	switch code {

@@ -125,6 +125,15 @@ func (q *qp) linkDown(l *link, orderly bool) {
 	q.progress()
 }
 
+// peerOf returns the peer of l, or nil. A QP that was reset has another link, or none, while what the former
+// peer has said is still being read. mu is held.
+func (q *qp) peerOf(l *link) *peer {
+	if q.link != l {
+		return nil
+	}
+	return q.peer
+}
+
 // dropPeer unmaps the peer.
 func (q *qp) dropPeer() {
 	if q.peer == nil {

@@ -54,9 +54,9 @@ func (q *qp) lookup(rkey uint32) outcome {
 }
 
 // gotMR takes the MR that was asked for.
-func (q *qp) gotMR(m *shm.RemoteMR) error {
+func (q *qp) gotMR(l *link, m *shm.RemoteMR) error {
 	q.mu.Lock()
-	p := q.peer
+	p := q.peerOf(l)
 	if p == nil {
 		q.unlock()
 		m.Unmap()
@@ -95,9 +95,9 @@ const (
 // missedMR is told that there was no descriptor for what has come, or no room to map it. If that is
 // an MR that was asked for, and missedMR reports so, it is asked for again, the first time at once and
 // then after a pause: a connection that stands need not end for what may be there soon.
-func (q *qp) missedMR() bool {
+func (q *qp) missedMR(l *link) bool {
 	q.mu.Lock()
-	p := q.peer
+	p := q.peerOf(l)
 	if p == nil || len(p.asks) == 0 {
 		q.unlock()
 		return false
@@ -137,10 +137,10 @@ func (q *qp) missedWaiting(p *peer) bool {
 
 // makeRoom drops the peer's oldest mapping for an MR that was asked for; it can be asked for again.
 // False: there is none to drop.
-func (q *qp) makeRoom() bool {
+func (q *qp) makeRoom(l *link) bool {
 	q.mu.Lock()
 	defer q.unlock()
-	p := q.peer
+	p := q.peerOf(l)
 	if p == nil || len(p.asks) == 0 || p.writing > 0 || len(p.mrs) == 0 {
 		return false
 	}
@@ -149,9 +149,9 @@ func (q *qp) makeRoom() bool {
 }
 
 // gotNoMR is told that the peer has no such MR for us.
-func (q *qp) gotNoMR(rkey uint32) {
+func (q *qp) gotNoMR(l *link, rkey uint32) {
 	q.mu.Lock()
-	p := q.peer
+	p := q.peerOf(l)
 	if p == nil || len(p.asks) == 0 || p.asks[0].key != rkey {
 		q.unlock()
 		return
@@ -163,10 +163,10 @@ func (q *qp) gotNoMR(rkey uint32) {
 }
 
 // dropMR lets go of an MR that the peer deregistered.
-func (q *qp) dropMR(rkey uint32) {
+func (q *qp) dropMR(l *link, rkey uint32) {
 	q.lockAlone()
-	if q.peer != nil {
-		q.peer.drop(rkey)
+	if p := q.peerOf(l); p != nil {
+		p.drop(rkey)
 	}
 	q.unlock()
 }

@@ -138,7 +138,7 @@ func TestKickAgain(t *testing.T) {
 	p.kicked = true // as if under way
 	a.qp.kick(p)
 	a.qp.mu.Unlock()
-	a.qp.gotKicked()
+	a.qp.gotKicked(linkOf(a))
 	a.qp.mu.Lock()
 	require.True(t, p.kicked)
 	require.False(t, p.again)

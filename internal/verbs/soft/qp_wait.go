@@ -167,9 +167,9 @@ func (q *qp) drained() {
 
 // Answers of the peer, from the link's goroutine.
 
-func (q *qp) gotKicked() {
+func (q *qp) gotKicked(l *link) {
 	q.mu.Lock()
-	if p := q.peer; p != nil && p.kicked {
+	if p := q.peerOf(l); p != nil && p.kicked {
 		p.kicked = false
 		again := p.again
 		p.again = false
@@ -181,14 +181,15 @@ func (q *qp) gotKicked() {
 	q.unlock()
 }
 
-func (q *qp) gotBounce(ready bool) {
+func (q *qp) gotBounce(l *link, ready bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.peer == nil || !q.peer.asked || q.peer.pausing {
+	p := q.peerOf(l)
+	if p == nil || !p.asked || p.pausing {
 		return
 	}
-	q.peer.asked = false
-	q.peer.bounced = ready
+	p.asked = false
+	p.bounced = ready
 	if s := &q.sq; !ready && s.done != s.posted && q.State() == verbs.QPRTS {
 		q.headFailed(verbs.WCRemOpErr)
 		return
