@@ -296,7 +296,8 @@ func (c *cq) lookAgainLater() {
 // lookAgain takes what was published by a peer that did not see that the CQ was armed.
 func (c *cq) lookAgain() {
 	c.mu.Lock()
-	if c.settle(); !c.closed && c.armed != shm.ArmedNot {
+	c.settleForOthers()
+	if !c.closed && c.armed != shm.ArmedNot {
 		for _, q := range c.rx {
 			c.takePublished(q, true)
 		}
@@ -314,7 +315,7 @@ func (c *cq) countStreak(in *shm.Inbox, n uint32) {
 	if in.Streak += n; in.Streak < unfencedStreak || !shm.RemoteFences.Load() {
 		return
 	}
-	c.settle()
+	c.settleForOthers()
 	if c.armed == shm.ArmedNot {
 		in.Unfenced = true
 		atomic.StoreUint32(in.Armed, shm.ArmedUnfenced)
@@ -360,6 +361,18 @@ func (c *cq) settle() {
 	c.armed = shm.ArmedNot
 	for _, q := range c.rx {
 		atomic.StoreUint32(q.in.Armed, shm.ArmedNot)
+	}
+}
+
+// settleForOthers is settle where others may sleep. They need not have been woken: a peer can say that it has, and
+// once the CQ is not armed any more no other peer wakes them.
+func (c *cq) settleForOthers() {
+	if !c.fired() {
+		return
+	}
+	c.settle()
+	if c.channel != nil {
+		c.channel.signal()
 	}
 }
 

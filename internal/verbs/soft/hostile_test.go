@@ -450,3 +450,42 @@ func TestFormerPeer(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimsToHaveWoken: a peer that says it has woken the receiver, and has not, keeps nobody else from doing so.
+func TestClaimsToHaveWoken(t *testing.T) {
+	needRemoteFences(t)
+	for name, look := range map[string]func(a, b *side){
+		"looked at again": func(_, b *side) { b.cq.lookAgain() },
+		"after many entries": func(a, b *side) {
+			asPeer(a, func(o *shm.Outbox) {
+				for range unfencedStreak {
+					o.Publish(shm.EntryWriteImm, 0, 0)
+				}
+			})
+			b.qp.progressInbox() // as the peer asks for
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			b.postRecv(unfencedStreak, 0)
+			require.NoError(t, b.cq.ReqNotify(true))
+			tried, once := make(chan struct{}), false
+			woken := make(chan error)
+			require.NoError(t, b.ch.SetReadDeadline(time.Now().Add(patience)))
+			go func() {
+				woken <- b.ch.WaitRead(func() bool {
+					if !once {
+						once = true
+						close(tried)
+						return false
+					}
+					return b.cq.takeEvent()
+				})
+			}()
+			<-tried
+			asPeer(a, func(o *shm.Outbox) { atomic.StoreUint32(o.Armed, shm.ArmedNot) })
+			look(a, b)
+			require.NoError(t, <-woken)
+		})
+	}
+}
