@@ -489,3 +489,21 @@ func TestClaimsToHaveWoken(t *testing.T) {
 		})
 	}
 }
+
+// TestBadEntryBeforeReset: a QP that was reset stays so, though what its peer had published made no sense and
+// whoever has found out comes to act on it only then.
+func TestBadEntryBeforeReset(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	asPeer(a, func(o *shm.Outbox) { o.Publish(0, 0, 0) })
+	// As Poll does, which lets go of the lock in between.
+	var wc [1]verbs.WC
+	b.cq.mu.Lock()
+	require.Zero(t, b.qp.receive(wc[:]))
+	require.Equal(t, []*qp{b.qp}, b.cq.failed)
+	b.cq.failed = nil
+	b.cq.mu.Unlock()
+	require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPReset}, verbs.QPMaskState))
+	b.qp.receiveFailed()
+	require.Equal(t, verbs.QPReset, b.qp.State())
+	require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1}, verbs.RCMaskInit))
+}

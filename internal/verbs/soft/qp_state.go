@@ -309,6 +309,7 @@ func (q *qp) reset() {
 	c := q.recvCQ
 	c.mu.Lock()
 	q.stopped, q.flushing = true, false
+	q.failure = recvFailure{} // who has found it may be about to act on it
 	c.detachLocked(q)
 	q.cur.on = false
 	in := q.in
