@@ -64,7 +64,9 @@ type link struct {
 	down    bool
 	cause   error // why we hung up; nil if the peer did, or for an orderly end
 	granted []*mr
-	acks    map[uint32]chan struct{} // closed when the peer has let go of an MR, or the link is down
+	// acks are closed when the peer has let go of an MR, or the link is down. The key of a window may be
+	// revoked once more while the first answer is under way.
+	acks map[uint32][]chan struct{}
 }
 
 func newLink(q *qp, tx, rx *control.Socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
@@ -245,8 +247,10 @@ func (l *link) hangup(bye bool) {
 	for _, m := range granted {
 		m.unexport(l)
 	}
-	for _, c := range acks {
-		close(c)
+	for _, waits := range acks {
+		for _, c := range waits {
+			close(c)
+		}
 	}
 	if l.onHangup != nil {
 		l.onHangup(orderly, err)
@@ -409,9 +413,9 @@ func (l *link) startRevoke(key uint32) chan struct{} {
 		return c
 	}
 	if l.acks == nil {
-		l.acks = make(map[uint32]chan struct{})
+		l.acks = make(map[uint32][]chan struct{})
 	}
-	l.acks[key] = c
+	l.acks[key] = append(l.acks[key], c)
 	l.granted = slices.DeleteFunc(l.granted, func(m *mr) bool { return m.key == key })
 	l.mu.Unlock()
 	l.tellKey(msgRevoke, key)
@@ -421,8 +425,12 @@ func (l *link) startRevoke(key uint32) chan struct{} {
 func (l *link) acked(key uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.acks[key]; c != nil {
-		close(c)
+	waits := l.acks[key]
+	if len(waits) == 0 {
+		return
+	}
+	close(waits[0])
+	if l.acks[key] = waits[1:]; len(waits) == 1 {
 		delete(l.acks, key)
 	}
 }

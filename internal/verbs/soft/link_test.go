@@ -152,3 +152,24 @@ func TestLinkTellsTheDead(t *testing.T) {
 	}
 	require.ErrorIs(t, a.hungUp().err, verbs.ErrPeerGone)
 }
+
+// TestRevokedTwice: a key that is revoked once more before the peer has let go of it for the first time, as that of
+// a window that was bound again at once, has each of the two waits end with its own answer.
+func TestRevokedTwice(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	l := linkOf(b)
+	a.qp.mu.Lock() // it does not answer now
+	waits := []chan struct{}{l.startRevoke(7), l.startRevoke(7)}
+	a.qp.mu.Unlock()
+	for _, c := range waits {
+		select {
+		case <-c:
+		case <-time.After(patience):
+			t.Fatal("an answer is lost")
+		}
+	}
+	l.acked(7) // an answer too many does nothing
+	c := l.startRevoke(8)
+	l.tx.Shutdown()
+	<-c
+}
