@@ -3,7 +3,10 @@
 package soft
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -107,7 +110,9 @@ func (w *doorWatch) look() {
 	case ended < w.seen:
 		// Either it blocks, or its thread waits for a processor. Who is to wake up may not have
 		// looked yet, and needs to be told then.
-		w.stuck(emptyEvent(w.fd) >= filledCount)
+		filled := eventCount(w.fd) >= filledCount
+		emptyEvent(w.fd)
+		w.stuck(filled)
 		pause = emptyTime
 	case begun == w.seen && begun == ended:
 		w.watched.Store(false)
@@ -117,4 +122,17 @@ func (w *doorWatch) look() {
 	}
 	w.seen = begun
 	time.AfterFunc(pause, w.look)
+}
+
+// eventCount is the counter of an eventfd, as the kernel tells it: reading one that a peer has made a semaphore
+// takes one from it and tells no more than that.
+func eventCount(fd int) uint64 {
+	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0
+	}
+	_, info, _ = bytes.Cut(info, []byte("eventfd-count:"))
+	info, _, _ = bytes.Cut(info, []byte("\n"))
+	n, _ := strconv.ParseUint(string(bytes.TrimSpace(info)), 16, 64)
+	return n
 }

@@ -107,3 +107,23 @@ func TestDoorWatchEnds(t *testing.T) {
 	(&doorWatch{doorbell: door}).look()
 	require.EqualValues(t, 0, door.users.Load())
 }
+
+// TestBlockingSemaphore: nor does it help the peer to make its eventfd a semaphore, of which a read takes one.
+func TestBlockingSemaphore(t *testing.T) {
+	fd := eventfd(t, unix.EFD_NONBLOCK|unix.EFD_SEMAPHORE)
+	door, err := newDoorbell(fd)
+	require.NoError(t, err)
+	stuck := make(chan bool, 1)
+	door.stuck = func(filled bool) {
+		select {
+		case stuck <- filled:
+		default:
+		}
+	}
+	fill(t, fd)
+	require.NoError(t, unix.SetNonblock(fd, false))
+	door.ring()
+	require.True(t, <-stuck, "it is taken for a thread that waits for a processor")
+	door.release()
+	eventually(t, func() bool { return door.users.Load() == 0 })
+}
