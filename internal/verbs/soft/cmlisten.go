@@ -200,13 +200,14 @@ func (l *listener) close(shared bool) {
 	}
 	l.half.Init()
 	l.mu.Unlock()
-	if !shared {
-		// A child of this process has a copy of the socket until its execve, and dialers would
-		// find somebody who listens.
-		l.sock.Shutdown()
-		leave(l.id.dev.name, l.addr.Port())
+	if shared {
+		l.sock.Close()
+		return
 	}
-	l.sock.Close()
+	// A child of this process has a copy of the socket until its execve, and dialers would find
+	// somebody who listens, were it not shut down.
+	leave(l.id.dev.name, l.addr.Port())
+	l.sock.CloseListening()
 }
 
 // accepts reports whether a dialer of dst may have come to this listener.

@@ -166,7 +166,7 @@ func (b *qpnBlocks) close() {
 	defer b.mu.Unlock()
 	for _, k := range b.list {
 		if k.sock != nil {
-			k.sock.sock.Close()
+			k.sock.sock.CloseListening()
 		} else if k.fd >= 0 {
 			unix.Close(k.fd)
 		}

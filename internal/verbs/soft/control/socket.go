@@ -24,6 +24,9 @@ const (
 	// MaxFDs is the most descriptors one message carries. It is even, so that
 	// the aligned control buffer has room for exactly as many.
 	MaxFDs = 8
+	// sentFDs is the most that the kernel lets a peer send with one (SCM_MAX_FD). There is room for them all: the
+	// kernel closes those for which there is none, and not as CloseFDs does.
+	sentFDs = 253
 	// MaxMessage is the size of the longest message; a receive buffer of this
 	// size is never too small for an honest peer.
 	MaxMessage = 4096
@@ -197,7 +200,11 @@ func (s *Socket) Recv(buf []byte) (n int, fds []int, err error) {
 
 // recv is Recv with at most max descriptors, which the caller must close also with an error.
 func (s *Socket) recv(buf []byte, max int) (n int, fds []int, err error) {
-	in := incoming{buf: buf, oob: make([]byte, unix.CmsgLen(4*max)), max: max, flags: unix.MSG_CMSG_CLOEXEC}
+	room := sentFDs
+	if max == 1 {
+		room = 1 // that of the spare
+	}
+	in := incoming{buf: buf, oob: make([]byte, unix.CmsgLen(4*room)), max: max, flags: unix.MSG_CMSG_CLOEXEC}
 	if err := s.rc.Read(in.try); err != nil {
 		return 0, nil, wakeup.Error(err)
 	}
@@ -286,7 +293,9 @@ func (in *incoming) check(flags int) {
 	case in.err != nil:
 	case flags&unix.MSG_TRUNC != 0:
 		in.err = fmt.Errorf("message longer than %d bytes: %w", len(in.buf), verbs.ErrProtocol)
-	case flags&unix.MSG_CTRUNC != 0 && len(in.fds) < in.max:
+	case len(in.fds) > in.max:
+		in.err = fmt.Errorf("more than %d descriptors in a message: %w", in.max, verbs.ErrProtocol)
+	case flags&unix.MSG_CTRUNC != 0 && (len(in.fds) < in.max || in.max > 1):
 		// The kernel stopped half-way for lack of descriptor numbers.
 		in.err = fmt.Errorf("%w: no room for those of a message (raise RLIMIT_NOFILE)", os.NewSyscallError("recvmsg", unix.EMFILE))
 	case flags&unix.MSG_CTRUNC != 0:
@@ -381,9 +390,11 @@ func parseRights(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// CloseFDs closes descriptors that nobody has taken.
+// CloseFDs closes descriptors that nobody has taken. To close the last one of a socket takes as long as its
+// SO_LINGER says, while its peer takes in nothing, and whoever sent it may have let go of it.
 func CloseFDs(fds []int) {
 	for _, fd := range fds {
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		unix.Close(fd)
 	}
 }
@@ -400,8 +411,49 @@ func (s *Socket) Shutdown() {
 	_ = s.rc.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 }
 
-// Close closes the socket; a recv in progress ends with os.ErrClosed.
-func (s *Socket) Close() error { return s.f.Close() }
+// Close closes the socket; a recv in progress ends with os.ErrClosed or io.EOF.
+func (s *Socket) Close() error {
+	_ = s.rc.Control(discard)
+	return s.f.Close()
+}
+
+// CloseListening closes a listening socket that is not shared, and the connections that wait to be accepted.
+func (s *Socket) CloseListening() error {
+	_ = s.rc.Control(func(fd uintptr) {
+		_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // none comes after this
+		for {
+			conn, _, err := unix.Accept4(int(fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			discard(uintptr(conn))
+			unix.Close(conn)
+		}
+	})
+	return s.f.Close()
+}
+
+// discard takes what is left to be read from a socket that is to be closed: the kernel would close the descriptors
+// in it, and not as CloseFDs does.
+func discard(fd uintptr) {
+	if listens, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens != 0 {
+		return
+	}
+	_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // nothing comes after this
+	var buf [1]byte
+	oob := make([]byte, unix.CmsgLen(4*sentFDs))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		fds, _ := parseRights(oob[:oobn])
+		CloseFDs(fds)
+		if err != unix.EINTR && err != unix.ECONNRESET && (err != nil || n == 0 && len(fds) == 0) {
+			return
+		}
+	}
+}
 
 // PeerCred returns who the peer of a connected socket was when it connected, or when it
 // began to listen. That does not change.
