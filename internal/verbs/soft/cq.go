@@ -45,10 +45,11 @@ type cq struct {
 	_      [24]byte    // as of an Inbox
 }
 
-// cqe is a completion in the ring. Polling it frees the slots of sq up to idx.
+// cqe is a completion in the ring. Polling it frees the slots of sq up to idx, or one of rq.
 type cqe struct {
 	wc  verbs.WC
 	sq  *sendQueue
+	rq  *recvQueue
 	idx uint32
 }
 
@@ -137,6 +138,10 @@ func (c *cq) take(wc []verbs.WC) int {
 			e.sq.freed.Store(e.idx)
 			e.sq = nil
 		}
+		if e.rq != nil {
+			e.rq.held.Add(-1)
+			e.rq = nil
+		}
 		c.head++
 		n++
 	}
@@ -148,8 +153,13 @@ func (c *cq) take(wc []verbs.WC) int {
 // left for the next time.
 func (c *cq) takePublished(q *qp, signal bool) {
 	var wc [1]verbs.WC
-	for n := 0; n <= maxQueue && !c.dead && q.receive(wc[:]) == 1; n++ {
-		c.pushLocked(&wc[0], nil, 0)
+	for n := 0; n <= maxQueue && !c.dead; n++ {
+		q.rq.held.Add(1) // before anybody can post in its place
+		if q.receive(wc[:]) == 0 {
+			q.rq.held.Add(-1)
+			return
+		}
+		c.pushHeld(&wc[0], q.rq)
 		if signal {
 			c.notify(q.solicited || wc[0].Status != verbs.WCSuccess)
 		}
@@ -159,28 +169,45 @@ func (c *cq) takePublished(q *qp, signal bool) {
 // push adds a completion of this side; sq is the send queue it frees up to idx.
 func (c *cq) push(wc *verbs.WC, sq *sendQueue, idx uint32) {
 	c.mu.Lock()
-	c.pushLocked(wc, sq, idx)
+	if e := c.pushLocked(wc); e != nil {
+		e.sq, e.idx = sq, idx
+	}
 	c.notify(wc.Status != verbs.WCSuccess)
 	c.mu.Unlock()
 }
 
-func (c *cq) pushLocked(wc *verbs.WC, sq *sendQueue, idx uint32) {
+// pushRecv adds the completion of a receive of rq.
+func (c *cq) pushRecv(wc *verbs.WC, rq *recvQueue) {
+	rq.held.Add(1)
+	c.pushHeld(wc, rq)
+}
+
+// pushHeld is pushRecv of one that rq counts as held already.
+func (c *cq) pushHeld(wc *verbs.WC, rq *recvQueue) {
+	if e := c.pushLocked(wc); e != nil {
+		e.rq = rq
+	} else {
+		rq.held.Add(-1)
+	}
+}
+
+// pushLocked adds a completion, and returns its place; nil if there is none.
+func (c *cq) pushLocked(wc *verbs.WC) *cqe {
 	if c.dead {
-		return
+		return nil
 	}
 	n := c.tail - c.head
 	if int(n) == c.size {
 		c.overrun()
-		return
+		return nil
 	}
 	if int(n) == len(c.ring) {
 		c.grow()
 	}
 	e := &c.ring[c.tail&uint32(len(c.ring)-1)]
-	e.wc = *wc
-	e.sq = sq
-	e.idx = idx
+	*e = cqe{wc: *wc}
 	c.tail++
+	return e
 }
 
 // grow doubles the ring, which starts small: most CQs never hold many at once.
@@ -454,6 +481,10 @@ func (c *cq) Close() error {
 	}
 	c.closed = true
 	c.slow = true
+	for n := 1; n > 0; { // an SRQ goes on without them
+		var wc [16]verbs.WC
+		n = c.take(wc[:])
+	}
 	if c.again != nil {
 		c.again.Stop()
 	}

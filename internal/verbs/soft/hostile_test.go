@@ -507,3 +507,60 @@ func TestBadEntryBeforeReset(t *testing.T) {
 	require.Equal(t, verbs.QPReset, b.qp.State())
 	require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1}, verbs.RCMaskInit))
 }
+
+// TestReceivesOfAKick: a peer that has the completions of its messages made before anybody polls has no more of them
+// wait than receives may be posted, however often the application fills the queue. Else they would overrun the CQ,
+// and with it end all others of it.
+func TestReceivesOfAKick(t *testing.T) {
+	const depth = 4
+	for name, setUp := range map[string]func(*sideConfig){
+		"QP":  func(*sideConfig) {},
+		"SRQ": func(c *sideConfig) { c.srq = depth },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := defaults()
+			c.depth, c.cqe = depth, 2*depth
+			setUp(&c)
+			a, b := newConnected(t, c)
+			post := b.qp.PostRecv
+			if b.qp.srq != nil {
+				post = b.qp.srq.PostRecv
+			}
+			fillQueue := func() (n int) {
+				for ; n < 3*depth; n++ {
+					if _, err := post([]verbs.RecvWR{{SGList: []verbs.SGE{b.sge(0, 8)}}}); err != nil {
+						require.ErrorIs(t, err, verbs.ErrQueueFull)
+						break
+					}
+				}
+				return n
+			}
+			require.Equal(t, depth, fillQueue())
+			asPeer(a, func(o *shm.Outbox) {
+				for range depth - 1 {
+					o.Publish(shm.EntrySend|shm.EntryData, 0, 4)
+				}
+				o.Publish(shm.EntrySend, 0, 8) // its bytes do not come
+			})
+			b.qp.progressInbox() // as the peer asks for
+			require.Zero(t, fillQueue())
+			for range depth - 1 {
+				require.Equal(t, verbs.WCSuccess, b.next().Status)
+				require.Equal(t, 1, fillQueue())
+			}
+			b.qp.disconnect()
+			require.Equal(t, verbs.WCWRFlushErr, b.next().Status)
+			if b.qp.srq != nil {
+				require.Equal(t, 1, fillQueue())
+				return
+			}
+			for range depth - 1 {
+				require.Equal(t, verbs.WCWRFlushErr, b.next().Status)
+			}
+			// What is posted in ERR is flushed, and has to be polled as well.
+			require.Equal(t, depth, fillQueue())
+			require.Equal(t, verbs.WCWRFlushErr, b.next().Status)
+			require.Equal(t, 1, fillQueue())
+		})
+	}
+}

@@ -195,7 +195,9 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 		r.mu.Unlock() // for the order of the locks
 		q.recvCQ.mu.Lock()
 		r.mu.Lock()
-		r.release()
+		if r.release(); q.cur.on {
+			r.headSeen-- // its completion is to come
+		}
 		q.recvCQ.mu.Unlock()
 	}
 	if r.flush {
@@ -218,19 +220,26 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 }
 
 // flushRecv completes receives that are posted to a QP in ERR.
-func (q *qp) flushRecv(wrs []verbs.RecvWR) (int, error) {
+func (q *qp) flushRecv(wrs []verbs.RecvWR) (n int, err error) {
 	c := q.recvCQ
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if q.flushing {
 		c.takePublished(q, false) // those posted before come first
 	}
-	for i := range wrs {
-		wc := q.flushedWC(wrs[i].WRID)
-		c.pushLocked(&wc, nil, 0)
+	for n < len(wrs) {
+		if int(q.rq.held.Load()) >= q.rq.max {
+			err = verbs.ErrQueueFull
+			break
+		}
+		wc := q.flushedWC(wrs[n].WRID)
+		c.pushRecv(&wc, q.rq)
+		n++
 	}
-	c.notify(true)
-	return len(wrs), nil
+	if n > 0 {
+		c.notify(true)
+	}
+	return n, err
 }
 
 func (q *qp) stateError(what string) error {

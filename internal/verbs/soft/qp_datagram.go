@@ -79,8 +79,11 @@ func (q *qp) takeDatagram(d *datagram) {
 		c.mu.Unlock()
 		return
 	}
-	if wc, ok := q.receiveDatagram(d); ok {
-		c.pushLocked(&wc, nil, 0)
+	q.rq.held.Add(1) // before anybody can post in its place
+	if wc, ok := q.receiveDatagram(d); !ok {
+		q.rq.held.Add(-1)
+	} else {
+		c.pushHeld(&wc, q.rq)
 		c.notify(d.flags&datagramSolicited != 0 || wc.Status != verbs.WCSuccess)
 	}
 	if len(c.failed) != 0 {

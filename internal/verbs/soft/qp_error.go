@@ -97,9 +97,9 @@ func (q *qp) flushReceives() {
 	// The caller acts on what was found, if anything was.
 	c.failed = slices.DeleteFunc(c.failed, func(f *qp) bool { return f == q })
 	if q.cur.on {
-		q.cur.on = false
 		wc := q.flushedWC(q.cur.id)
-		c.pushLocked(&wc, nil, 0)
+		c.pushRecv(&wc, q.rq)
+		q.endCur()
 	}
 	if q.srq == nil {
 		r := q.rq
@@ -211,8 +211,8 @@ func (q *qp) failReceive(status verbs.WCStatus) {
 		id = w.id
 		q.rq.next++
 	}
-	q.cur.on = false
-	c.pushLocked(&verbs.WC{WRID: id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, nil, 0)
+	c.pushRecv(&verbs.WC{WRID: id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, q.rq)
+	q.endCur()
 	c.notify(true)
 }
 

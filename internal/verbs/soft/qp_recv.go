@@ -120,7 +120,7 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 			}
 		}
 	}
-	q.cur.on = false
+	q.endCur()
 	q.in.Head++
 	if q.srq != nil {
 		atomic.StoreUint32(q.in.Word(shm.OffConsumed), uint32(q.in.Head))
@@ -146,11 +146,20 @@ func (q *qp) takeReceive() bool {
 	}
 	q.cur = partial{on: true, id: r.id, len: r.len, sges: append(q.cur.sges[:0], q.rq.sgesOf(r)...)}
 	if q.srq != nil {
+		q.rq.held.Add(1)
 		q.srq.taken()
 	} else {
 		q.rq.next++
 	}
 	return true
+}
+
+// endCur is the end of the message that has come in part, if there is one.
+func (q *qp) endCur() {
+	if q.cur.on && q.srq != nil {
+		q.rq.held.Add(-1)
+	}
+	q.cur.on = false
 }
 
 // receiveData copies the payload of a SEND to the SGEs of its receive; false if

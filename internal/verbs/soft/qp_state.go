@@ -311,7 +311,7 @@ func (q *qp) reset() {
 	q.stopped, q.flushing = true, false
 	q.failure = recvFailure{} // who has found it may be about to act on it
 	c.detachLocked(q)
-	q.cur.on = false
+	q.endCur()
 	in := q.in
 	q.in = nil
 	c.mu.Unlock()

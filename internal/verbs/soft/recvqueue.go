@@ -34,11 +34,12 @@ type recvQueue struct {
 	posted   uint32                   // under mu; the same as tail
 	shared   *shm.Mapping             // where the peer sees what is posted; nil before INIT
 	tail     atomic.Uint32
-	headSeen uint32   // next, as those who post saw it last
-	_        [64]byte // the two ends are used by different processors
-	next     uint32   // receives taken
-	tailSeen uint32   // tail, as the taker saw it last
-	_        [24]byte // as of an Inbox
+	headSeen uint32       // next less held, as those who post saw it last
+	_        [64]byte     // the two ends are used by different processors
+	next     uint32       // receives taken
+	tailSeen uint32       // tail, as the taker saw it last
+	held     atomic.Int32 // taken, but their completions wait in the ring of a CQ
+	_        [20]byte     // as of an Inbox
 }
 
 type recvWR struct {
@@ -117,7 +118,8 @@ func (r *recvQueue) share(s *shm.Mapping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared, r.open = s, true
-	r.posted, r.headSeen, r.next, r.tailSeen = 0, 0, 0, 0
+	r.posted, r.next, r.tailSeen = 0, 0, 0
+	r.release() // of what is held from before
 	r.tail.Store(0)
 	r.flush = false
 }
@@ -167,9 +169,10 @@ func (r *recvQueue) sgesOf(w *recvWR) []verbs.SGE {
 // hasRoom reports whether n receives can be posted, as far as those who post know. mu is held.
 func (r *recvQueue) hasRoom(n int) bool { return int(r.posted-r.headSeen)+n <= r.max }
 
-// release gives the places of what was taken, which is counted in next, back to those who post. mu
-// is held, and the lock of the taker.
-func (r *recvQueue) release() { r.headSeen = r.next }
+// release gives the places of what was taken, which is counted in next, back to those who post, but for those of
+// which a completion waits: else a peer could have more of them wait than a CQ holds that has room for all that may
+// be posted. mu is held, and the lock of the taker.
+func (r *recvQueue) release() { r.headSeen = r.next - uint32(r.held.Load()) }
 
 // local returns the memory that an SGE names, nil if the key is unknown, of
 // another PD or of a window, without the right, or does not cover it.

@@ -66,6 +66,7 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 		s.rq.mu.Unlock()
 		return 0, verbs.ErrClosed
 	}
+	s.rq.release()
 	for n < len(wrs) {
 		if err = s.rq.post(&wrs[n]); err != nil {
 			break
@@ -99,7 +100,6 @@ func (s *srq) SetLimit(limit int) error {
 // taken counts the receive that peek returned as taken; rq.mu is held.
 func (s *srq) taken() {
 	s.rq.next++
-	s.rq.release()
 	atomic.StoreUint32(s.count(offSRQTaken), s.rq.next)
 	if s.limit > 0 && int(s.rq.posted-s.rq.next) < s.limit {
 		s.limit = 0
