@@ -142,6 +142,7 @@ func TestHostileEntries(t *testing.T) {
 		"unknown opcode": func(o *shm.Outbox) { o.Publish(9, 1, 0) },
 		"opcode 0":       func(o *shm.Outbox) { o.Publish(0, 1, 0) },
 		"too long":       func(o *shm.Outbox) { o.Publish(shm.EntrySend, 0, 1<<32-1) },
+		"WRITE too long": func(o *shm.Outbox) { o.Publish(shm.EntryWriteImm, 0, 1<<31+1) },
 		"data in entry":  func(o *shm.Outbox) { o.Publish(shm.EntrySend|shm.EntryData, 0, 5) },
 		"bounce area never asked for": func(o *shm.Outbox) {
 			atomic.StoreUint64(o.Long(shm.OffFilled), 100)

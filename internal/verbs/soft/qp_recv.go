@@ -40,7 +40,7 @@ func (q *qp) receive(wc []verbs.WC) int {
 		if !ok {
 			break
 		}
-		if w0>>32&shm.EntryOpcode == shm.EntryWriteImm && q.srq == nil && !q.cur.on {
+		if w0>>32&shm.EntryOpcode == shm.EntryWriteImm && q.srq == nil && !q.cur.on && uint32(w1) <= maxMsg {
 			r := q.rq.peek()
 			if r == nil {
 				q.violation("entry without a receive")
