@@ -35,6 +35,11 @@ type mr struct {
 	mem    *memory // nil: not memory that a peer can map
 	memOff int     // in the file of mem
 	window *window // nil for an MR
+	of     *mr     // that a window is bound to; nil for an MR
+
+	// leaving are revocations under way, of an MR and its windows. Who waits for them has seen to it that no other
+	// begins.
+	leaving sync.WaitGroup
 
 	mu      sync.Mutex
 	exports []*link // who was given the memory
@@ -105,6 +110,7 @@ func (m *mr) close(revoke func([]*link, uint32)) error {
 	m.pd.ctx.keys.remove(m)
 	m.pd.quiesce()
 	revoke(exports, m.key)
+	m.leaving.Wait()
 	m.pd.ctx.keys.give(m.key) // not before: its peers are asked about it by its key
 	if m.mem != nil {
 		m.mem.drop()
@@ -114,18 +120,28 @@ func (m *mr) close(revoke func([]*link, uint32)) error {
 }
 
 // invalidate takes the key out of use at the wish of a work request; the MR itself
-// stays until Close, and a window can be bound again. It returns the links that still have
-// the memory mapped.
-func (m *mr) invalidate() []*link {
+// stays until Close, and a window can be bound again. What it returns has the links let go
+// of the memory that still have it mapped, for which Close waits; it is nil if there are none.
+func (m *mr) invalidate() (revoking func()) {
 	m.pd.ctx.keys.remove(m)
-	if m.window != nil {
-		m.window.unbind(m)
+	owner := m
+	if m.of != nil {
+		owner = m.of
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	exports := m.exports
+	if links := m.exports; len(links) > 0 {
+		owner.leaving.Add(1)
+		revoking = func() {
+			revoke(links, m.key)
+			owner.leaving.Done()
+		}
+	}
 	m.exports = nil
-	return exports
+	m.mu.Unlock()
+	if m.window != nil {
+		m.window.unbind(m) // the last, as the MR can be closed then
+	}
+	return revoking
 }
 
 // busy reports whether windows are bound to the MR.

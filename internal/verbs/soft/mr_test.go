@@ -3,6 +3,8 @@
 package soft
 
 import (
+	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -207,4 +209,48 @@ func TestMRInvalidated(t *testing.T) {
 	a.post(wr)
 	require.Equal(t, verbs.WCRemAccessErr, a.next().Status)
 	require.NoError(t, m.Close())
+}
+
+// TestCloseWhileInvalidated: an MR that a peer has invalidated, or a window of it, does not close before every peer
+// that maps the memory has let go of it.
+func TestCloseWhileInvalidated(t *testing.T) {
+	for _, window := range []bool{false, true} {
+		t.Run(fmt.Sprintf("window=%v", window), func(t *testing.T) {
+			a, b := newConnected(t, defaults())
+			r, err := b.pd.RegMR(b.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessMWBind)
+			require.NoError(t, err)
+			m := r.(*mr)
+			key := m.key
+			if window {
+				w, err := b.pd.AllocMW()
+				require.NoError(t, err)
+				b.post(verbs.SendWR{Opcode: verbs.WRBindMW, Flags: verbs.SendSignaled,
+					Bind: &verbs.MWBind{MW: w, MR: m, Addr: m.addr, Length: 64, Access: verbs.AccessRemoteWrite, Key: 5}})
+				require.Equal(t, verbs.WCSuccess, b.next().Status)
+				key = w.RKey()
+				defer w.Close()
+			}
+			a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte{1}, RemoteAddr: m.addr, RKey: key})
+			require.Equal(t, verbs.WCSuccess, a.next().Status)
+			b.postRecv(1, 0)
+			// The peer does not let go of it before it says so.
+			a.qp.mu.Lock()
+			a.qp.peer.out.Publish(shm.EntrySendInv|shm.EntryData, key, 0)
+			require.Equal(t, key, b.next().InvRKey)
+			closed := make(chan error)
+			go func() { closed <- m.Close() }()
+			runtime.Gosched()
+			select {
+			case <-closed:
+				a.qp.mu.Unlock()
+				t.Fatal("it closes while a peer has it mapped")
+			default:
+			}
+			a.qp.mu.Unlock()
+			require.NoError(t, <-closed)
+			a.qp.mu.Lock()
+			defer a.qp.mu.Unlock()
+			require.Nil(t, a.qp.peer.find(key))
+		})
+	}
 }

@@ -55,7 +55,9 @@ func (w *window) Close() error {
 	m := w.bound
 	w.mu.Unlock()
 	if m != nil {
-		revoke(m.invalidate(), m.key)
+		if revoking := m.invalidate(); revoking != nil {
+			revoking()
+		}
 	}
 	w.pd.ctx.keys.give(w.base)
 	w.pd.users.Release()
@@ -116,7 +118,7 @@ func (q *qp) bind(b *verbs.MWBind) outcome {
 	}
 	w.bound = &mr{
 		pd: q.pd, key: w.base | uint32(b.Key), addr: b.Addr, buf: of.buf[off : off+b.Length], access: b.Access,
-		mem: of.mem, memOff: of.memOff + int(off), window: w,
+		mem: of.mem, memOff: of.memOff + int(off), window: w, of: of,
 	}
 	w.of, w.qp = of, q
 	of.windows++

@@ -271,13 +271,13 @@ func (q *qp) localInv(wr *verbs.SendWR) outcome {
 	if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
 		return failed(verbs.WCLocQPOpErr)
 	}
-	links := m.invalidate()
-	if len(links) == 0 {
+	revoking := m.invalidate()
+	if revoking == nil {
 		return succeeded
 	}
 	at := s.done
 	go func() {
-		revoke(links, m.key)
+		revoking()
 		q.mu.Lock()
 		if s.done == at && s.done != s.posted {
 			s.wait.inv = true

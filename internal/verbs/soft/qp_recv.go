@@ -114,9 +114,9 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 		if m := q.ctx.keys.lookup(uint32(w0)); wc.Status == verbs.WCSuccess {
 			if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
 				q.refuse(wc, verbs.WCRemInvReqErr, nakInvalid)
-			} else if links := m.invalidate(); len(links) > 0 {
+			} else if revoking := m.invalidate(); revoking != nil {
 				// The sender has let go of its mapping itself.
-				go revoke(links, m.key)
+				go revoking()
 			}
 		}
 	}
