@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,8 @@ const (
 )
 
 const (
-	// maxHellos bounds the connections of unknown peers that a block reads at once.
+	// maxHellos bounds the connections of unknown peers that a block reads at once. One more takes the place of
+	// the oldest that is silent.
 	maxHellos    = 64
 	helloTimeout = 5 * time.Second
 	// firstTimeout bounds how long Modify waits for a peer that is there already.
@@ -241,6 +243,9 @@ type blockAcceptor struct {
 	blocks *qpnBlocks
 	sock   *control.Socket
 	busy   atomic.Int32
+
+	mu     sync.Mutex
+	silent []*control.Socket // of those that are being read, the oldest first
 }
 
 func (a *blockAcceptor) run() {
@@ -258,11 +263,14 @@ func (a *blockAcceptor) run() {
 		if err != nil {
 			continue
 		}
-		if a.busy.Add(1) > maxHellos {
+		if a.busy.Add(1) > maxHellos && !a.evict() {
 			a.busy.Add(-1)
 			s.Close()
 			continue
 		}
+		a.mu.Lock()
+		a.silent = append(a.silent, s)
+		a.mu.Unlock()
 		go func() {
 			defer a.busy.Add(-1)
 			if !a.answer(s) {
@@ -273,15 +281,40 @@ func (a *blockAcceptor) run() {
 	}
 }
 
+// evict hangs up on the oldest unknown peer that has said nothing yet, in place of which another can be heard; false
+// if there is none.
+func (a *blockAcceptor) evict() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(a.silent, (*control.Socket).Silent)
+	if i < 0 {
+		return false
+	}
+	a.silent[i].Shutdown()
+	a.silent = slices.Delete(a.silent, i, i+1)
+	return true
+}
+
+// heard is told that an unknown peer has said something, or has hung up.
+func (a *blockAcceptor) heard(s *control.Socket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := slices.Index(a.silent, s); i >= 0 {
+		a.silent = slices.Delete(a.silent, i, i+1)
+	}
+}
+
 // answer reads the hello of an unknown peer and answers it, and reports whether it took over the
 // socket.
 func (a *blockAcceptor) answer(s *control.Socket) bool {
 	if checkPeer(s) != nil {
+		a.heard(s)
 		return false
 	}
 	buf := make([]byte, control.MaxMessage)
 	_ = s.SetReadDeadline(time.Now().Add(helloTimeout))
 	n, fds, err := s.Recv(buf)
+	a.heard(s)
 	if err != nil {
 		return false
 	}

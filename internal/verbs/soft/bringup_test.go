@@ -5,6 +5,7 @@ package soft
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -120,4 +121,24 @@ func TestQPNs(t *testing.T) {
 	require.Nil(t, ctx.qpns.find(n))
 	require.NoError(t, other.Close())
 	require.NoError(t, ctx.Close())
+}
+
+// TestSilentPeersAtTheBlock: peers that connect and say nothing keep nobody from being found.
+func TestSilentPeersAtTheBlock(t *testing.T) {
+	a, b := newSide(t, defaults()), newSide(t, defaults())
+	if a.qp.QPN() > b.qp.QPN() {
+		a, b = b, a
+	}
+	a.bringUpTo(b.qp.QPN())
+	for range maxHellos {
+		s, err := dialBlock(blockName("soft0", a.qp.QPN()>>qpnBlockBits))
+		require.NoError(t, err)
+		defer s.Close()
+	}
+	block := a.ctx.qpns.block(a.qp.QPN()).sock
+	eventually(t, func() bool { return block.busy.Load() == maxHellos })
+	began := time.Now()
+	b.bringUpTo(a.qp.QPN())
+	eventually(t, func() bool { return linkOf(b) != nil })
+	require.Less(t, time.Since(began), helloTimeout)
 }
