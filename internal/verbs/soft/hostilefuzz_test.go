@@ -181,12 +181,20 @@ func FuzzInbox(f *testing.F) {
 	f.Add(bytes.Join([][]byte{{4}, word(2, shm.OffFilled, 1<<40), entry(shm.EntrySend, 0, 1<<30)}, nil))
 	f.Add(bytes.Join([][]byte{entry(shm.EntrySend, 0, 100), word(1, 0, 1<<shm.LapShift|shm.EntryWriteImm<<32)}, nil))
 	f.Add(bytes.Join([][]byte{entry(shm.EntrySendInv, 1, 0), word(1, 3, 1<<shm.LapShift), {3}}, nil))
+	f.Add(bytes.Join([][]byte{{8}, entry(shm.EntrySendInv|shm.EntryData, 1<<31, 0), {5}, {8, 7}}, nil))
+	f.Add(bytes.Join([][]byte{entry(shm.EntrySend, 0, 100), {5, 6, byte(nakLength)}}, nil))
+	f.Add(bytes.Join([][]byte{{4, 8}, word(2, shm.OffFilled, 50), entry(shm.EntrySend, 0, 100), {5, 3, 3, 5}, word(2, shm.OffArmed, 0), {7}}, nil))
 	f.Add(bytes.Join([][]byte{word(2, shm.OffArmed, 2), entry(shm.EntrySendImm|shm.EntrySolicited, 1, 0), word(2, shm.OffEmptied, ^uint64(0))}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		const first, taken, size = 4096, 16, 256
 		c := defaults()
 		c.memory = first + taken*size + 4096
+		c.depth, c.cqe = taken, 2*taken
 		a, v := newConnected(t, c)
+		// An MR that the peer may invalidate.
+		other, err := v.pd.RegMR(v.bytes(0, 64), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		require.NoError(t, err)
+		defer other.Close()
 		for i := range v.mem.Bytes() {
 			v.mem.Bytes()[i] = 0xaa
 		}
@@ -195,6 +203,8 @@ func FuzzInbox(f *testing.F) {
 			_, err := v.qp.PostRecv([]verbs.RecvWR{{WRID: uint64(posted), SGList: []verbs.SGE{v.sge(first+posted%taken*size, size)}}})
 			if err == nil {
 				posted++
+			} else {
+				require.ErrorIs(t, err, verbs.ErrQueueFull)
 			}
 		}
 		for range 4 {
@@ -215,9 +225,13 @@ func FuzzInbox(f *testing.F) {
 			require.LessOrEqual(t, completed, posted)
 		}
 		for p := program(b); len(p) > 0; {
-			switch op := p.next(); op % 5 {
+			polls := true
+			switch op := p.next(); op % 9 {
 			case 0:
 				kind, imm, w1 := p.next(), p.word(), p.long()
+				if imm == 1<<31 {
+					imm = other.RKey()
+				}
 				asPeer(a, func(o *shm.Outbox) { o.Publish(uint64(kind), imm, w1) })
 			case 1:
 				at, w := p.word(), p.long()
@@ -231,13 +245,31 @@ func FuzzInbox(f *testing.F) {
 				post()
 			case 4:
 				require.NoError(t, v.qp.commitBounce())
+			case 5: // msgKick
+				v.qp.progressInbox()
+				polls = false
+			case 6:
+				v.qp.gotNak(linkOf(v), nakCode(p.next()))
+			case 7:
+				v.cq.lookAgain()
+				polls = false
+			case 8:
+				require.NoError(t, v.cq.ReqNotify(op&16 != 0))
+				polls = false
 			}
-			poll()
+			if polls {
+				poll()
+			}
 			if v.qp.State() == verbs.QPErr {
 				break
 			}
 		}
-		poll()
+		require.NoError(t, v.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
+		for before := -1; completed != before; {
+			before = completed
+			poll()
+		}
+		require.Equal(t, posted, completed, "each receive completes once")
 		for i, b := range v.mem.Bytes() {
 			if b != 0xaa && (i < first || i >= first+taken*size) {
 				t.Fatalf("byte %d, which is in no receive, is %#x", i, b)
@@ -258,6 +290,8 @@ func FuzzPeerWords(f *testing.F) {
 	f.Add(append(word(shm.OffEmptied, 1<<40), 4, 4, 4))
 	f.Add(append(word(shm.OffLens, ^uint64(0)), 3, 3))
 	f.Add(append(word(shm.OffArmed, shm.ArmedUnfenced), 1, 2))
+	f.Add([]byte{0, 6, 7, 8, 9, 10, 0, 10, 1, 9, 10, 2, 10, 3, 6, 2})
+	f.Add(append([]byte{0, 9}, append(word(shm.OffStatus&^7, uint64(shm.StatusDown)<<32), 10, 0, 10, 1, 3, 11, 3)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := program(b)
 		c := defaults()
@@ -265,7 +299,7 @@ func FuzzPeerWords(f *testing.F) {
 			c.srq = 16
 		}
 		v, a := newConnected(t, c)
-		recv := []verbs.RecvWR{{SGList: []verbs.SGE{a.sge(0, 8192)}}}
+		recv := []verbs.RecvWR{{SGList: []verbs.SGE{a.sge(0, 512<<10)}}}
 		for range 4 {
 			var err error
 			if a.qp.srq != nil {
@@ -276,9 +310,21 @@ func FuzzPeerWords(f *testing.F) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, a.qp.commitBounce())
+		posted, completed := uint64(0), uint64(0)
+		poll := func() {
+			var wc [4]verbs.WC
+			n, err := v.cq.Poll(wc[:])
+			require.NoError(t, err)
+			for i := range wc[:n] {
+				require.Equal(t, completed, wc[i].WRID)
+				completed++
+			}
+			require.LessOrEqual(t, completed, posted)
+		}
+		l := linkOf(v)
 		for n := 0; len(p) > 0 && n < 100; n++ {
 			var wr verbs.SendWR
-			switch op := p.next(); op % 6 {
+			switch op := p.next(); op % 12 {
 			case 0:
 				at, w := p.word(), p.long()
 				in := a.qp.in
@@ -302,14 +348,50 @@ func FuzzPeerWords(f *testing.F) {
 					atomic.StoreUint64(shm.LongAt(a.qp.srq.page, int(at)%128&^7), w)
 				}
 				continue
+			case 6:
+				wr = verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{v.sge(0, 100)}, RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey()}
+			case 7:
+				wr = verbs.SendWR{Opcode: verbs.WRAtomicFetchAndAdd, SGList: []verbs.SGE{v.sge(0, 8)}, RemoteAddr: a.mr.Addr(), RKey: a.mr.RKey()}
+			case 8:
+				wr = verbs.SendWR{Opcode: verbs.WRSendWithInv, Flags: verbs.SendInline, Inline: []byte("gone"), ImmData: a.mr.RKey()}
+			case 9: // in parts
+				wr = verbs.SendWR{Opcode: verbs.WRSend, SGList: []verbs.SGE{v.sge(0, 400<<10)}}
+			case 10: // what the link is told
+				switch p.next() % 6 {
+				case 0:
+					v.qp.gotKicked(l)
+				case 1:
+					v.qp.gotBounce(l, true)
+				case 2:
+					v.qp.dropMR(l, a.mr.RKey())
+				case 3:
+					v.qp.gotNoMR(l, a.mr.RKey())
+				case 4:
+					v.qp.retry()
+				case 5:
+					v.qp.gotBounce(l, false)
+				}
+				poll()
+				continue
+			case 11:
+				v.qp.timeout()
+				continue
 			}
+			wr.WRID = posted
+			wr.Flags |= verbs.SendSignaled
 			if _, err := v.qp.PostSend([]verbs.SendWR{wr}); err != nil {
 				require.ErrorIs(t, err, verbs.ErrQueueFull)
+			} else {
+				posted++
 			}
-			var wc [4]verbs.WC
-			_, err := v.cq.Poll(wc[:])
-			require.NoError(t, err)
+			poll()
 		}
+		require.NoError(t, v.qp.Modify(&verbs.QPAttr{State: verbs.QPErr}, verbs.QPMaskState))
+		for before := completed - 1; completed != before; {
+			before = completed
+			poll()
+		}
+		require.Equal(t, posted, completed, "each request completes once")
 	})
 }
 
