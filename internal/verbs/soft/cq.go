@@ -279,6 +279,9 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	c.armed = v
 	own, others := false, false // may be publishing without a fence
 	for _, q := range c.rx {
+		if q.stopped {
+			continue // its peer has nothing more to tell
+		}
 		own = own || q.in.Unfenced && q.in.Local
 		others = others || q.in.Unfenced && !q.in.Local
 		q.in.Unfenced, q.in.Streak = false, 0
@@ -361,7 +364,7 @@ func (c *cq) fired() bool {
 		return false
 	}
 	for _, q := range c.rx {
-		if atomic.LoadUint32(q.in.Armed) == shm.ArmedNot {
+		if !q.stopped && atomic.LoadUint32(q.in.Armed) == shm.ArmedNot {
 			return true
 		}
 	}

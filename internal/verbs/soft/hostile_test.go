@@ -565,3 +565,21 @@ func TestReceivesOfAKick(t *testing.T) {
 		})
 	}
 }
+
+// TestArmedByWhoWasCut: a peer that has lost its connection still has the memory mapped, and causes no event of the
+// CQ by it, which others share.
+func TestArmedByWhoWasCut(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	b.postRecv(1, 0)
+	armed := b.qp.in.Armed // as a peer keeps it
+	asPeer(a, func(o *shm.Outbox) { o.Publish(0, 0, 0) })
+	require.Equal(t, verbs.WCWRFlushErr, b.next().Status)
+	requireCut(t, b)
+	b.none()
+	b.cq.takeEvent()
+	require.NoError(t, b.cq.ReqNotify(false))
+	atomic.StoreUint32(armed, shm.ArmedNot)
+	require.False(t, b.cq.takeEvent())
+	require.NoError(t, b.cq.ReqNotify(false))
+	require.False(t, b.cq.takeEvent())
+}
