@@ -110,9 +110,7 @@ func (w *doorWatch) look() {
 	case ended < w.seen:
 		// Either it blocks, or its thread waits for a processor. Who is to wake up may not have
 		// looked yet, and needs to be told then.
-		filled := eventCount(w.fd) >= filledCount
-		emptyEvent(w.fd)
-		w.stuck(filled)
+		w.stuck(max(eventCount(w.fd), emptyEvent(w.fd)) >= filledCount)
 		pause = emptyTime
 	case begun == w.seen && begun == ended:
 		w.watched.Store(false)
@@ -125,7 +123,7 @@ func (w *doorWatch) look() {
 }
 
 // eventCount is the counter of an eventfd, as the kernel tells it: reading one that a peer has made a semaphore
-// takes one from it and tells no more than that.
+// takes one from it and tells no more than that. It is 0 where there is no /proc.
 func eventCount(fd int) uint64 {
 	info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
