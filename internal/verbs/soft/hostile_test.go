@@ -442,11 +442,12 @@ func TestFormerPeer(t *testing.T) {
 			<-b.gone
 			b.qp.mu.Lock()
 			asked, kept := b.qp.peer.asked, b.qp.peer.find(next.mr.RKey()) != nil
+			state := b.qp.State()
 			b.qp.mu.Unlock()
 			next.qp.mu.Unlock()
 			require.True(t, asked, "it still waits for the answer")
 			require.True(t, kept, "it still has the MR")
-			require.Equal(t, verbs.QPRTS, b.qp.State())
+			require.Equal(t, verbs.QPRTS, state)
 			require.Equal(t, verbs.WCRemAccessErr, b.next().Status)
 		})
 	}
