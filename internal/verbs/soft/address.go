@@ -25,18 +25,11 @@ const (
 	hostNetMissTTL = 50 * time.Millisecond
 )
 
-// A localAddr is an address of an interface of this network namespace.
-type localAddr struct {
-	addr    netip.Addr // a link-local one has its interface's index as its zone
-	ifIndex int
-}
-
 // A hostNet is what the kernel says about this network namespace.
 type hostNet struct {
 	at        time.Time
-	addrs     []localAddr
-	set       map[netip.Addr]struct{}
-	portLo    uint16 // ephemeral ports, both ends inclusive
+	addrs     map[netip.Addr]struct{} // of the interfaces, canonical
+	portLo    uint16                  // ephemeral ports, both ends inclusive
 	portHi    uint16
 	privBelow int // ports below need CAP_NET_BIND_SERVICE
 }
@@ -58,20 +51,11 @@ func currentHostNet(maxAge time.Duration) (hostNet, error) {
 	if err != nil {
 		return hostNet{}, fmt.Errorf("cannot list the addresses of this host: %w", err)
 	}
-	h := hostNet{at: time.Now(), addrs: addrs, set: make(map[netip.Addr]struct{}, len(addrs))}
-	for _, a := range addrs {
-		h.set[a.addr] = struct{}{}
-	}
+	h := hostNet{at: time.Now(), addrs: addrs}
 	h.portLo, h.portHi = ephemeralRange()
 	h.privBelow = privilegedBelow()
 	c.hostNet = h
 	return h, nil
-}
-
-// localAddrs returns the addresses of the interfaces of this network namespace.
-func localAddrs() ([]localAddr, error) {
-	h, err := currentHostNet(hostNetTTL)
-	return h.addrs, err
 }
 
 // isLocal reports whether a, which is canonical, is an address of this host.
@@ -84,7 +68,7 @@ func isLocal(a netip.Addr) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if _, ok := h.set[a]; ok {
+		if _, ok := h.addrs[a]; ok {
 			return true, nil
 		}
 	}
@@ -102,15 +86,15 @@ func sourceFor(to netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return to, err
 	}
-	if _, ok := h.set[to]; ok {
+	if _, ok := h.addrs[to]; ok {
 		return to, nil
 	}
 	return loopbackFor(to), nil
 }
 
-// interfaceAddrs asks the kernel for all addresses in one dump: hosts with many
-// interfaces make asking for each of them slow.
-func interfaceAddrs() ([]localAddr, error) {
+// interfaceAddrs asks the kernel for all addresses of this network namespace in one dump: hosts
+// with many interfaces make asking for each of them slow.
+func interfaceAddrs() (map[netip.Addr]struct{}, error) {
 	rib, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_UNSPEC)
 	if err != nil {
 		return nil, os.NewSyscallError("netlinkrib", err)
@@ -119,7 +103,7 @@ func interfaceAddrs() ([]localAddr, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("parsenetlinkmessage", err)
 	}
-	var addrs []localAddr
+	addrs := map[netip.Addr]struct{}{}
 	for i := range msgs {
 		if msgs[i].Header.Type != syscall.RTM_NEWADDR || len(msgs[i].Data) < syscall.SizeofIfAddrmsg {
 			continue
@@ -128,13 +112,12 @@ func interfaceAddrs() ([]localAddr, error) {
 		if err != nil {
 			return nil, os.NewSyscallError("parsenetlinkrouteattr", err)
 		}
-		// struct ifaddrmsg ends with the interface's index.
-		ifIndex := int(binary.NativeEndian.Uint32(msgs[i].Data[4:]))
 		if a, ok := ownAddr(attrs); ok {
 			if a.IsLinkLocalUnicast() && a.Is6() {
-				a = a.WithZone(strconv.Itoa(ifIndex))
+				// struct ifaddrmsg ends with the interface's index.
+				a = a.WithZone(strconv.Itoa(int(binary.NativeEndian.Uint32(msgs[i].Data[4:]))))
 			}
-			addrs = append(addrs, localAddr{a, ifIndex})
+			addrs[a] = struct{}{}
 		}
 	}
 	return addrs, nil

@@ -19,11 +19,11 @@ func TestWhichListenerIsFound(t *testing.T) {
 	noLeaks(t)
 	dsts := []string{"127.0.0.1", "127.0.0.9", "::1", "0.0.0.0", "::"}
 	own := map[string]string{"0.0.0.0": "127.0.0.1", "::": "::1"}
-	addrs, err := localAddrs()
+	addrs, err := interfaceAddrs()
 	require.NoError(t, err)
-	for _, a := range addrs {
-		if !a.addr.IsLoopback() {
-			dsts = append(dsts, a.addr.String())
+	for a := range addrs {
+		if !a.IsLoopback() {
+			dsts = append(dsts, a.String())
 		}
 	}
 	for _, tt := range []struct {
