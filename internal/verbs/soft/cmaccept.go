@@ -76,8 +76,10 @@ func (id *cmID) stands(due bool) bool {
 
 // answer makes our offer and takes the dialer's. The QP is up before the dialer
 // can know of it: nothing has to tell it later.
-func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own driver.ConnParam, attr verbs.QPAttr) error {
-	err := req.take(sock)
+func (id *cmID) answer(qp *qp, sock *control.Socket, req *control.ConnMsg, own driver.ConnParam, attr verbs.QPAttr) error {
+	// Not until now has this process the descriptors of the request: a server that is short of
+	// them can let many wait.
+	_, fds, err := sock.Recv(make([]byte, control.MaxMessage))
 	if err == nil {
 		// Made before the QP is up, the offer has the MRs in it: the dialer's first
 		// request need not ask for one.
@@ -87,13 +89,13 @@ func (id *cmID) answer(qp *qp, sock *control.Socket, req *request, own driver.Co
 		err = qp.toRTS(attr)
 	}
 	if err != nil {
-		control.CloseFDs(req.fds)
+		control.CloseFDs(fds)
 		refuse(sock, rejectResources, nil)
 		return err
 	}
 	// What the dialer offers is taken before it can know: then nothing can fail that it
 	// would hear of too late.
-	p, err := openOffer(req.Offer, req.fds)
+	p, err := openOffer(req.Offer, fds)
 	if err != nil {
 		reason := rejectResources
 		if errors.Is(err, verbs.ErrProtocol) {
@@ -146,11 +148,10 @@ func (id *cmID) Reject(privateData []byte) error {
 		id.mu.Unlock()
 		return err
 	}
-	req, sock := id.request, id.sock
+	sock := id.sock
 	id.request, id.state = nil, cmFailed
 	id.mu.Unlock()
 	id.listen.answered()
-	control.CloseFDs(req.fds)
 	refuse(sock, driver.RejectConsumer, privateData)
 	return nil
 }

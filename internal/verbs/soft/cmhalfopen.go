@@ -139,7 +139,7 @@ func (l *listener) handleRequest(sock *control.Socket, name string, msg []byte) 
 		l.turnAway(sock)
 		return
 	}
-	l.deliver(l.requested(sock, &request{ConnMsg: m}))
+	l.deliver(l.requested(sock, &m))
 }
 
 // claim has the dialer be half-open no more, and reports whether to go on: it may have been dropped.
@@ -172,7 +172,7 @@ func (l *listener) countFailed(err error) {
 }
 
 // requested returns the id of a request.
-func (l *listener) requested(sock *control.Socket, req *request) *cmID {
+func (l *listener) requested(sock *control.Socket, req *control.ConnMsg) *cmID {
 	id := newID(l.id.dev, l.id.events.Sink())
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()

@@ -72,22 +72,9 @@ type cmID struct {
 	// harmless.
 	sock *control.Socket
 
-	listen  *listener // of a listening id; of an accepted one its parent
-	request *request  // of an accepted id until it is answered
-	rtuWait *timeout  // of an accepted id while it waits for RTU
-}
-
-// A request is a REQ that waits for its answer.
-type request struct {
-	control.ConnMsg
-	fds []int // of this process once take has taken them
-}
-
-// take takes the request from the socket, with its descriptors. One that waits for its answer
-// has none of this process: a server that is short of them can let many wait.
-func (r *request) take(sock *control.Socket) (err error) {
-	_, r.fds, err = sock.Recv(make([]byte, control.MaxMessage))
-	return err
+	listen  *listener        // of a listening id; of an accepted one its parent
+	request *control.ConnMsg // of an accepted id until it is answered
+	rtuWait *timeout         // of an accepted id while it waits for RTU
 }
 
 // newID makes an idle id.
@@ -167,7 +154,7 @@ func (id *cmID) Close() error {
 	}
 	id.state = cmClosed
 	close(id.done)
-	qp, sock, listen, req := id.qp, id.sock, id.listen, id.request
+	qp, sock, listen := id.qp, id.sock, id.listen
 	claim, dialFD, companion := id.claim, id.dialFD, id.companion
 	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
 	id.confirmed()
@@ -180,7 +167,6 @@ func (id *cmID) Close() error {
 		sock.Close()
 	case cmRequested:
 		refuse(sock, driver.RejectConsumer, nil)
-		control.CloseFDs(req.fds)
 		listen.answered()
 	case cmAccepting, cmConnected:
 		qp.disconnect()
