@@ -26,8 +26,7 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	if param != nil {
 		own = *param
 	} else {
-		offered := swapped(req.Param)
-		own.ResponderResources, own.InitiatorDepth = offered.ResponderResources, offered.InitiatorDepth
+		own.ResponderResources, own.InitiatorDepth = req.Param.InitiatorDepth, req.Param.ResponderResources
 	}
 	if err := checkParam(&own, driver.MaxAcceptPrivateData); err != nil {
 		id.mu.Unlock()
@@ -39,11 +38,10 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	}
 	qp, sock := id.qp, id.sock
 	own.QPNum = qp.QPN()
-	retries := own.RetryCount
-	if retries == 0 {
-		retries = req.Param.RetryCount
+	if own.RetryCount == 0 {
+		own.RetryCount = req.Param.RetryCount // a REP does not say it
 	}
-	attr := id.rtsAttr(own, req.Param, retries)
+	attr := id.rtsAttr(own, req.Param)
 	id.state, id.request = cmAccepting, nil
 	// The dialer's whole patience is not known here; RTU follows REP at once.
 	id.rtuWait = startTimeout(id.listen.opts.HandshakeTimeout, id.rtuLate)

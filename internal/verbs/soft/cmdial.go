@@ -194,7 +194,7 @@ func (d *dial) tryHosts() (err error) {
 // establish brings up the QP and sends RTU, which says that.
 func (d *dial) establish(rep *control.ConnMsg, fds []int) driver.CMEvent {
 	d.id.mu.Lock()
-	attr := d.id.rtsAttr(d.own, rep.Param, d.own.RetryCount)
+	attr := d.id.rtsAttr(d.own, rep.Param)
 	d.id.mu.Unlock()
 	err := d.qp.toRTS(attr)
 	if err != nil {

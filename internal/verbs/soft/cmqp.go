@@ -55,17 +55,13 @@ func swapped(p driver.ConnParam) driver.ConnParam {
 	return p
 }
 
-// accessFor is what the peer may do to a QP whose end takes part as own says.
-func accessFor(own driver.ConnParam) verbs.AccessFlags {
+// rtsAttr is how a QP is brought up by what the two ends agreed on. RNR retries are what
+// the peer asked for.
+func (id *cmID) rtsAttr(own, peer driver.ConnParam) verbs.QPAttr {
+	access := verbs.AccessRemoteWrite
 	if own.ResponderResources > 0 {
-		return verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+		access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	}
-	return verbs.AccessRemoteWrite
-}
-
-// rtsAttr is how a QP is brought up by what the two ends agreed on. retry is this
-// end's count; RNR retries are what the peer asked for.
-func (id *cmID) rtsAttr(own, peer driver.ConnParam, retry uint8) verbs.QPAttr {
 	timeout := id.opts.AckTimeout
 	if timeout == 0 {
 		timeout = verbs.DefaultAckTimeout
@@ -73,7 +69,7 @@ func (id *cmID) rtsAttr(own, peer driver.ConnParam, retry uint8) verbs.QPAttr {
 	return verbs.QPAttr{
 		PathMTU:     verbs.MTU4096,
 		DestQPN:     peer.QPNum,
-		AccessFlags: accessFor(own),
+		AccessFlags: access,
 		AH: verbs.AHAttr{
 			DGID:         verbs.GIDFromAddr(id.remote.Addr()),
 			PortNum:      1,
@@ -86,7 +82,7 @@ func (id *cmID) rtsAttr(own, peer driver.ConnParam, retry uint8) verbs.QPAttr {
 		MaxDestRdAtomic: own.ResponderResources,
 		MinRNRTimer:     verbs.DefaultMinRNRTimer,
 		Timeout:         timeout,
-		RetryCnt:        retry,
+		RetryCnt:        own.RetryCount,
 		RNRRetry:        peer.RNRRetryCount,
 	}
 }
