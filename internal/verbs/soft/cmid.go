@@ -16,6 +16,11 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
+// The connection manager: cmid.go is the id and its life, cmbind.go how it gets
+// its addresses, cmlisten.go and cmhalfopen.go a listener and its half-open dialers,
+// cmdial.go and cmaccept.go the two sides of the exchange in control/messages.go, cmlink.go
+// what follows it.
+
 // cmState is where a cmID stands (rdma_cm's enum rdma_cm_state).
 type cmState uint8
 
@@ -75,6 +80,18 @@ type cmID struct {
 	listen  *listener        // of a listening id; of an accepted one its parent
 	request *control.ConnMsg // of an accepted id until it is answered
 	rtuWait *timeout         // of an accepted id while it waits for RTU
+}
+
+// CreateID makes an id on the named device; "" is the usual one.
+func (softDriver) CreateID(device string, sink driver.CMSink) (driver.CMID, error) {
+	dev, err := findDevice(device)
+	if err != nil {
+		return nil, err
+	}
+	if sink == nil {
+		return nil, fmt.Errorf("no sink for the events: %w", verbs.ErrInvalid)
+	}
+	return newID(dev, sink), nil
 }
 
 // newID makes an idle id.

@@ -18,7 +18,7 @@ var (
 
 func init() { driver.Register(softDriver{}) }
 
-// driver is driver.Driver; its connection manager is in cm.go, its routes in route.go.
+// softDriver is driver.Driver; its connection manager is in cmid.go, its routes in route.go.
 type softDriver struct{}
 
 func (softDriver) Name() string { return "soft" }
