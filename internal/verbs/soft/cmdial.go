@@ -201,7 +201,7 @@ func (d *dial) establish(rep *control.ConnMsg, fds []int) driver.CMEvent {
 		control.CloseFDs(fds)
 		return d.failed(driver.CMConnectError, err)
 	}
-	if err = d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.onHangup); err != nil {
+	if err = d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.end); err != nil {
 		d.qp.disconnect()
 		return d.failed(driver.CMConnectError, err)
 	}

@@ -67,19 +67,8 @@ func (id *cmID) onMessage(msg []byte) error {
 	return nil
 }
 
-// onHangup hears from the QP's link that the connection is over, on its goroutine.
-func (id *cmID) onHangup(orderly bool, err error) {
-	switch {
-	case orderly:
-		err = nil
-	case err == nil:
-		err = verbs.ErrPeerGone
-	}
-	id.end(err)
-}
-
-// end tells the application that the peer ended the connection; err is nil if
-// it did so in good order.
+// end tells the application that the peer ended the connection; err is nil if it did so in good
+// order. It is for the QP's link, on its goroutine.
 func (id *cmID) end(err error) {
 	id.mu.Lock()
 	switch id.state {

@@ -37,7 +37,7 @@ func TestArmedBeforeAttach(t *testing.T) {
 	offerA, fdsA := a.offerTo(sa, sb)
 	offerB, fdsB := b.offerTo(sb, sa)
 	qa, qb := a.qp.(*qp), b.qp.(*qp)
-	ignore := func(bool, error) {}
+	ignore := func(error) {}
 	attr := verbs.QPAttr{RNRRetry: 7, RetryCnt: 7, Timeout: verbs.DefaultAckTimeout}
 
 	require.NoError(t, qb.toRTS(attr))

@@ -50,7 +50,7 @@ type link struct {
 	q        *qp
 	tx, rx   *control.Socket // the same, but for a QP that is connected to itself
 	onCM     func([]byte) error
-	onHangup func(orderly bool, err error)
+	onHangup func(error)
 
 	// sending orders what the link sends, of which nothing may follow its end.
 	sending sync.Mutex
@@ -69,7 +69,7 @@ type link struct {
 	acks map[uint32][]chan struct{}
 }
 
-func newLink(q *qp, tx, rx *control.Socket, onCM func([]byte) error, onHangup func(bool, error)) *link {
+func newLink(q *qp, tx, rx *control.Socket, onCM func([]byte) error, onHangup func(error)) *link {
 	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup}
 }
 
@@ -228,7 +228,10 @@ func (l *link) hangup(bye bool) {
 	defer l.closeSockets()
 	l.mu.Lock()
 	orderly, err := bye || l.local && l.cause == nil, l.cause
-	if !orderly && err == nil {
+	switch {
+	case orderly:
+		err = nil
+	case err == nil:
 		err = verbs.ErrPeerGone
 	}
 	l.mu.Unlock()
@@ -253,7 +256,7 @@ func (l *link) hangup(bye bool) {
 		}
 	}
 	if l.onHangup != nil {
-		l.onHangup(orderly, err)
+		l.onHangup(err)
 	}
 }
 

@@ -98,7 +98,7 @@ func (s *side) close() {
 	require.NoError(s.t, s.ctx.Close())
 }
 
-func (s *side) onHangup(orderly bool, err error) { s.gone <- hangup{orderly, err} }
+func (s *side) onHangup(err error) { s.gone <- hangup{err == nil, err} }
 
 // offerTo sends the offer of s over sock as the connection manager does.
 func (s *side) offerTo(sock *control.Socket) {

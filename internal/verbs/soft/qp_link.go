@@ -14,8 +14,8 @@ import (
 // attach connects the QP with the peer whose offer came over s or is to come back
 // over it. It owns s and peerFDs, also on error. Messages of the connection manager go to
 // onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
-// link's goroutine; orderly means that one of the two ends closed it properly.
-func (q *qp) attach(s *control.Socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(orderly bool, err error)) error {
+// link's goroutine; that has no error where one of the two ends closed it properly.
+func (q *qp) attach(s *control.Socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(error)) error {
 	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
 }
 
