@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -56,6 +55,7 @@ func (id *cmID) newDial(own driver.ConnParam, deadline time.Time) (*dial, error)
 	}
 	own.PrivateData = append([]byte(nil), own.PrivateData...)
 	own.QPNum = id.qp.QPN()
+	req := control.ConnMsg{Param: own, Src: id.local, Dst: id.remote, TOS: id.opts.TOS}
 	sock, err := id.dialSocket()
 	if err != nil {
 		id.state = cmFailed
@@ -63,7 +63,7 @@ func (id *cmID) newDial(own driver.ConnParam, deadline time.Time) (*dial, error)
 	}
 	_ = sock.SetReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
-	return &dial{id: id, qp: id.qp, sock: sock, own: own, src: id.local, dst: id.remote, tos: id.opts.TOS, anyUser: id.opts.AnyUser, deadline: deadline}, nil
+	return &dial{id: id, qp: id.qp, sock: sock, req: req, anyUser: id.opts.AnyUser, deadline: deadline}, nil
 }
 
 // dialSocket takes the descriptor that holds the local address. Called with mu held.
@@ -82,16 +82,14 @@ type dial struct {
 	id       *cmID
 	qp       *qp
 	sock     *control.Socket
-	own      driver.ConnParam
-	src, dst netip.AddrPort
-	tos      uint8
+	req      control.ConnMsg // without the offer
 	anyUser  bool
 	deadline time.Time
 }
 
 func (d *dial) run() {
 	ev := d.exchange()
-	if d.id.conclude(&ev) {
+	if d.id.conclude(ev) {
 		d.id.events.Deliver()
 	} else {
 		if ev.Type == driver.CMEstablished {
@@ -102,9 +100,9 @@ func (d *dial) run() {
 }
 
 // exchange returns the event that ends the dial. Whatever fails closes the socket.
-func (d *dial) exchange() driver.CMEvent {
+func (d *dial) exchange() *driver.CMEvent {
 	if ev := d.reach(); ev != nil {
-		return *ev
+		return ev
 	}
 	if err := d.ask(); err != nil && !errors.Is(err, unix.EPIPE) {
 		return d.failed(driver.CMConnectError, err)
@@ -136,16 +134,14 @@ func (d *dial) exchange() driver.CMEvent {
 // ask sends the request.
 func (d *dial) ask() error {
 	return d.qp.sendOffer(d.sock, func(offer []byte) []byte {
-		return control.AppendREQ(make([]byte, 0, 512), &control.ConnMsg{Param: d.own, Src: d.src, Dst: d.dst, TOS: d.tos, Offer: offer})
+		req := d.req
+		req.Offer = offer
+		return control.AppendREQ(make([]byte, 0, 512), &req)
 	})
 }
 
 // reach connects the socket: nil when it did.
 func (d *dial) reach() *driver.CMEvent {
-	fail := func(typ driver.CMEventType, err error) *driver.CMEvent {
-		ev := d.failed(typ, err)
-		return &ev
-	}
 	pause := time.Millisecond
 	for {
 		err := d.tryHosts()
@@ -153,28 +149,28 @@ func (d *dial) reach() *driver.CMEvent {
 		case err == nil:
 			pid, uid, err := d.sock.PeerCred()
 			if err != nil {
-				return fail(driver.CMConnectError, err)
+				return d.failed(driver.CMConnectError, err)
 			}
 			if !control.MayTalk(pid, uid, d.anyUser) {
-				return fail(driver.CMConnectError, driver.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
+				return d.failed(driver.CMConnectError, driver.Explain(fmt.Sprintf("the listener belongs to user %d (Dialer.AnyUser permits that)", uid), unix.EACCES))
 			}
 			return nil
 		case errors.Is(err, unix.ECONNREFUSED):
-			ev := fail(driver.CMRejected, driver.Explain(driver.NoListener(d.id.dev.name), err))
+			ev := d.failed(driver.CMRejected, driver.Explain(driver.NoListener(d.id.dev.name), err))
 			ev.Reason = driver.RejectNoService
 			return ev
 		case !errors.Is(err, unix.EAGAIN):
-			return fail(driver.CMConnectError, err)
+			return d.failed(driver.CMConnectError, err)
 		}
 		// The kernel's backlog is full and tells nobody when it no longer is.
 		left := time.Until(d.deadline)
 		if left <= 0 {
-			return fail(driver.CMUnreachable, d.timedOut("the listener's backlog is full"))
+			return d.failed(driver.CMUnreachable, d.timedOut("the listener's backlog is full"))
 		}
 		select {
 		case <-time.After(min(pause, left)):
 		case <-d.id.done:
-			return fail(driver.CMConnectError, verbs.ErrClosed)
+			return d.failed(driver.CMConnectError, verbs.ErrClosed)
 		}
 		pause = min(2*pause, 50*time.Millisecond)
 	}
@@ -182,8 +178,8 @@ func (d *dial) reach() *driver.CMEvent {
 
 // tryHosts connects to the listener on the very address, or on a wildcard that covers it.
 func (d *dial) tryHosts() (err error) {
-	for _, host := range control.HostsFor(d.dst.Addr()) {
-		err = d.sock.Connect(control.BoundName(d.id.dev.name, host, d.dst.Port()))
+	for _, host := range control.HostsFor(d.req.Dst.Addr()) {
+		err = d.sock.Connect(control.BoundName(d.id.dev.name, host, d.req.Dst.Port()))
 		if !errors.Is(err, unix.ECONNREFUSED) {
 			return err
 		}
@@ -192,16 +188,15 @@ func (d *dial) tryHosts() (err error) {
 }
 
 // establish brings up the QP and sends RTU, which says that.
-func (d *dial) establish(rep *control.ConnMsg, fds []int) driver.CMEvent {
+func (d *dial) establish(rep *control.ConnMsg, fds []int) *driver.CMEvent {
 	d.id.mu.Lock()
-	attr := d.id.rtsAttr(d.own, rep.Param)
+	attr := d.id.rtsAttr(d.req.Param, rep.Param)
 	d.id.mu.Unlock()
-	err := d.qp.toRTS(attr)
-	if err != nil {
+	if err := d.qp.toRTS(attr); err != nil {
 		control.CloseFDs(fds)
 		return d.failed(driver.CMConnectError, err)
 	}
-	if err = d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.end); err != nil {
+	if err := d.qp.attach(d.sock, rep.Offer, fds, d.id.onMessage, d.id.end); err != nil {
 		d.qp.disconnect()
 		return d.failed(driver.CMConnectError, err)
 	}
@@ -216,7 +211,7 @@ func (d *dial) establish(rep *control.ConnMsg, fds []int) driver.CMEvent {
 		d.qp.disconnect()
 		return d.failed(driver.CMUnreachable, gone(err))
 	}
-	return driver.CMEvent{Type: driver.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
+	return &driver.CMEvent{Type: driver.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
 }
 
 // gone is the error of a listener that hung up before the connection stood: nothing was
@@ -226,7 +221,7 @@ func gone(err error) error {
 }
 
 // rejected is the event for a REJ.
-func (d *dial) rejected(b []byte) driver.CMEvent {
+func (d *dial) rejected(b []byte) *driver.CMEvent {
 	version, reason, private, err := control.ParseREJ(b)
 	if err != nil {
 		return d.failed(driver.CMConnectError, err)
@@ -256,7 +251,7 @@ func (d *dial) timedOut(why string) error {
 }
 
 // failed is the event for an error.
-func (d *dial) failed(typ driver.CMEventType, err error) driver.CMEvent {
+func (d *dial) failed(typ driver.CMEventType, err error) *driver.CMEvent {
 	d.sock.Close()
-	return driver.CMEvent{Type: typ, ID: d.id, Err: err}
+	return &driver.CMEvent{Type: typ, ID: d.id, Err: err}
 }
