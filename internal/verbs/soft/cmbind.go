@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -91,19 +89,10 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	case src.Port() != 0:
 		return id.bind(netip.AddrPortFrom(from, src.Port()))
 	}
-	return id.claimEphemeral(from, dst)
-}
-
-// claimEphemeral takes an ephemeral port of an address of this host, to dial dst from.
-func (id *cmID) claimEphemeral(from netip.Addr, dst netip.AddrPort) error {
-	local, err := isLocal(from)
-	if err != nil {
-		return err
+	err := checkOwn(from)
+	if err == nil {
+		id.dialFD, id.local, err = bindEphemeral(id.dev.name, from, dst)
 	}
-	if !local {
-		return bindError(unix.EADDRNOTAVAIL, "not an address of this host")
-	}
-	id.dialFD, id.local, err = bindEphemeral(id.dev.name, from, dst)
 	return err
 }
 

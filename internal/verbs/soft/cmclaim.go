@@ -65,13 +65,9 @@ func claimPort(device string, addr netip.AddrPort, v6only bool) (*portClaim, err
 
 // claimPortNow is claimPort without that.
 func claimPortNow(device string, addr netip.AddrPort, v6only bool) (*portClaim, error) {
-	if a := addr.Addr(); !a.IsUnspecified() {
-		local, err := isLocal(a)
-		if err != nil {
+	if !addr.Addr().IsUnspecified() {
+		if err := checkOwn(addr.Addr()); err != nil {
 			return nil, err
-		}
-		if !local {
-			return nil, bindError(unix.EADDRNOTAVAIL, "not an address of this host")
 		}
 	}
 	host, err := currentHostNet(hostNetTTL)
@@ -249,6 +245,15 @@ func mayBindPrivileged() bool {
 	var data [2]unix.CapUserData
 	err := unix.Capget(&hdr, &data[0])
 	return err == nil && data[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE) != 0
+}
+
+// checkOwn refuses to bind to an address of another host.
+func checkOwn(a netip.Addr) error {
+	local, err := isLocal(a)
+	if err == nil && !local {
+		err = bindError(unix.EADDRNOTAVAIL, "not an address of this host")
+	}
+	return err
 }
 
 // bindError is a refusal of bind(2) with its reason in words; the caller tells the address.
