@@ -4,6 +4,7 @@ package soft
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -43,9 +44,9 @@ const (
 
 func newDoorbell(fd int) (*doorbell, error) {
 	// Anything else that takes writes could block us or mean something.
-	name, err := fdName(fd)
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
-		return nil, err
+		return nil, noProc(err)
 	}
 	if name != "anon_inode:[eventfd]" {
 		return nil, fmt.Errorf("%w: %s where an eventfd is expected", verbs.ErrProtocol, name)
@@ -57,6 +58,14 @@ func newDoorbell(fd int) (*doorbell, error) {
 	d := &doorbell{fd: fd}
 	d.users.Store(1)
 	return d, nil
+}
+
+// noProc adds what to mount to the error of a call with a path in /proc of what exists.
+func noProc(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w (mount -t proc proc /proc)", err)
+	}
+	return err
 }
 
 func (d *doorbell) hold() { d.users.Add(1) }

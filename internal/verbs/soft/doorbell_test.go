@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -126,4 +127,13 @@ func TestBlockingSemaphore(t *testing.T) {
 	require.True(t, <-stuck, "it is taken for a thread that waits for a processor")
 	door.release()
 	eventually(t, func() bool { return door.users.Load() == 0 })
+}
+
+// TestNoProc: without /proc the error says what to mount.
+func TestNoProc(t *testing.T) {
+	_, err := os.Readlink("/nosuchproc/self/fd/14")
+	require.EqualError(t, noProc(err), "readlink /nosuchproc/self/fd/14: no such file or directory (mount -t proc proc /proc)")
+	require.ErrorIs(t, noProc(err), unix.ENOENT)
+	require.NoError(t, noProc(nil))
+	require.Equal(t, unix.EACCES, noProc(unix.EACCES))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -49,37 +48,30 @@ func (o *offered) close() {
 // offer makes the QP's offer. The descriptors stay the QP's: they are valid until
 // it is attached, reset or closed, so whoever uses them goes by withOffer.
 func (q *qp) offer() (blob []byte, fds []int, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.offerLocked()
-}
-
-// offerLocked is offer for who holds mu.
-func (q *qp) offerLocked() (blob []byte, fds []int, err error) {
-	if q.closed {
-		return nil, nil, verbs.ErrClosed
-	}
-	if q.in == nil || q.link != nil || q.State() == verbs.QPErr {
-		return nil, nil, fmt.Errorf("%w: QP in %v cannot be connected", verbs.ErrState, q.State())
-	}
-	if q.offered == nil {
-		if q.offered, err = q.makeOffer(); err != nil {
-			return nil, nil, err
-		}
-	}
-	return q.offered.blob, q.offered.fds, nil
+	err = q.withOffer(func(b []byte, f []int) error {
+		blob, fds = b, f
+		return nil
+	})
+	return blob, fds, err
 }
 
 // withOffer calls use with the QP's offer. The lock keeps the descriptors the QP's meanwhile:
 // Close would leave their numbers to other files.
-func (q *qp) withOffer(use func(blob []byte, fds []int) error) error {
+func (q *qp) withOffer(use func(blob []byte, fds []int) error) (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	blob, fds, err := q.offerLocked()
-	if err != nil {
-		return err
+	if q.closed {
+		return verbs.ErrClosed
 	}
-	return use(blob, fds)
+	if q.in == nil || q.link != nil || q.State() == verbs.QPErr {
+		return fmt.Errorf("%w: QP in %v cannot be connected", verbs.ErrState, q.State())
+	}
+	if q.offered == nil {
+		if q.offered, err = q.makeOffer(); err != nil {
+			return err
+		}
+	}
+	return use(q.offered.blob, q.offered.fds)
 }
 
 // sendOffer sends the message that makes of the QP's offer, with its descriptors.
@@ -122,14 +114,24 @@ func (q *qp) makeOffer() (*offered, error) {
 	return o, nil
 }
 
-// exportable is what the peer will probably ask for. Until the QP is up nobody
-// writes by it, so that an MR closed before the QP is attached can still be called
-// back; from RTR on the peer has to ask, on a link that exists.
-func (q *qp) exportable() []*mr {
+// exportable is what the peer will probably ask for: MRs of the PD that it may use.
+// Until the QP is up nobody writes by it, so that an MR closed before the QP is attached
+// can still be called back; from RTR on the peer has to ask, on a link that exists.
+func (q *qp) exportable() (out []*mr) {
 	if q.State() != verbs.QPInit {
 		return nil
 	}
-	return q.pd.exportable(maxOffered)
+	q.pd.mu.Lock()
+	defer q.pd.mu.Unlock()
+	for _, m := range q.pd.mrs {
+		if len(out) == maxOffered {
+			break
+		}
+		if m.access&verbs.AccessRemote != 0 && q.ctx.keys.lookup(m.key) == m {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // dupFD duplicates the descriptor of the memory, for reading only where the MR
@@ -165,20 +167,6 @@ func (m *mr) lendFD() (fd int, release func(), err error) {
 		return -1, nil, err
 	}
 	return fd, func() { unix.Close(fd) }, nil
-}
-
-// fdName is what the kernel calls a descriptor.
-func fdName(fd int) (string, error) {
-	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	return name, noProc(err)
-}
-
-// noProc adds what to mount to the error of a call with a path in /proc of what exists.
-func noProc(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("%w (mount -t proc proc /proc)", err)
-	}
-	return err
 }
 
 // openOffer maps what a peer offers and takes fds, all of them also on error.

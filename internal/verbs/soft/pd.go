@@ -84,22 +84,6 @@ func (p *pd) quiesce() {
 	}
 }
 
-// exportable returns up to n MRs of the PD that the peers of its QPs may use.
-func (p *pd) exportable(n int) []*mr {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []*mr
-	for _, m := range p.mrs {
-		if len(out) == n {
-			break
-		}
-		if m.access&verbs.AccessRemote != 0 && p.ctx.keys.lookup(m.key) == m {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
 func (p *pd) Close() error {
 	err := p.users.Close(func(users int) error {
 		if users > 0 {
