@@ -163,7 +163,7 @@ func (q *qp) nudge(to uint32) bool {
 	defer s.Close()
 	reply, fds, err := exchange(s, firstTimeout, func() error { return s.Send(q.helloMessage(msgNudge, to), nil) })
 	control.CloseFDs(fds)
-	return err == nil && reply[0] == msgNudged && q.expects(to)
+	return err == nil && reply[0] == msgNudged && q.expects(to) != nil
 }
 
 // exchangeOffer sends what begins with head and ends with the QP's offer, and waits for the answer.
@@ -337,7 +337,7 @@ func (a *blockAcceptor) answer(s *control.Socket) bool {
 		s.Close()
 		return true
 	}
-	if q == nil || buf[0] == msgNudge || !q.expects(from) {
+	if q == nil || buf[0] == msgNudge || q.expects(from) == nil {
 		control.CloseFDs(fds)
 		return false
 	}
@@ -361,27 +361,21 @@ func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uin
 // nudged says hello to a peer now and reports whether that is through: it may have
 // been already, when the nudge came.
 func (q *qp) nudged(from uint32) bool {
-	if q.expects(from) {
-		if d := q.bringUp(); d != nil {
-			q.hello(d, from, firstTimeout)
-		}
+	if d := q.expects(from); d != nil {
+		q.hello(d, from, firstTimeout)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.link != nil && q.attr.DestQPN == from
 }
 
-// bringUp is the search in progress, if any.
-func (q *qp) bringUp() *bringUp {
+// expects returns the search for the peer of that number, nil if the QP does not wait for it. One
+// that searches is in RTR or above, and has no link.
+func (q *qp) expects(from uint32) *bringUp {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.attr.DestQPN != from {
+		return nil
+	}
 	return q.dialing
-}
-
-// expects reports whether the QP waits for the peer of that number.
-func (q *qp) expects(from uint32) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	st := q.State()
-	return !q.closed && q.link == nil && st >= verbs.QPRTR && st != verbs.QPErr && q.attr.DestQPN == from && q.dialing != nil
 }
