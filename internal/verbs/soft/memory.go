@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -12,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // memory is verbs.Memory: a memfd, since any of it may be registered for a peer.
 type memory struct {
-	ctx  *devContext
-	fd   int
-	data []byte
+	ctx   *devContext
+	fd    int
+	data  []byte       // nil when it is closed
+	users object.Users // MRs that cover it
 
 	mu        sync.Mutex
 	committed int
-	mrs       int
-	closed    bool
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
@@ -54,7 +55,7 @@ func (m *memory) Committed() int {
 func (m *memory) Commit(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.data == nil {
 		return verbs.ErrClosed
 	}
 	if err := driver.CheckCommit(n, len(m.data)); err != nil {
@@ -72,43 +73,23 @@ func (m *memory) Commit(n int) error {
 }
 
 func (m *memory) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return verbs.ErrClosed
+	err := m.users.Close(func(mrs int) error {
+		if mrs > 0 {
+			return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, mrs)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	if m.mrs > 0 {
-		return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, m.mrs)
-	}
-	m.closed = true
 	m.ctx.mems.remove(m)
 	m.ctx.users.Release()
-	return m.free()
-}
-
-// free gives the memory itself back.
-func (m *memory) free() error {
-	err := shm.Unmap(m.data)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err = shm.Unmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)
 	return os.NewSyscallError("munmap", err)
-}
-
-// hold keeps the memory for an MR; it fails when the memory is closed.
-func (m *memory) hold() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return verbs.ErrClosed
-	}
-	m.mrs++
-	return nil
-}
-
-func (m *memory) drop() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mrs--
 }
 
 // base is the address of the first byte.
@@ -120,15 +101,7 @@ type memories struct {
 	list []*memory // by address
 }
 
-func compareBase(m *memory, addr uintptr) int {
-	switch b := m.base(); {
-	case b < addr:
-		return -1
-	case b > addr:
-		return 1
-	}
-	return 0
-}
+func compareBase(m *memory, addr uintptr) int { return cmp.Compare(m.base(), addr) }
 
 func (s *memories) add(m *memory) {
 	s.mu.Lock()

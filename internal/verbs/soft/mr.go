@@ -65,13 +65,13 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 		return nil, fmt.Errorf("%w: remote access needs memory from Context.AllocMemory", verbs.ErrInvalid)
 	}
 	if m.mem != nil {
-		if err := m.mem.hold(); err != nil {
+		if err := m.mem.users.Hold(); err != nil {
 			return nil, err
 		}
 	}
 	if err := p.ctx.keys.add(m); err != nil {
 		if m.mem != nil {
-			m.mem.drop()
+			m.mem.users.Release()
 		}
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (m *mr) close(revoke func([]*link, uint32)) error {
 	m.leaving.Wait()
 	m.pd.ctx.keys.give(m.key) // not before: its peers are asked about it by its key
 	if m.mem != nil {
-		m.mem.drop()
+		m.mem.users.Release()
 	}
 	m.pd.removeMR(m)
 	return nil

@@ -158,10 +158,10 @@ func (m *mr) dupFD() (int, error) {
 // no such MR. m.mu is held, and need not be until release.
 func (m *mr) lendFD() (fd int, release func(), err error) {
 	if !m.closed && m.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
-		if err := m.mem.hold(); err != nil {
+		if err := m.mem.users.Hold(); err != nil {
 			return -1, nil, err
 		}
-		return m.mem.fd, m.mem.drop, nil
+		return m.mem.fd, m.mem.users.Release, nil
 	}
 	if fd, err = m.dupFD(); err != nil {
 		return -1, nil, err
