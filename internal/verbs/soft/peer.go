@@ -25,7 +25,7 @@ type peer struct {
 	qpn     uint32
 	local   bool // it is of this process
 	out     shm.Outbox
-	srq     *srqView        // nil: the peer has a receive queue of its own
+	srq     srqView         // nil: the peer has a receive queue of its own
 	door    *doorbell       // nil: the peer only polls
 	mrs     []mapped        // in the order in which they came
 	last    *shm.RemoteMR   // the one used last
@@ -121,7 +121,9 @@ func (p *peer) unmap() {
 		p.drop(p.mrs[0].key)
 	}
 	p.out.Unmap()
-	p.srq.unmap()
+	if p.srq != nil {
+		_ = shm.Unmap(p.srq)
+	}
 	if p.door != nil {
 		p.door.release()
 	}

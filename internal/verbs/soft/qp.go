@@ -127,7 +127,7 @@ func (q *qp) hold() (err error) {
 		}
 	}
 	if q.srq != nil {
-		if err = q.srq.hold(); err != nil {
+		if err = q.srq.users.Hold(); err != nil {
 			q.releaseCQs()
 			q.ctx.qpns.give(q.num)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
@@ -18,17 +19,15 @@ import (
 // that comes too late waits in its inbox until another receive is posted, where a
 // packet device would have it sent again.
 type srq struct {
-	pd *pd
-	rq *recvQueue
-
-	fd   int
-	page []byte
+	pd    *pd
+	rq    *recvQueue
+	fd    int
+	users object.Users // QPs
 
 	// rq.mu guards these and, for an SRQ, also taking.
+	page    []byte // nil when it is closed
 	limit   int
 	waiting []*qp // QPs with a message that found no receive
-	users   int
-	closed  bool
 }
 
 // Where the page holds the counts of receives posted and taken.
@@ -62,7 +61,7 @@ func (s *srq) count(off int) *uint32 { return shm.WordAt(s.page, off) }
 
 func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 	s.rq.mu.Lock()
-	if s.closed {
+	if s.page == nil {
 		s.rq.mu.Unlock()
 		return 0, verbs.ErrClosed
 	}
@@ -87,7 +86,7 @@ func (s *srq) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 func (s *srq) SetLimit(limit int) error {
 	s.rq.mu.Lock()
 	defer s.rq.mu.Unlock()
-	if s.closed {
+	if s.page == nil {
 		return verbs.ErrClosed
 	}
 	if limit < 0 || limit > s.rq.max {
@@ -114,35 +113,28 @@ func (s *srq) wait(q *qp) {
 	}
 }
 
-func (s *srq) hold() error {
-	s.rq.mu.Lock()
-	defer s.rq.mu.Unlock()
-	if s.closed {
-		return verbs.ErrClosed
-	}
-	s.users++
-	return nil
-}
-
+// release ends the use of the SRQ by q.
 func (s *srq) release(q *qp) {
 	s.rq.mu.Lock()
-	defer s.rq.mu.Unlock()
-	s.users--
 	if i := slices.Index(s.waiting, q); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}
+	s.rq.mu.Unlock()
+	s.users.Release()
 }
 
 func (s *srq) Close() error {
+	err := s.users.Close(func(qps int) error {
+		if qps > 0 {
+			return fmt.Errorf("%w: %d QPs use the SRQ", verbs.ErrBusy, qps)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	s.rq.mu.Lock()
 	defer s.rq.mu.Unlock()
-	if s.closed {
-		return verbs.ErrClosed
-	}
-	if s.users > 0 {
-		return fmt.Errorf("%w: %d QPs use the SRQ", verbs.ErrBusy, s.users)
-	}
-	s.closed = true
 	_ = shm.Unmap(s.page)
 	s.page = nil
 	unix.Close(s.fd)
@@ -150,29 +142,18 @@ func (s *srq) Close() error {
 	return nil
 }
 
-// srqView is a peer's SRQ as an initiator sees it.
-type srqView struct{ page []byte }
+// srqView is the page of a peer's SRQ, as an initiator sees it.
+type srqView []byte
 
-func openSRQ(fd int) (*srqView, error) {
-	page, err := shm.MapPeer(fd, 0, shm.PageSize, unix.PROT_READ)
-	if err != nil {
-		return nil, err
-	}
-	return &srqView{page: page}, nil
-}
-
-func (v *srqView) unmap() {
-	if v != nil && v.page != nil {
-		_ = shm.Unmap(v.page)
-		v.page = nil
-	}
+func openSRQ(fd int) (srqView, error) {
+	return shm.MapPeer(fd, 0, shm.PageSize, unix.PROT_READ)
 }
 
 // ready returns how many more entries o may publish: what the SRQ holds, less
 // what we have in flight. The peer's figures bound only what it has to keep itself.
-func (v *srqView) ready(o *shm.Outbox) uint32 {
-	taken := atomic.LoadUint32(shm.WordAt(v.page, offSRQTaken))
-	held := atomic.LoadUint32(shm.WordAt(v.page, offSRQPosted)) - taken
+func (v srqView) ready(o *shm.Outbox) uint32 {
+	taken := atomic.LoadUint32(shm.WordAt(v, offSRQTaken))
+	held := atomic.LoadUint32(shm.WordAt(v, offSRQPosted)) - taken
 	flight := uint32(o.Next) - atomic.LoadUint32(o.Word(shm.OffConsumed))
 	room := min(held, 1<<o.Shift)
 	if flight >= room {

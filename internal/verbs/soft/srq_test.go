@@ -72,5 +72,5 @@ func TestSRQPageIsReadOnly(t *testing.T) {
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 	v, err := openSRQ(b.qp.srq.fd)
 	require.NoError(t, err)
-	v.unmap()
+	require.NoError(t, shm.Unmap(v))
 }
