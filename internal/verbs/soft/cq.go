@@ -428,9 +428,7 @@ func (c *cq) consume(q *qp) {
 
 // detachLocked ends that.
 func (c *cq) detachLocked(q *qp) {
-	if i := slices.Index(c.rx, q); i >= 0 {
-		c.rx = slices.Delete(c.rx, i, i+1)
-	}
+	c.rx = without(c.rx, q)
 }
 
 // hold adds a QP that completes here; release takes it away.
@@ -452,9 +450,7 @@ func (c *cq) release(q *qp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.detachLocked(q)
-	if i := slices.Index(c.users, q); i >= 0 {
-		c.users = slices.Delete(c.users, i, i+1)
-	}
+	c.users = without(c.users, q)
 	c.measure()
 }
 

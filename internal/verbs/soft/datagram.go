@@ -3,8 +3,10 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,7 +129,7 @@ func (o *datagramOut) send(dev *device, to uint32, msg []byte) outcome {
 func (o *datagramOut) find(dev *device, block uint32) (*datagramTo, error) {
 	for i, t := range o.list {
 		if t.block == block {
-			o.list = append(append(o.list[:i], o.list[i+1:]...), t)
+			o.list = append(slices.Delete(o.list, i, i+1), t)
 			return t, nil
 		}
 	}
@@ -153,7 +155,7 @@ func (o *datagramOut) find(dev *device, block uint32) (*datagramTo, error) {
 
 func (o *datagramOut) drop(i int) {
 	o.list[i].sock.Close()
-	o.list = append(o.list[:i], o.list[i+1:]...)
+	o.list = slices.Delete(o.list, i, i+1)
 }
 
 func (o *datagramOut) close() {
@@ -188,14 +190,9 @@ func (b *qpnBlocks) receiveDatagrams(s *control.Socket) bool {
 		return false
 	}
 	if len(in.list) == maxDatagramSockets {
-		oldest := 0
-		for i := range in.list {
-			if in.list[i].used < in.list[oldest].used {
-				oldest = i
-			}
-		}
-		in.list[oldest].sock.Shutdown()
-		in.list = append(in.list[:oldest], in.list[oldest+1:]...)
+		oldest := slices.MinFunc(in.list, func(a, b *datagramFrom) int { return cmp.Compare(a.used, b.used) })
+		oldest.sock.Shutdown()
+		in.list = without(in.list, oldest)
 	}
 	in.list = append(in.list, f)
 	in.touch(f)
@@ -238,12 +235,7 @@ func (in *datagramIn) touch(f *datagramFrom) {
 func (in *datagramIn) forget(f *datagramFrom) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for i := range in.list {
-		if in.list[i] == f {
-			in.list = append(in.list[:i], in.list[i+1:]...)
-			return
-		}
-	}
+	in.list = without(in.list, f)
 }
 
 func (in *datagramIn) close() {

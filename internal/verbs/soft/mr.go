@@ -167,9 +167,7 @@ func (m *mr) export(l *link) bool {
 func (m *mr) unexport(l *link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := slices.Index(m.exports, l); i >= 0 {
-		m.exports = slices.Delete(m.exports, i, i+1)
-	}
+	m.exports = without(m.exports, l)
 }
 
 // slice returns the n bytes at addr, nil if they are not all in the MR.

@@ -23,12 +23,18 @@ type pd struct {
 
 func (p *pd) Context() verbs.Context { return p.ctx }
 
+// without removes x from s, if it is there.
+func without[T comparable](s []T, x T) []T {
+	if i := slices.Index(s, x); i >= 0 {
+		return slices.Delete(s, i, i+1)
+	}
+	return s
+}
+
 // removeMR forgets an MR that was closed.
 func (p *pd) removeMR(m *mr) {
 	p.mu.Lock()
-	if i := slices.Index(p.mrs, m); i >= 0 {
-		p.mrs = slices.Delete(p.mrs, i, i+1)
-	}
+	p.mrs = without(p.mrs, m)
 	p.mu.Unlock()
 	p.users.Release()
 }
@@ -58,9 +64,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 // removeQP forgets a QP that was closed.
 func (p *pd) removeQP(q *qp) {
 	p.mu.Lock()
-	if i := slices.Index(p.qps, q); i >= 0 {
-		p.qps = slices.Delete(p.qps, i, i+1)
-	}
+	p.qps = without(p.qps, q)
 	p.mu.Unlock()
 	p.users.Release()
 }

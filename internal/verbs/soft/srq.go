@@ -116,9 +116,7 @@ func (s *srq) wait(q *qp) {
 // release ends the use of the SRQ by q.
 func (s *srq) release(q *qp) {
 	s.rq.mu.Lock()
-	if i := slices.Index(s.waiting, q); i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-	}
+	s.waiting = without(s.waiting, q)
 	s.rq.mu.Unlock()
 	s.users.Release()
 }
