@@ -50,23 +50,25 @@ func newEventFile() (*eventFile, error) {
 	}
 	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
 	if err := control.Polls(e.file); err != nil {
-		e.close()
+		e.file.Close()
 		return nil, err
 	}
 	if e.raw, err = e.file.SyscallConn(); err != nil {
-		e.close()
+		e.file.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *eventFile) close() error { return e.file.Close() }
-
-func newChannel(ctx *devContext, e *eventFile) *compChannel {
+func newChannel(ctx *devContext) (verbs.CompChannel, error) {
+	e, err := newEventFile()
+	if err != nil {
+		return nil, err
+	}
 	ch := &compChannel{ctx: ctx, eventFile: e}
-	ch.rd.init(e, false)
-	ch.wr.init(e, true)
-	return ch
+	ch.rd.init(e.raw.Read, e.file.SetReadDeadline)
+	ch.wr.init(e.raw.Write, e.file.SetWriteDeadline)
+	return ch, nil
 }
 
 func (ch *compChannel) WaitRead(try func() bool) error { return ch.rd.wait(try) }
@@ -147,9 +149,7 @@ func (ch *compChannel) add(c *cq) error {
 func (ch *compChannel) remove(c *cq) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if i := slices.Index(ch.cqs, c); i >= 0 {
-		ch.cqs = slices.Delete(ch.cqs, i, i+1)
-	}
+	ch.cqs = without(ch.cqs, c)
 }
 
 func (ch *compChannel) Close() error {
@@ -165,5 +165,5 @@ func (ch *compChannel) Close() error {
 	ch.closed = true
 	ch.mu.Unlock()
 	ch.ctx.users.Release()
-	return ch.eventFile.close() // waits for who looks for an event, which takes mu
+	return ch.file.Close() // waits for who looks for an event, which takes mu
 }

@@ -4,6 +4,7 @@ package soft
 
 import (
 	"sync"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/wakeup"
 )
@@ -19,15 +20,10 @@ type channelWait struct {
 	waits uint8
 }
 
-func (w *channelWait) init(e *eventFile, write bool) {
+func (w *channelWait) init(park func(func(uintptr) bool) error, setDeadline func(time.Time) error) {
 	w.poll = func(uintptr) bool { return w.try() }
-	if write {
-		w.park = e.raw.Write
-		w.Init(e.file.SetWriteDeadline)
-		return
-	}
-	w.park = e.raw.Read
-	w.Init(e.file.SetReadDeadline)
+	w.park = park
+	w.Init(setDeadline)
 }
 
 // wait parks until try returns true, the deadline passes or the channel is closed.

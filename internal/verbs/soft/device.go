@@ -176,13 +176,7 @@ func (c *devContext) AllocPD() (verbs.PD, error) {
 }
 
 func (c *devContext) CreateCompChannel() (verbs.CompChannel, error) {
-	return object.Create(&c.users, func() (verbs.CompChannel, error) {
-		e, err := newEventFile()
-		if err != nil {
-			return nil, err
-		}
-		return newChannel(c, e), nil
-	})
+	return object.Create(&c.users, func() (verbs.CompChannel, error) { return newChannel(c) })
 }
 
 func (c *devContext) CreateCQ(cqe int, channel verbs.CompChannel) (verbs.CQ, error) {

@@ -70,9 +70,9 @@ func TestOneProcessorPauses(t *testing.T) {
 	before := ended()
 	e, err := newEventFile()
 	require.NoError(t, err)
-	defer e.close()
+	defer e.file.Close()
 	var w channelWait
-	w.init(e, false)
+	w.init(e.raw.Read, e.file.SetReadDeadline)
 	waits := make(chan struct{})
 	over := make(chan error, 1)
 	go func() {
