@@ -119,11 +119,7 @@ func (c *cq) pollSlow(wc []verbs.WC) (int, error) {
 		return 0, c.overrunError()
 	}
 	n := c.take(wc)
-	if len(c.failed) != 0 {
-		c.failLocked()
-		return n, nil
-	}
-	c.mu.Unlock()
+	c.failLocked()
 	return n, nil
 }
 
@@ -225,10 +221,7 @@ func (c *cq) grow() {
 // its QPs.
 func (c *cq) overrun() {
 	c.dead, c.slow = true, true
-	c.event = true
-	if c.channel != nil {
-		c.channel.signal()
-	}
+	c.signal()
 	c.ctx.raise(verbs.AsyncEvent{Type: verbs.EventCQErr, CQ: c})
 	qps := slices.Clone(c.users)
 	go func() {
@@ -238,7 +231,7 @@ func (c *cq) overrun() {
 	}()
 }
 
-// failLocked unlocks the CQ and moves the QPs that failed in it to ERR.
+// failLocked unlocks the CQ and moves the QPs that failed in it, if any, to ERR.
 func (c *cq) failLocked() {
 	failed := c.failed
 	c.failed = nil
@@ -252,10 +245,15 @@ func (c *cq) failLocked() {
 func (c *cq) notify(solicited bool) {
 	if c.armed == shm.ArmedAny || c.armed == shm.ArmedSolicited && solicited {
 		c.armed = shm.ArmedNot
-		c.event = true
-		if c.channel != nil {
-			c.channel.signal()
-		}
+		c.signal()
+	}
+}
+
+// signal makes an event of the CQ.
+func (c *cq) signal() {
+	c.event = true
+	if c.channel != nil {
+		c.channel.signal()
 	}
 }
 

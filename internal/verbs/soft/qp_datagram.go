@@ -86,11 +86,7 @@ func (q *qp) takeDatagram(d *datagram) {
 		c.pushHeld(&wc, q.rq)
 		c.notify(d.flags&datagramSolicited != 0 || wc.Status != verbs.WCSuccess)
 	}
-	if len(c.failed) != 0 {
-		c.failLocked()
-		return
-	}
-	c.mu.Unlock()
+	c.failLocked()
 }
 
 // receiveDatagram puts the header and the data where the oldest receive says.

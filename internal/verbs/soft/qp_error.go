@@ -229,14 +229,11 @@ func (q *qp) cqDied() {
 
 // wakeAll makes whoever sleeps on the QP's completions look at its state.
 func (q *qp) wakeAll() {
-	for i, c := range []*cq{q.recvCQ, q.sendCQ} {
-		if i == 1 && c.channel == q.recvCQ.channel {
-			break // signalled already
-		}
-		c.mu.Lock()
-		if c.channel != nil {
-			c.channel.signal()
-		}
-		c.mu.Unlock()
+	receives, sends := q.recvCQ.channel, q.sendCQ.channel
+	if receives != nil {
+		receives.signal()
+	}
+	if sends != nil && sends != receives {
+		sends.signal()
 	}
 }
