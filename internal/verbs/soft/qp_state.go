@@ -160,53 +160,32 @@ func (q *qp) checkAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 
 func (q *qp) setAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) {
 	d := &q.attr
-	if mask&verbs.QPMaskPort != 0 {
-		d.PortNum = a.PortNum
-	}
-	if mask&verbs.QPMaskPKeyIndex != 0 {
-		d.PKeyIndex = a.PKeyIndex
-	}
+	set(mask&verbs.QPMaskPort, &d.PortNum, a.PortNum)
+	set(mask&verbs.QPMaskPKeyIndex, &d.PKeyIndex, a.PKeyIndex)
 	if mask&verbs.QPMaskQKey != 0 {
 		d.QKey = a.QKey
 		q.recvCQ.mu.Lock()
 		q.qkey = a.QKey
 		q.recvCQ.mu.Unlock()
 	}
-	if mask&verbs.QPMaskAccessFlags != 0 {
-		d.AccessFlags = a.AccessFlags
-	}
-	if mask&verbs.QPMaskAV != 0 {
-		d.AH = a.AH
-	}
-	if mask&verbs.QPMaskPathMTU != 0 {
-		d.PathMTU = a.PathMTU
-	}
-	if mask&verbs.QPMaskDestQPN != 0 {
-		d.DestQPN = a.DestQPN
-	}
-	if mask&verbs.QPMaskRQPSN != 0 {
-		d.RQPSN = a.RQPSN
-	}
-	if mask&verbs.QPMaskSQPSN != 0 {
-		d.SQPSN = a.SQPSN
-	}
-	if mask&verbs.QPMaskMaxQPRdAtomic != 0 {
-		d.MaxRdAtomic = a.MaxRdAtomic
-	}
-	if mask&verbs.QPMaskMaxDestRdAtomic != 0 {
-		d.MaxDestRdAtomic = a.MaxDestRdAtomic
-	}
-	if mask&verbs.QPMaskMinRNRTimer != 0 {
-		d.MinRNRTimer = a.MinRNRTimer
-	}
-	if mask&verbs.QPMaskTimeout != 0 {
-		d.Timeout = a.Timeout
-	}
-	if mask&verbs.QPMaskRetryCnt != 0 {
-		d.RetryCnt = a.RetryCnt
-	}
-	if mask&verbs.QPMaskRNRRetry != 0 {
-		d.RNRRetry = a.RNRRetry
+	set(mask&verbs.QPMaskAccessFlags, &d.AccessFlags, a.AccessFlags)
+	set(mask&verbs.QPMaskAV, &d.AH, a.AH)
+	set(mask&verbs.QPMaskPathMTU, &d.PathMTU, a.PathMTU)
+	set(mask&verbs.QPMaskDestQPN, &d.DestQPN, a.DestQPN)
+	set(mask&verbs.QPMaskRQPSN, &d.RQPSN, a.RQPSN)
+	set(mask&verbs.QPMaskSQPSN, &d.SQPSN, a.SQPSN)
+	set(mask&verbs.QPMaskMaxQPRdAtomic, &d.MaxRdAtomic, a.MaxRdAtomic)
+	set(mask&verbs.QPMaskMaxDestRdAtomic, &d.MaxDestRdAtomic, a.MaxDestRdAtomic)
+	set(mask&verbs.QPMaskMinRNRTimer, &d.MinRNRTimer, a.MinRNRTimer)
+	set(mask&verbs.QPMaskTimeout, &d.Timeout, a.Timeout)
+	set(mask&verbs.QPMaskRetryCnt, &d.RetryCnt, a.RetryCnt)
+	set(mask&verbs.QPMaskRNRRetry, &d.RNRRetry, a.RNRRetry)
+}
+
+// set changes an attribute if named, which is its bit of the mask, is not zero.
+func set[T any](named verbs.QPAttrMask, attr *T, to T) {
+	if named != 0 {
+		*attr = to
 	}
 }
 
