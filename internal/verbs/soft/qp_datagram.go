@@ -25,7 +25,7 @@ func (q *qp) checkDatagram(wr *verbs.SendWR) error {
 
 // sendDatagram is SEND of a UD QP.
 func (q *qp) sendDatagram(wr *verbs.SendWR) outcome {
-	if !q.readable(wr.SGList) {
+	if !q.pd.allows(wr.SGList, 0) {
 		return failed(verbs.WCLocProtErr)
 	}
 	a := wr.AH.(*ah)

@@ -40,7 +40,7 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 		if wr.Flags&verbs.SendInline != 0 {
 			copy(dst, wr.Inline)
 			shm.PrefetchBehind(dst)
-		} else if !q.gather(dst, wr.SGList) {
+		} else if !q.pd.gather(dst, wr.SGList, 0) {
 			return failed(verbs.WCLocProtErr)
 		}
 	}
@@ -142,18 +142,23 @@ func sgeLength(sges []verbs.SGE) (total uint64) {
 	return total
 }
 
-// gather fills dst from the SGEs; false if one is not valid.
-func (q *qp) gather(dst []byte, sges []verbs.SGE) bool {
+// gather fills dst from the SGEs, from byte skip of them on; false if one is not valid.
+func (p *pd) gather(dst []byte, sges []verbs.SGE, skip uint32) bool {
 	for i := range sges {
+		if len(dst) == 0 {
+			break
+		}
 		s := &sges[i]
-		if s.Length == 0 {
+		if s.Length <= skip {
+			skip -= s.Length
 			continue
 		}
-		src := q.pd.local(s, 0)
+		src := p.local(s, 0)
 		if src == nil {
 			return false
 		}
-		dst = dst[copy(dst, src):]
+		dst = dst[copy(dst, src[skip:]):]
+		skip = 0
 	}
 	return true
 }
@@ -220,7 +225,7 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 	if wr.RemoteAddr%8 != 0 {
 		return failed(verbs.WCRemInvReqErr)
 	}
-	if brings && !q.pd.scattersTo(wr.SGList) {
+	if brings && !q.pd.allows(wr.SGList, verbs.AccessLocalWrite) {
 		return failed(verbs.WCLocProtErr)
 	}
 	b, o := q.target(p, st, wr, 8, need)
@@ -251,10 +256,10 @@ func (q *qp) atomic(wr *verbs.SendWR) outcome {
 	return succeeded
 }
 
-// scattersTo reports whether all the SGEs may be written.
-func (p *pd) scattersTo(sges []verbs.SGE) bool {
+// allows reports whether all the SGEs may be used with that right, 0 to read them.
+func (p *pd) allows(sges []verbs.SGE, need verbs.AccessFlags) bool {
 	for i := range sges {
-		if sges[i].Length != 0 && p.local(&sges[i], verbs.AccessLocalWrite) == nil {
+		if sges[i].Length != 0 && p.local(&sges[i], need) == nil {
 			return false
 		}
 	}

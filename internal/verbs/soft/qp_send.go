@@ -239,9 +239,7 @@ func (q *qp) completeSend(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) 
 	if status == verbs.WCSuccess {
 		switch wr.Opcode {
 		case verbs.WRRDMARead:
-			for i := range wr.SGList {
-				wc.ByteLen += wr.SGList[i].Length
-			}
+			wc.ByteLen = uint32(sgeLength(wr.SGList))
 		case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 			wc.ByteLen = 8
 		}

@@ -35,7 +35,7 @@ func (q *qp) sendTwoSided(wr *verbs.SendWR) outcome {
 	if size > maxMsg {
 		return failed(verbs.WCLocLenErr)
 	}
-	if !q.readable(wr.SGList) {
+	if !q.pd.allows(wr.SGList, 0) {
 		return failed(verbs.WCLocProtErr)
 	}
 	if p.srq == nil && size > 0 {
@@ -145,37 +145,11 @@ func (q *qp) kick(p *peer) {
 	q.link.tell(msgKick)
 }
 
-// readable reports whether all the SGEs may be read.
-func (q *qp) readable(sges []verbs.SGE) bool {
-	for i := range sges {
-		if sges[i].Length != 0 && q.pd.local(&sges[i], 0) == nil {
-			return false
-		}
-	}
-	return true
-}
-
 // collect fills dst with the message of wr from byte skip on.
 func (q *qp) collect(dst []byte, wr *verbs.SendWR, skip uint32) bool {
 	if wr.Flags&verbs.SendInline != 0 {
 		copy(dst, wr.Inline[skip:])
 		return true
 	}
-	for i := range wr.SGList {
-		if len(dst) == 0 {
-			break
-		}
-		s := &wr.SGList[i]
-		if s.Length <= skip {
-			skip -= s.Length
-			continue
-		}
-		src := q.pd.local(s, 0)
-		if src == nil {
-			return false
-		}
-		dst = dst[copy(dst, src[skip:]):]
-		skip = 0
-	}
-	return true
+	return q.pd.gather(dst, wr.SGList, skip)
 }

@@ -59,7 +59,7 @@ func (q *qp) settle(wr *verbs.SendWR, o outcome) outcome {
 	default:
 		return o
 	}
-	if !q.readable(wr.SGList) {
+	if !q.pd.allows(wr.SGList, 0) {
 		return failed(verbs.WCLocProtErr) // lost or not, it is looked at
 	}
 	return succeeded
