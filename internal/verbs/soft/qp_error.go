@@ -33,14 +33,16 @@ func nakFor(status verbs.WCStatus) nakCode {
 	return nakNone
 }
 
-// sendFailed completes a request that failed and moves the QP to ERR. Where the
-// responder would have found the error, it is told what it would have found. mu is held.
+// sendFailed completes a request that failed and moves the QP to ERR, or one that is not RC
+// to SQE. Where the responder would have found the error, it is told what it would have
+// found. mu is held.
 func (q *qp) sendFailed(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
+	q.completeSend(wr, status, upto)
 	if q.typ != verbs.QPTypeRC {
-		q.stopSends(wr, status, upto)
+		q.state.Store(uint32(verbs.QPSQErr))
+		q.flushSends()
 		return
 	}
-	q.completeSend(wr, status, upto)
 	if code := nakFor(status); code != nakNone && q.link != nil {
 		if q.sq.wait.tooLong {
 			code = nakLength

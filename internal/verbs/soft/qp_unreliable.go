@@ -16,23 +16,15 @@ import (
 
 // checkType checks that a device has QPs of the type that attr asks for.
 func (d *device) checkType(attr *verbs.QPInitAttr) error {
-	switch attr.Type {
-	case verbs.QPTypeRC:
+	switch iwarp := d.transport == verbs.TransportIWARP; {
+	case attr.Type == verbs.QPTypeRC, attr.Type == verbs.QPTypeUD && !iwarp:
 		return nil
-	case verbs.QPTypeUC:
-		if d.transport == verbs.TransportIWARP {
-			break
-		}
-		if attr.SRQ != nil {
-			return fmt.Errorf("%w: a UC QP with an SRQ", verbs.ErrNotSupported)
-		}
-		return nil
-	case verbs.QPTypeUD:
-		if d.transport != verbs.TransportIWARP {
-			return nil
-		}
+	case attr.Type != verbs.QPTypeUC || iwarp:
+		return fmt.Errorf("%w: QP type %v on %s", verbs.ErrNotSupported, attr.Type, d.name)
+	case attr.SRQ != nil:
+		return fmt.Errorf("%w: a UC QP with an SRQ", verbs.ErrNotSupported)
 	}
-	return fmt.Errorf("%w: QP type %v on %s", verbs.ErrNotSupported, attr.Type, d.name)
+	return nil
 }
 
 // meetTimeout is how long a UC QP in RTR or above holds back what is posted because the
@@ -63,12 +55,4 @@ func (q *qp) settle(wr *verbs.SendWR, o outcome) outcome {
 		return failed(verbs.WCLocProtErr) // lost or not, it is looked at
 	}
 	return succeeded
-}
-
-// stopSends completes a request that failed by no fault of the peer's and moves a QP that
-// is not RC to SQE. mu is held.
-func (q *qp) stopSends(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) {
-	q.completeSend(wr, status, upto)
-	q.state.Store(uint32(verbs.QPSQErr))
-	q.flushSends()
 }
