@@ -460,7 +460,7 @@ func (c *cq) measure() {
 			total += q.cap.MaxSendWR
 		}
 		if q.recvCQ == c {
-			total += q.maxReceives()
+			total += q.rq.max
 		}
 	}
 	c.slow = c.dead || c.closed || total > c.size

@@ -179,15 +179,12 @@ func (q *qp) QPStats() driver.QPStats {
 // WakeupsSent implements driver.QPStatter.
 func (q *qp) WakeupsSent() uint64 { return q.wakeups.Load() }
 
-// maxReceives is how many receive completions the QP can cause at once.
-func (q *qp) maxReceives() int { return q.rq.max }
-
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 	if q.srq != nil {
 		return 0, fmt.Errorf("%w: receives of a QP with an SRQ are posted to the SRQ", verbs.ErrInvalid)
 	}
 	if st := q.State(); st == verbs.QPReset {
-		return 0, q.stateError("receive")
+		return 0, q.recvStateError()
 	}
 	r := q.rq
 	r.mu.Lock()
@@ -206,7 +203,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (n int, err error) {
 	}
 	if !r.open {
 		r.mu.Unlock()
-		return 0, q.stateError("receive")
+		return 0, q.recvStateError()
 	}
 	for n < len(wrs) {
 		if err = r.post(&wrs[n]); err != nil {
@@ -242,17 +239,18 @@ func (q *qp) flushRecv(wrs []verbs.RecvWR) (n int, err error) {
 	return n, err
 }
 
+func (q *qp) recvStateError() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stateError("receive")
+}
+
+// stateError is that of a post which the state of the QP does not allow. mu is held.
 func (q *qp) stateError(what string) error {
-	if q.isClosed() {
+	if q.closed {
 		return verbs.ErrClosed
 	}
 	return fmt.Errorf("%w: post of a %s to a QP in %v", verbs.ErrState, what, q.State())
-}
-
-func (q *qp) isClosed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.closed
 }
 
 // unlock releases mu and then wakes the peer if that is due.

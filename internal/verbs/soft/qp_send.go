@@ -35,8 +35,8 @@ func (s *sendQueue) init(c verbs.QPCap) {
 	s.max, s.maxSGE, s.maxInline = c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData
 }
 
-// keep copies a request that has to wait: the caller's memory is not ours after
-// the post.
+// keep takes a request that has to wait, and copies it: the caller's memory is not ours
+// after the post.
 func (s *sendQueue) keep(wr *verbs.SendWR) {
 	if int(s.posted-s.done) == len(s.slots) {
 		s.grow()
@@ -50,6 +50,7 @@ func (s *sendQueue) keep(wr *verbs.SendWR) {
 		bind := *wr.Bind
 		k.wr.Bind = &bind
 	}
+	s.posted++
 }
 
 // grow doubles the slots: requests of few QPs ever wait, and most of those few at a time.
@@ -157,30 +158,24 @@ func (q *qp) postSlow(wr *verbs.SendWR) error {
 // take executes a request, or keeps it for later, as the state of the QP has it.
 func (q *qp) take(wr *verbs.SendWR) error {
 	s := &q.sq
-	switch st := q.State(); st {
+	switch q.State() {
 	case verbs.QPRTS:
 		if s.done == s.posted {
-			o := q.execute(wr)
-			if o != succeeded {
+			if o := q.execute(wr); o != succeeded {
 				return q.postUnfinished(wr, o)
 			}
 			q.postDone(wr)
 			return nil
 		}
 		s.keep(wr)
-		s.posted++
 	case verbs.QPSQD:
 		s.keep(wr)
-		s.posted++
 	case verbs.QPErr, verbs.QPSQErr:
 		s.posted++
 		s.done++
 		q.completeSend(wr, verbs.WCWRFlushErr, s.posted)
 	default:
-		if q.closed {
-			return verbs.ErrClosed
-		}
-		return fmt.Errorf("%w: post of a send to a QP in %v", verbs.ErrState, st)
+		return q.stateError("send")
 	}
 	return nil
 }
@@ -209,7 +204,6 @@ func (q *qp) postUnfinished(wr *verbs.SendWR, o outcome) error {
 		return nil
 	}
 	s.keep(wr)
-	s.posted++
 	q.waitFor(o)
 	return nil
 }
@@ -248,11 +242,8 @@ func (q *qp) completeSend(wr *verbs.SendWR, status verbs.WCStatus, upto uint32) 
 }
 
 func (q *qp) fullError() error {
-	switch {
-	case q.closed:
-		return verbs.ErrClosed
-	case q.State() < verbs.QPRTS:
-		return fmt.Errorf("%w: post of a send to a QP in %v", verbs.ErrState, q.State())
+	if q.closed || q.State() < verbs.QPRTS {
+		return q.stateError("send")
 	}
 	return verbs.ErrQueueFull
 }
