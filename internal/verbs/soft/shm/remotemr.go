@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -15,10 +16,16 @@ type RemoteMR struct {
 	Addr   uint64
 	Data   []byte // the MR
 	Mapped []byte // the pages it lies in
-	backed backedPages
+	// What of it is known to have memory: a bit for each unit of 1<<shift bytes of Mapped. It is
+	// made when the MR is first written.
+	backed []uint64
+	shift  uint8
 	// What lies between these offsets is known to be backed: around what was written last.
 	from, to uint64
 }
+
+// maxBackedBits bounds the bits: above that, a unit is more than a page.
+const maxBackedBits = 1 << 15
 
 // Unmap ends the mapping.
 func (m *RemoteMR) Unmap() {
@@ -39,19 +46,28 @@ func (m *RemoteMR) back(off, n uint64) bool {
 	if !CanPopulate() {
 		return true
 	}
-	if m.backed.bits == nil {
-		m.backed = makeBackedPages(len(m.Mapped))
+	if m.backed == nil {
+		m.makeBacked(len(m.Mapped))
 	}
 	// Units are counted from the start of the mapping.
 	lead := uint64(uintptr(unsafe.Pointer(&m.Data[0])) - uintptr(unsafe.Pointer(&m.Mapped[0])))
-	first, last := (lead+off)>>m.backed.shift, (lead+off+n-1)>>m.backed.shift
+	first, last := (lead+off)>>m.shift, (lead+off+n-1)>>m.shift
 	for unit := first; unit <= last; unit++ {
-		if m.backed.bits[unit/64]&(1<<(unit%64)) == 0 && !m.populate(unit, last) {
+		if m.backed[unit/64]&(1<<(unit%64)) == 0 && !m.populate(unit, last) {
 			return false
 		}
 	}
-	m.know(max(first<<m.backed.shift, lead)-lead, (last+1)<<m.backed.shift-lead)
+	m.know(max(first<<m.shift, lead)-lead, (last+1)<<m.shift-lead)
 	return true
+}
+
+// makeBacked makes the bits for size bytes, all unknown.
+func (m *RemoteMR) makeBacked(size int) {
+	m.shift = uint8(bits.TrailingZeros(uint(PageSize)))
+	for size>>m.shift > maxBackedBits {
+		m.shift++
+	}
+	m.backed = make([]uint64, size>>m.shift/64+1)
 }
 
 // know records that what lies between two offsets is backed.
@@ -65,12 +81,12 @@ func (m *RemoteMR) know(from, to uint64) {
 
 // populate backs the units from first to last.
 func (m *RemoteMR) populate(first, last uint64) bool {
-	from, to := first<<m.backed.shift, min((last+1)<<m.backed.shift, uint64(len(m.Mapped)))
+	from, to := first<<m.shift, min((last+1)<<m.shift, uint64(len(m.Mapped)))
 	if populate(m.Mapped[from:to]) != nil {
 		return false
 	}
 	for unit := first; unit <= last; unit++ {
-		m.backed.bits[unit/64] |= 1 << (unit % 64)
+		m.backed[unit/64] |= 1 << (unit % 64)
 	}
 	return true
 }

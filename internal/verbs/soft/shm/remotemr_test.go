@@ -44,3 +44,14 @@ func TestBack(t *testing.T) {
 	}
 	require.Equal(t, [2]uint64{0, uint64(len(mapped)) - lead}, [2]uint64{m.from, m.to})
 }
+
+// TestBackedUnits: the bits of a large MR are few.
+func TestBackedUnits(t *testing.T) {
+	for size, pages := range map[int]int{1: 1, 64 * PageSize: 1, maxBackedBits * PageSize: 1, (maxBackedBits + 1) * PageSize: 2, 1 << 46: 1 << 46 / maxBackedBits / PageSize} {
+		var m RemoteMR
+		m.makeBacked(size)
+		require.Equal(t, pages*PageSize, 1<<m.shift, "size %d", size)
+		require.LessOrEqual(t, len(m.backed), maxBackedBits/64+1)
+		require.Less(t, (size-1)>>m.shift/64, len(m.backed), "size %d", size)
+	}
+}
