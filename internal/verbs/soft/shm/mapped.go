@@ -32,13 +32,17 @@ var MappedMRs atomic.Int64
 // AllMapped counts the bytes of peers' inboxes and MRs that are mapped.
 var AllMapped atomic.Int64
 
-// countMapped counts n bytes that are to be mapped.
-func countMapped(n int64) error {
-	if AllMapped.Add(n) > MaxAllMapped {
-		AllMapped.Add(-n)
-		return NoMemory("mmap", int(n), unix.ENOMEM)
+// mapCounted is MapPeer of what AllMapped counts.
+func mapCounted(fd int, off int64, size int, prot int) (data []byte, err error) {
+	if AllMapped.Add(int64(size)) > MaxAllMapped {
+		err = NoMemory("mmap", size, unix.ENOMEM)
+	} else {
+		data, err = MapPeer(fd, off, size, prot)
 	}
-	return nil
+	if err != nil {
+		AllMapped.Add(-int64(size))
+	}
+	return data, err
 }
 
 // MapPeer maps size bytes at off of a descriptor that a peer sent, after checking

@@ -42,41 +42,20 @@ func ParseMROffer(b []byte) MROffer {
 	}
 }
 
-// writable reports whether we may write the MR.
-func (o MROffer) writable() bool {
-	return o.Access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0
-}
-
-func (o MROffer) check() error {
+// Open maps the MR. A peer's pages are mapped writable only where we may write.
+func (o MROffer) Open(fd int) (*RemoteMR, error) {
 	page := uint64(PageSize)
 	const limit = 1 << 46
 	if o.Size == 0 || o.Size > MaxPeerMapped || o.Off > limit || o.Addr+o.Size < o.Addr || o.Addr%page != o.Off%page {
-		return o.wrong()
-	}
-	return nil
-}
-
-func (o MROffer) wrong() error {
-	return fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.Size, o.Addr, o.Off)
-}
-
-// Open maps the MR. A peer's pages are mapped writable only where we may write.
-func (o MROffer) Open(fd int) (*RemoteMR, error) {
-	if err := o.check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: MR of %d bytes at %#x, offset %d", verbs.ErrProtocol, o.Size, o.Addr, o.Off)
 	}
 	prot := unix.PROT_READ
-	if o.writable() {
+	if o.Access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
 		prot |= unix.PROT_WRITE
 	}
-	skip := o.Off % uint64(PageSize)
-	n := int64(o.Size + skip)
-	if err := countMapped(n); err != nil {
-		return nil, err
-	}
-	mapped, err := MapPeer(fd, int64(o.Off-skip), int(n), prot)
+	skip := o.Off % page
+	mapped, err := mapCounted(fd, int64(o.Off-skip), int(o.Size+skip), prot)
 	if err != nil {
-		AllMapped.Add(-n)
 		return nil, err
 	}
 	MappedMRs.Add(1)

@@ -34,13 +34,8 @@ func OpenOutbox(fd int, g Geometry) (*Outbox, error) {
 	if size != int64(g.Size()) {
 		return nil, fmt.Errorf("%w: inbox of %d bytes where its geometry needs %d", verbs.ErrProtocol, size, g.Size())
 	}
-	mapped := g.Size()
-	if err := countMapped(int64(mapped)); err != nil {
-		return nil, err
-	}
-	data, err := MapPeer(fd, 0, mapped, unix.PROT_READ|unix.PROT_WRITE)
+	data, err := mapCounted(fd, 0, g.Size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
-		AllMapped.Add(-int64(mapped))
 		return nil, err
 	}
 	o := &Outbox{}
