@@ -51,7 +51,7 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	if err := id.answer(qp, sock, req, own, attr); err != nil {
 		qp.disconnect()
 		sock.Close()
-		id.fail(cmAccepting, nil)
+		id.fail(nil)
 		return err
 	}
 	return nil
@@ -131,7 +131,7 @@ func (id *cmID) rtuLate() {
 		return
 	}
 	err := fmt.Errorf("the dialer did not confirm the connection in time: %w", unix.ETIMEDOUT)
-	if id.fail(cmAccepting, &driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: err}) {
+	if id.fail(&driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: err}) {
 		qp.disconnect() // before the event, after it is settled which
 		id.events.Deliver()
 	}

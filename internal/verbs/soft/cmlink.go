@@ -30,12 +30,12 @@ func (id *cmID) conclude(ev *driver.CMEvent) bool {
 	return true
 }
 
-// fail moves the id from state from to failed, with an event if there is one to
+// fail moves an id that is accepting to failed, with an event if there is one to
 // give, and reports whether it did. The event must be delivered by the caller.
-func (id *cmID) fail(from cmState, ev *driver.CMEvent) bool {
+func (id *cmID) fail(ev *driver.CMEvent) bool {
 	id.mu.Lock()
-	if id.state != from {
-		id.mu.Unlock()
+	defer id.mu.Unlock()
+	if id.state != cmAccepting {
 		return false
 	}
 	id.state = cmFailed
@@ -43,7 +43,6 @@ func (id *cmID) fail(from cmState, ev *driver.CMEvent) bool {
 	if ev != nil {
 		id.events.Push(*ev)
 	}
-	id.mu.Unlock()
 	return true
 }
 

@@ -42,7 +42,7 @@ func (id *cmID) Withdraw() bool {
 	case state != cmAccepting || qp == nil:
 		return true
 	case qp.withdraw():
-		id.fail(cmAccepting, nil)
+		id.fail(nil)
 		return true
 	}
 	id.stands(true)
