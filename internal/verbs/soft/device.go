@@ -104,10 +104,7 @@ func (c *devContext) QueryDevice() (verbs.DeviceAttr, error) {
 }
 
 func (c *devContext) QueryPort(port uint8) (verbs.PortAttr, error) {
-	if port != 1 {
-		return verbs.PortAttr{}, fmt.Errorf("%w: port %d of a device with one", verbs.ErrInvalid, port)
-	}
-	gids, err := c.gids()
+	gids, err := c.gids(port)
 	if err != nil {
 		return verbs.PortAttr{}, err
 	}
@@ -122,10 +119,7 @@ func (c *devContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 }
 
 func (c *devContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
-	if port != 1 {
-		return verbs.GIDEntry{}, fmt.Errorf("%w: port %d of a device with one", verbs.ErrInvalid, port)
-	}
-	gids, err := c.gids()
+	gids, err := c.gids(port)
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}
@@ -135,8 +129,11 @@ func (c *devContext) QueryGID(port uint8, index int) (verbs.GIDEntry, error) {
 	return gids[index], nil
 }
 
-// gids is the GID table: one RoCE v2 entry for each address of the host.
-func (c *devContext) gids() ([]verbs.GIDEntry, error) {
+// gids is the GID table of a port: one RoCE v2 entry for each address of the host.
+func (c *devContext) gids(port uint8) ([]verbs.GIDEntry, error) {
+	if port != 1 {
+		return nil, fmt.Errorf("%w: port %d of a device with one", verbs.ErrInvalid, port)
+	}
 	ifs, err := net.Interfaces()
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -28,17 +29,15 @@ type window struct {
 const windowKeyMask = 1<<8 - 1
 
 func (p *pd) AllocMW() (verbs.MW, error) {
-	if err := p.users.Hold(); err != nil {
-		return nil, err
-	}
-	key, err := p.ctx.keys.take()
-	if err != nil {
-		p.users.Release()
-		return nil, err
-	}
-	w := &window{pd: p, base: key &^ windowKeyMask}
-	w.key.Store(key)
-	return w, nil
+	return object.Create(&p.users, func() (verbs.MW, error) {
+		key, err := p.ctx.keys.take()
+		if err != nil {
+			return nil, err
+		}
+		w := &window{pd: p, base: key &^ windowKeyMask}
+		w.key.Store(key)
+		return w, nil
+	})
 }
 
 func (w *window) PD() verbs.PD { return w.pd }

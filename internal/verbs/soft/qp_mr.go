@@ -4,14 +4,11 @@ package soft
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
-
-func loadStatus(p *peer) uint32 { return atomic.LoadUint32(p.out.Status) }
 
 // maxAsks bounds the questions for MRs that are under way, beside that of the oldest request that waits: the
 // socket has to hold them while the peer does not run.

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
@@ -77,7 +78,7 @@ func (q *qp) waitFor(o outcome) {
 			return
 		}
 		w.naks = min(w.naks+1, 7)
-		q.retryAfter(rnrDelay(shm.Status(loadStatus(q.peer)).MinRNR()), o)
+		q.retryAfter(rnrDelay(shm.Status(atomic.LoadUint32(q.peer.out.Status)).MinRNR()), o)
 	case waitBounce, waitSocket:
 		if o == waitSocket || !q.peer.asked {
 			w.pause = min(max(minPause, 2*w.pause), maxPause)
