@@ -116,3 +116,14 @@ func (id *cmID) Disconnect() error {
 	id.events.Deliver()
 	return nil
 }
+
+var _ driver.PeerChecker = (*cmID)(nil)
+
+// PeerGone implements driver.PeerChecker. The kernel hangs up for a process as it ends, before anybody can
+// wait for that.
+func (id *cmID) PeerGone() bool {
+	id.mu.Lock()
+	sock := id.sock
+	id.mu.Unlock()
+	return sock != nil && sock.HungUp()
+}
