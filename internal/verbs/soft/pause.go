@@ -47,9 +47,6 @@ func lookAtProcessors() {
 // preparePause makes the pipe. Without one, for lack of descriptors for example, nobody pauses,
 // and it is tried again at the next look.
 func preparePause() {
-	if pauser.Load() != nil {
-		return
-	}
 	pauser.making.Lock()
 	defer pauser.making.Unlock()
 	if pauser.Load() != nil {
@@ -74,8 +71,7 @@ func mayPause() {
 // fill and make blocking.
 type pollerPause struct {
 	mu      sync.Mutex
-	out     *os.File
-	outFD   int
+	out     int
 	raw     syscall.RawConn
 	written bool
 	ended   uint64                // pauses
@@ -84,23 +80,19 @@ type pollerPause struct {
 }
 
 func newPollerPause() (*pollerPause, error) {
-	in, out, err := os.Pipe()
-	if err != nil {
-		return nil, err
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
 	}
-	p := &pollerPause{out: out, outFD: -1}
-	if err = control.Polls(in); err == nil {
-		p.raw, err = in.SyscallConn()
-	}
+	in := os.NewFile(uintptr(fds[0]), "rdma-soft-pause")
+	p := &pollerPause{out: fds[1]}
+	err := control.Polls(in)
 	if err == nil {
-		var raw syscall.RawConn
-		if raw, err = out.SyscallConn(); err == nil {
-			err = raw.Control(func(fd uintptr) { p.outFD = int(fd) })
-		}
+		p.raw, err = in.SyscallConn()
 	}
 	if err != nil {
 		in.Close()
-		out.Close()
+		unix.Close(p.out)
 		return nil, err
 	}
 	p.poll = p.try
@@ -123,6 +115,6 @@ func (p *pollerPause) try(fd uintptr) (over bool) {
 		return true
 	}
 	p.written = true
-	_, err := unix.Write(p.outFD, p.buf[:1])
+	_, err := unix.Write(p.out, p.buf[:1])
 	return err != nil
 }
