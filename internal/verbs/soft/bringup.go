@@ -150,7 +150,7 @@ func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 		s.Close()
 		return false
 	}
-	err = q.attachTo(newLink(q, s, s, nil, nil), reply[1:], fds, to)
+	err = q.attach(newLink(q, s, s, nil, nil), reply[1:], fds, to)
 	return err == nil || errors.Is(err, verbs.ErrState) || errors.Is(err, verbs.ErrClosed)
 }
 
@@ -235,7 +235,7 @@ func (q *qp) connectSelf() {
 		rx.Close()
 		return
 	}
-	_ = q.attachTo(newLink(q, tx, rx, nil, nil), offer, fds, q.num)
+	_ = q.attach(newLink(q, tx, rx, nil, nil), offer, fds, q.num)
 }
 
 // blockAcceptor takes the hellos for the QPs of a block.
@@ -354,7 +354,7 @@ func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uin
 		return false
 	}
 	// The socket is the link's from here on: the dialer sees a failure as a hang-up.
-	_ = q.attachTo(newLink(q, s, s, nil, nil), peerOffer, peerFDs, from)
+	_ = q.attach(newLink(q, s, s, nil, nil), peerOffer, peerFDs, from)
 	return true
 }
 

@@ -69,6 +69,9 @@ type link struct {
 	acks map[uint32][]chan struct{}
 }
 
+// newLink makes the link of a QP that is about to be attached. Messages of the connection manager
+// go to onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
+// link's goroutine; that has no error where one of the two ends closed it properly.
 func newLink(q *qp, tx, rx *control.Socket, onCM func([]byte) error, onHangup func(error)) *link {
 	return &link{q: q, tx: tx, rx: rx, onCM: onCM, onHangup: onHangup}
 }

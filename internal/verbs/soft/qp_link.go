@@ -6,21 +6,14 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// attach connects the QP with the peer whose offer came over s or is to come back
-// over it. It owns s and peerFDs, also on error. Messages of the connection manager go to
-// onCM, whose error hangs up, and the end of the connection to onHangup, once, both on the
-// link's goroutine; that has no error where one of the two ends closed it properly.
-func (q *qp) attach(s *control.Socket, peerOffer []byte, peerFDs []int, onCM func(msg []byte) error, onHangup func(error)) error {
-	return q.attachTo(newLink(q, s, s, onCM, onHangup), peerOffer, peerFDs, 0)
-}
-
-// attachTo is attach, for a peer that must have the QPN want unless that is 0.
-func (q *qp) attachTo(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
+// attach connects the QP by l with the peer whose offer came over its socket or is to come back
+// over that, and which must have the QPN want unless that is 0. It owns l and peerFDs, also on
+// error.
+func (q *qp) attach(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
 	p, err := openOffer(peerOffer, peerFDs)
 	if err == nil && want != 0 && p.qpn != want {
 		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, want)
