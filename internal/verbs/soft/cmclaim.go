@@ -122,27 +122,25 @@ func claim(device string, addr netip.AddrPort, v6only bool, patience time.Durati
 // settle looks for conflicts between specific addresses and wildcards.
 func (c *portClaim) settle(device, host string) error {
 	port := c.addr.Port()
-	var rivals []string
-	slots := func(family string) {
-		for n := range control.HostSlots {
-			rivals = append(rivals, control.SlotName(device, family, n, port))
-		}
-	}
+	var wildcards, families []string
 	switch host {
 	case control.AnyV4:
-		rivals = []string{control.BoundName(device, control.AnyDual, port)}
-		slots("v4")
+		wildcards, families = []string{control.AnyDual}, []string{"v4"}
 	case control.AnyV6:
-		rivals = []string{control.BoundName(device, control.AnyDual, port)}
-		slots("v6")
+		wildcards, families = []string{control.AnyDual}, []string{"v6"}
 	case control.AnyDual:
-		rivals = []string{control.BoundName(device, control.AnyV4, port), control.BoundName(device, control.AnyV6, port)}
-		slots("v4")
-		slots("v6")
+		wildcards, families = []string{control.AnyV4, control.AnyV6}, []string{"v4", "v6"}
 	default:
 		hosts := control.HostsFor(c.addr.Addr())
-		for _, wildcard := range hosts[1:] {
-			rivals = append(rivals, control.BoundName(device, wildcard, port))
+		wildcards = hosts[1:]
+	}
+	var rivals []string
+	for _, wildcard := range wildcards {
+		rivals = append(rivals, control.BoundName(device, wildcard, port))
+	}
+	for _, family := range families {
+		for n := range control.HostSlots {
+			rivals = append(rivals, control.SlotName(device, family, n, port))
 		}
 	}
 	for _, name := range rivals {

@@ -222,6 +222,5 @@ func (l *listener) accepts(dst netip.AddrPort) bool {
 	if own.Is4() != dst.Addr().Is4() && !l.dual {
 		return false
 	}
-	local, err := isLocal(dst.Addr())
-	return err == nil && local
+	return knownLocal(dst.Addr())
 }
