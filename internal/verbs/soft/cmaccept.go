@@ -156,6 +156,6 @@ func (id *cmID) Reject(privateData []byte) error {
 
 // refuse sends REJ and closes the socket. The dialer finds the REJ before the hang-up.
 func refuse(sock *control.Socket, reason driver.RejectReason, private []byte) {
-	_ = sock.Send(control.AppendREJ(make([]byte, 0, control.REJHeadLen+len(private)), reason, private), nil)
+	_ = sock.Send(control.AppendREJ(nil, reason, private), nil)
 	sock.Close()
 }

@@ -121,7 +121,8 @@ func TestDialBadListeners(t *testing.T) {
 			refuse(s, driver.RejectDenied, nil)
 		}, driver.CMRejected, unix.EACCES},
 		{"truncated REJ", func(t *testing.T, s *control.Socket) {
-			require.NoError(t, s.Send(control.AppendREJ(nil, driver.RejectDenied, nil)[:control.REJHeadLen-1], nil))
+			rej := control.AppendREJ(nil, driver.RejectDenied, nil)
+			require.NoError(t, s.Send(rej[:len(rej)-1], nil))
 		}, driver.CMConnectError, verbs.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

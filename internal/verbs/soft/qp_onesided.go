@@ -92,14 +92,11 @@ func (q *qp) notReached(p *peer, st shm.Status) outcome {
 
 // takeCredit looks whether a receive is there for one more entry.
 func (q *qp) takeCredit(p *peer) outcome {
+	var n uint32
+	var err error
 	if p.srq != nil {
-		if p.srq.ready(&p.out) == 0 {
-			return waitRNR
-		}
-		return succeeded
-	}
-	n, err := p.out.Ready()
-	if err != nil {
+		n = p.srq.ready(&p.out)
+	} else if n, err = p.out.Ready(); err != nil {
 		q.link.close(err)
 		return failed(verbs.WCFatalErr)
 	}

@@ -38,8 +38,7 @@ const (
 	connHeadLen = 16
 	wireAddrLen = 24
 	reqHeadLen  = connHeadLen + 2*wireAddrLen
-	// REJHeadLen is how long a REJ without private data is.
-	REJHeadLen = 8
+	rejHeadLen  = 8
 
 	flagFlowControl = 1 << 0
 	flagSRQ         = 1 << 1
@@ -168,13 +167,13 @@ func AppendREJ(b []byte, reason driver.RejectReason, private []byte) []byte {
 
 // ParseREJ parses a REJ of any version, which version says.
 func ParseREJ(b []byte) (version uint8, reason driver.RejectReason, private []byte, err error) {
-	if len(b) < REJHeadLen || b[0] != MsgREJ || len(b) != REJHeadLen+int(b[4]) {
+	if len(b) < rejHeadLen || b[0] != MsgREJ || len(b) != rejHeadLen+int(b[4]) {
 		return 0, 0, nil, BadMessage("REJ of a wrong length")
 	}
 	if int(b[4]) > driver.MaxRejectPrivateData || b[5]|b[6]|b[7] != 0 {
 		return 0, 0, nil, BadMessage("REJ out of range")
 	}
-	return b[1], driver.RejectReason(binary.LittleEndian.Uint16(b[2:])), append([]byte(nil), b[REJHeadLen:]...), nil
+	return b[1], driver.RejectReason(binary.LittleEndian.Uint16(b[2:])), append([]byte(nil), b[rejHeadLen:]...), nil
 }
 
 // CheckSignal checks a message that has only a type and a version.
