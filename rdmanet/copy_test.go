@@ -3,9 +3,13 @@ package rdmanet
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -157,4 +161,53 @@ func TestReadFromSlowSource(t *testing.T) {
 		require.NoError(t, pw.Close())
 		require.NoError(t, <-done)
 	})
+}
+
+// TestReadFromFileGoesOn cuts the copy of a file by a deadline and goes on from where the file is left, which over
+// TCP is behind the last byte that was sent.
+func TestReadFromFileGoesOn(t *testing.T) {
+	mostlyWaits(t)
+	const limit = 16 << 20
+	want := noise(limit+1000, 9)
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, want, 0o600))
+	for _, tr := range []transport{overTCP{}, overRDMA{flavours()[0]}} {
+		for _, limited := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s limited=%t", tr.name(), limited), func(t *testing.T) {
+				w := newWorld(t, tr)
+				defer w.close()
+				_, err := scriptPair(w, nil)
+				require.NoError(t, err)
+				client, server := w.tcpLike("c"), w.tcpLike("s")
+				f, err := os.Open(name)
+				require.NoError(t, err)
+				defer f.Close()
+				src, end := io.Reader(f), len(want)
+				if limited {
+					src, end = io.LimitReader(f, limit), limit
+				}
+
+				_, err = client.Write([]byte{1}) // so that no piece ends with the room for it
+				require.NoError(t, err)
+				require.NoError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+				n, err := io.Copy(client, src)
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				at, err := f.Seek(0, io.SeekCurrent)
+				require.NoError(t, err)
+				require.Equal(t, n, at)
+
+				require.NoError(t, client.SetWriteDeadline(time.Time{}))
+				done := make(chan error, 1)
+				go func() {
+					m, err := io.Copy(client, src)
+					assert.EqualValues(t, end, n+m)
+					done <- errors.Join(err, client.CloseWrite())
+				}()
+				got, err := io.ReadAll(server)
+				require.NoError(t, err)
+				require.NoError(t, <-done)
+				require.True(t, bytes.Equal(want[:end], got[1:]))
+			})
+		}
+	}
 }

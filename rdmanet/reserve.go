@@ -20,7 +20,8 @@ var errInvalidRead = errors.New("rdmanet: the reader returned an impossible coun
 // memory from which the bytes are sent, as long as there is any. It
 // returns how many bytes were sent. Other writes of the Conn may come between two
 // reads from r. Nothing is read from r while nothing can be sent, but where this end was
-// closed for writing or the peer has closed: as over TCP a copy of nothing succeeds then. Errors, also those of r, come in a
+// closed for writing or the peer has closed: as over TCP a copy of nothing succeeds then. A file, also in an
+// io.LimitedReader, is left behind the last byte that was sent; of other readers more may have been read. Errors, also those of r, come in a
 // *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	if !c.ok() {
@@ -48,10 +49,30 @@ func (c *Conn) readFromScratch(r io.Reader) (int, error) {
 	}
 	if n > 0 {
 		if sent, err := c.Write(buf[:n]); err != nil {
+			giveBack(r, n-sent)
 			return sent, err
 		}
 	}
 	return n, rerr
+}
+
+// giveBack leaves a file where the copy has ended, before the n bytes that were read of it and not sent: sendfile(2)
+// takes no more than it sends, so a program may go on from there.
+func giveBack(r io.Reader, n int) {
+	limited, _ := r.(*io.LimitedReader)
+	if limited != nil {
+		r = limited.R
+	}
+	f, ok := r.(interface { // what package net takes for a file
+		io.Seeker
+		syscall.Conn
+	})
+	if !ok || n == 0 {
+		return
+	}
+	if _, err := f.Seek(int64(-n), io.SeekCurrent); err == nil && limited != nil { // else it is a pipe
+		limited.N += int64(n)
+	}
 }
 
 // Reserve returns n bytes, at most MaxReserve, for the caller to fill: of memory that the

@@ -237,11 +237,13 @@ func (st *stream) readFrom(c *Conn, r io.Reader) (int, error) {
 	}
 	if n > 0 {
 		if !c.life.lock(dirWrite) {
+			giveBack(r, n)
 			return 0, c.opError(opWrite, net.ErrClosed)
 		}
 		sent, err := st.send(b, n)
 		c.exit(c.life.unlock(dirWrite))
 		if err != nil {
+			giveBack(r, n-sent)
 			return sent, c.opError(opWrite, inCall(opWrite, err))
 		}
 	}
