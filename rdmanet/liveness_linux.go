@@ -55,7 +55,7 @@ func (st *stream) liveness() (fd int, err error) {
 			p = st.alive.Load()
 		}
 	}
-	if st.ended() {
+	if st.s.Ended() {
 		p.end()
 	}
 	return p.near, nil

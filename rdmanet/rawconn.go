@@ -66,10 +66,3 @@ func (r rawConn) with(op string, f func(fd uintptr) bool) error {
 	}
 	return c.opError(op, err)
 }
-
-// ended reports whether the peer sends no more: it has ended its stream, or the stream has
-// failed.
-func (st *stream) ended() bool {
-	s := st.s.Status()
-	return s.Ended || s.Err != nil
-}

@@ -109,6 +109,26 @@ func TestLivenessChecks(t *testing.T) {
 	}
 }
 
+// TestLivenessAtOnce looks right behind the peer's Close, while no call would take in what it has said. A server may
+// close the connection with its answer; a pool that does not see it gives the connection to the next request.
+func TestLivenessAtOnce(t *testing.T) {
+	onSoftware(t)
+	for name, check := range livenessChecks {
+		t.Run(name, func(t *testing.T) {
+			client, server := pair(t)
+			for range 10 { // then the next answer is looked for, and nothing else
+				write(t, client, 10)
+				readFull(t, server, 10)
+				write(t, server, 10)
+				readFull(t, client, 10)
+			}
+			require.NoError(t, check(client))
+			require.NoError(t, server.Close())
+			require.Equal(t, io.EOF, check(client))
+		})
+	}
+}
+
 // requireEnds waits until a check finds that the peer has ended.
 func requireEnds(t *testing.T, check func(net.Conn) error, c *Conn) {
 	t.Helper()

@@ -151,6 +151,23 @@ func (h *Stream) Failure() error {
 	return s.failure()
 }
 
+// Ended reports whether the peer sends no more: it has ended its stream, or the stream has failed. It takes in what
+// has come where no call does so; one that polls or sleeps has it in a moment, and is not woken for this.
+func (h *Stream) Ended() bool {
+	s := h.now()
+	e := s.e
+	e.mu.Lock()
+	if e.err == nil && !s.st.Ended() {
+		e.tasks.Add(1)
+		e.pollUnpolled()
+		e.tasks.Done()
+	}
+	ended := s.st.Ended() || s.failure() != nil
+	e.mu.Unlock()
+	e.startWorker() // of what has come
+	return ended
+}
+
 // failure is why s has failed, nil if it has not or is closed. mu is held.
 func (s *stream) failure() error {
 	if s.cause != nil && !s.closed {
