@@ -127,6 +127,7 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 		l.links.BeginAccept()
 		defer l.links.EndAccept()
 	}
+	asked := false // whether TCP's accept was since
 	for {
 		expired := l.deadline.wait()
 		select { // what has ended comes first, whatever else is ready
@@ -157,8 +158,12 @@ func (l *Listener) next(tcp <-chan acceptedTCP) (*Conn, *net.TCPConn, error) {
 			l.accepted.Add(1)
 			return c, nil, nil
 		case t := <-tcp:
-			if t.err == nil {
+			switch {
+			case t.err == nil:
 				l.acceptedTCP.Add(1)
+			case !asked: // it may be from long ago, when nobody was here: what is wrong now?
+				asked = true
+				continue
 			}
 			return nil, t.conn, t.err
 		case err := <-l.shortages.Errors():

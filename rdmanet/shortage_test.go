@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"net"
 	"os"
 	"syscall"
 	"testing"
@@ -35,4 +36,27 @@ func TestShortageIsNotStale(t *testing.T) {
 		requireClosed(t, c)
 		require.NoError(t, <-client)
 	})
+}
+
+// TestShortageOfTCPIsNotStale: what was wrong with the socket's accept while nobody was in Accept is not told to the
+// next one, which has it tried again. What is still wrong is.
+func TestShortageOfTCPIsNotStale(t *testing.T) {
+	onTCPPorts(t)
+	l, err := Listen("tcp", testAddr())
+	require.NoError(t, err)
+	defer l.Close()
+	short := acceptedTCP{err: &net.OpError{Op: opAccept, Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}}
+	socket := make(chan acceptedTCP, 2)
+
+	socket <- short
+	socket <- acceptedTCP{conn: new(net.TCPConn)}
+	_, c, err := l.(*Listener).next(socket)
+	require.NoError(t, err)
+	require.NotNil(t, c)
+
+	socket <- short
+	socket <- short
+	_, c, err = l.(*Listener).next(socket)
+	require.Equal(t, short.err, err)
+	require.Nil(t, c)
 }
