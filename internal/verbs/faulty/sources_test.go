@@ -144,6 +144,8 @@ func TestReuseOfClosedMR(t *testing.T) {
 		require.NoError(t, err)
 		mr, err := r.A.PD.RegMR(mem.Bytes(), 0)
 		require.NoError(t, err)
+		r.A.Post(r.write(0, 0, 8, verbs.SendSignaled)) // so that the next one need not ask for the peer's MR, and fail meanwhile
+		r.A.Sent(1)
 		wr := r.write(1, 0, 0, verbs.SendSignaled)
 		wr.SGList = []verbs.SGE{{Addr: mr.Addr(), Length: 4096, LKey: mr.LKey()}}
 		r.A.Post(wr)
