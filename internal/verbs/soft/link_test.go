@@ -146,7 +146,7 @@ func TestLinkCannotTell(t *testing.T) {
 // failure to tell is no other reason.
 func TestLinkTellsTheDead(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	require.NoError(t, b.theLink().tx.Close())
+	_ = b.theLink().tx.Close() // its link, which sees that, may be the first to close it
 	for range 100 {
 		a.theLink().tell(msgWake)
 	}
