@@ -87,7 +87,7 @@ func TestLinkAnswers(t *testing.T) {
 // TestLinkOfClosedSocket has somebody else close the socket that a link waits for.
 func TestLinkOfClosedSocket(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	require.NoError(t, a.theLink().tx.Close())
+	_ = a.theLink().tx.Close() // its link, which sees that, may be the first to close it
 	a.hungUp()
 	b.hungUp()
 }
