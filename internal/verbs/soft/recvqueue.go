@@ -121,14 +121,13 @@ func (r *recvQueue) share(s *shm.Mapping) {
 	r.posted, r.next, r.tailSeen = 0, 0, 0
 	r.release() // of what is held from before
 	r.tail.Store(0)
-	r.flush = false
 }
 
-// unshare ends that, before the memory is unmapped.
+// unshare closes the queue, and ends that before the memory is unmapped.
 func (r *recvQueue) unshare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.shared, r.open = nil, false
+	r.shared, r.open, r.flush = nil, false, false
 }
 
 // capacity is how many bytes the SGEs take, or LenRefused if one is not valid.

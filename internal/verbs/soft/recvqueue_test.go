@@ -78,3 +78,23 @@ func TestBlankReceives(t *testing.T) {
 		r.release()
 	}
 }
+
+// TestRecvAfterReset: in ERR a QP takes receives, to flush them, if it has come there from where it takes them, and not
+// from RESET, whatever it was before.
+func TestRecvAfterReset(t *testing.T) {
+	s := newSide(t, defaults())
+	to := func(state verbs.QPState) {
+		require.NoError(t, s.qp.Modify(&verbs.QPAttr{State: state}, verbs.QPMaskState))
+	}
+	to(verbs.QPErr)
+	_, err := s.qp.PostRecv([]verbs.RecvWR{{WRID: 7}})
+	require.NoError(t, err)
+	require.Equal(t, verbs.WCWRFlushErr, s.next().Status)
+	for range 2 {
+		to(verbs.QPReset)
+		to(verbs.QPErr)
+		_, err = s.qp.PostRecv([]verbs.RecvWR{{}})
+		require.ErrorIs(t, err, verbs.ErrState)
+		s.none()
+	}
+}
