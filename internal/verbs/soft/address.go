@@ -75,6 +75,12 @@ func isLocal(a netip.Addr) (bool, error) {
 	return false, nil
 }
 
+// knownLocal reports whether a is known to be an address of this host.
+func knownLocal(a netip.Addr) bool {
+	local, err := isLocal(a)
+	return err == nil && local
+}
+
 // sourceFor is the address from which the kernel has a process of this host connect to
 // another by TCP: the destination's own, or 127.0.0.1 for those of 127/8 that no interface
 // has. to is canonical, and an address of this host.

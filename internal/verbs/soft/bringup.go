@@ -61,11 +61,8 @@ type bringUp struct {
 // startDial begins to look for the peer that attr names. mu is held. A peer on
 // another host is never found: requests run into their timeout.
 func (q *qp) startDial() *bringUp {
-	if q.link != nil || q.typ == verbs.QPTypeUD {
-		return nil // the connection manager has connected it
-	}
-	if local, err := isLocal(q.attr.AH.DGID.Addr()); err != nil || !local {
-		return nil
+	if q.link != nil || q.typ == verbs.QPTypeUD || !knownLocal(q.attr.AH.DGID.Addr()) {
+		return nil // the connection manager has connected it, or there is nobody to look for
 	}
 	q.dialing = &bringUp{stop: make(chan struct{}), began: time.Now()}
 	return q.dialing

@@ -395,12 +395,9 @@ func (c *cq) settle() {
 // settleForOthers is settle where others may sleep. They need not have been woken: a peer can say that it has, and
 // once the CQ is not armed any more no other peer wakes them.
 func (c *cq) settleForOthers() {
-	if !c.fired() {
-		return
-	}
-	c.settle()
-	if c.channel != nil {
-		c.channel.signal()
+	if c.fired() {
+		c.settle()
+		c.signal()
 	}
 }
 
@@ -424,11 +421,6 @@ func (c *cq) consume(q *qp) {
 	}
 }
 
-// detachLocked ends that.
-func (c *cq) detachLocked(q *qp) {
-	c.rx = without(c.rx, q)
-}
-
 // hold adds a QP that completes here; release takes it away.
 func (c *cq) hold(q *qp) error {
 	c.mu.Lock()
@@ -447,7 +439,7 @@ func (c *cq) hold(q *qp) error {
 func (c *cq) release(q *qp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.detachLocked(q)
+	c.rx = without(c.rx, q)
 	c.users = without(c.users, q)
 	c.measure()
 }

@@ -5,7 +5,6 @@ package soft
 import (
 	"cmp"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -78,11 +77,6 @@ func parseDatagram(b []byte) (d datagram, ok bool) {
 		return d, false
 	}
 	return d, true
-}
-
-func knownLocal(a netip.Addr) bool {
-	local, err := isLocal(a)
-	return err == nil && local
 }
 
 // datagramOut are the sockets on which a context sends.

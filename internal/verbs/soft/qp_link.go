@@ -136,7 +136,7 @@ func (q *qp) dropPeer() {
 	c := q.recvCQ
 	c.mu.Lock()
 	if !q.flushing {
-		c.detachLocked(q)
+		c.rx = without(c.rx, q)
 	}
 	c.mu.Unlock()
 	q.peer.unmap()

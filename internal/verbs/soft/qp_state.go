@@ -289,7 +289,7 @@ func (q *qp) reset() {
 	c.mu.Lock()
 	q.stopped, q.flushing = true, false
 	q.failure = recvFailure{} // who has found it may be about to act on it
-	c.detachLocked(q)
+	c.rx = without(c.rx, q)
 	q.endCur()
 	in := q.in
 	q.in = nil
