@@ -26,48 +26,30 @@ import (
 // clear O_NONBLOCK of the description we share with it; for the same reason a
 // peer that fills the counter is undone in unclog only.
 type compChannel struct {
-	ctx *devContext
-	*eventFile
-	rd channelWait
-	wr channelWait
+	ctx  *devContext
+	fd   int // the eventfd
+	file *os.File
+	raw  syscall.RawConn
+	rd   channelWait
+	wr   channelWait
 
 	mu     sync.Mutex
 	cqs    []*cq
 	closed bool
 }
 
-// An eventFile is an eventfd in the poller.
-type eventFile struct {
-	fd   int
-	file *os.File
-	raw  syscall.RawConn
-}
-
-func newEventFile() (*eventFile, error) {
+func newChannel(ctx *devContext) (verbs.CompChannel, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, shm.NoMemory("eventfd", 8, err)
 	}
-	e := &eventFile{fd: fd, file: os.NewFile(uintptr(fd), "rdma-soft-channel")}
-	if err := control.Polls(e.file); err != nil {
-		e.file.Close()
-		return nil, err
-	}
-	if e.raw, err = e.file.SyscallConn(); err != nil {
-		e.file.Close()
-		return nil, err
-	}
-	return e, nil
-}
-
-func newChannel(ctx *devContext) (verbs.CompChannel, error) {
-	e, err := newEventFile()
+	file, raw, err := control.OpenPolled(fd, "rdma-soft-channel", nil)
 	if err != nil {
 		return nil, err
 	}
-	ch := &compChannel{ctx: ctx, eventFile: e}
-	ch.rd.init(e.raw.Read, e.file.SetReadDeadline)
-	ch.wr.init(e.raw.Write, e.file.SetWriteDeadline)
+	ch := &compChannel{ctx: ctx, fd: fd, file: file, raw: raw}
+	ch.rd.init(raw.Read, file.SetReadDeadline)
+	ch.wr.init(raw.Write, file.SetWriteDeadline)
 	return ch, nil
 }
 

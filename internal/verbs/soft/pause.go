@@ -84,17 +84,12 @@ func newPollerPause() (*pollerPause, error) {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
-	in := os.NewFile(uintptr(fds[0]), "rdma-soft-pause")
-	p := &pollerPause{out: fds[1]}
-	err := control.Polls(in)
-	if err == nil {
-		p.raw, err = in.SyscallConn()
-	}
+	_, raw, err := control.OpenPolled(fds[0], "rdma-soft-pause", nil)
 	if err != nil {
-		in.Close()
-		unix.Close(p.out)
+		unix.Close(fds[1])
 		return nil, err
 	}
+	p := &pollerPause{out: fds[1], raw: raw}
 	p.poll = p.try
 	return p, nil
 }

@@ -68,11 +68,8 @@ func TestOneProcessorPauses(t *testing.T) {
 		return p.ended
 	}
 	before := ended()
-	e, err := newEventFile()
-	require.NoError(t, err)
-	defer e.file.Close()
-	var w channelWait
-	w.init(e.raw.Read, e.file.SetReadDeadline)
+	ctx, ch := newChannelOf(t)
+	w := &ch.rd
 	waits := make(chan struct{})
 	over := make(chan error, 1)
 	go func() {
@@ -96,6 +93,8 @@ func TestOneProcessorPauses(t *testing.T) {
 	}
 	require.NoError(t, <-over)
 	require.GreaterOrEqual(t, ended()-before, uint64(pausedWakes))
+	require.NoError(t, ch.Close())
+	require.NoError(t, ctx.Close())
 }
 
 // TestPauseWithoutPoller: a pipe that the poller does not take would fill, and then stop

@@ -56,20 +56,8 @@ func NewSocket(fd int) (*Socket, error) { return NewSocketOr(fd, nil) }
 // NewSocketOr is NewSocket; where it fails, refused is called, if it is not nil, before fd
 // is closed.
 func NewSocketOr(fd int, refused func()) (*Socket, error) {
-	f := os.NewFile(uintptr(fd), "rdma-soft-cm")
-	if f == nil {
-		return nil, os.NewSyscallError("socket", unix.EBADF)
-	}
-	if err := Polls(f); err != nil {
-		if refused != nil {
-			refused()
-		}
-		f.Close()
-		return nil, err
-	}
-	rc, err := f.SyscallConn()
+	f, rc, err := OpenPolled(fd, "rdma-soft-cm", refused)
 	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	return &Socket{f: f, rc: rc}, nil
@@ -79,13 +67,28 @@ func NewSocketOr(fd int, refused func()) (*Socket, error) {
 // fail as for lack of memory.
 var PollFault atomic.Pointer[func(*os.File) error]
 
-// Polls fails where the poller did not take a new file.
-func Polls(f *os.File) error {
-	err := f.SetReadDeadline(time.Time{})
+// OpenPolled makes a file of fd, which must be non-blocking, in the poller. It owns fd, also where it
+// fails; before it closes fd then it calls refused, if that is not nil.
+func OpenPolled(fd int, name string, refused func()) (f *os.File, rc syscall.RawConn, err error) {
+	f = os.NewFile(uintptr(fd), name)
+	if f == nil {
+		return nil, nil, os.NewSyscallError("socket", unix.EBADF)
+	}
+	err = f.SetReadDeadline(time.Time{}) // fails where the poller did not take it
 	if fault := PollFault.Load(); fault != nil && err == nil {
 		err = (*fault)(f)
 	}
-	return driver.PollerError(err)
+	if err == nil {
+		rc, err = f.SyscallConn()
+	}
+	if err == nil {
+		return f, rc, nil
+	}
+	if refused != nil {
+		refused()
+	}
+	f.Close()
+	return nil, nil, driver.PollerError(err)
 }
 
 // OpenSocket makes an unconnected descriptor of the right kind.
