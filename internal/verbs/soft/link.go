@@ -343,23 +343,19 @@ func (l *link) lookup(key uint32) {
 func (l *link) give(m *mr) bool {
 	l.giving.Lock()
 	defer l.giving.Unlock()
-	fd, release, err := l.lend(m)
+	m.mu.Lock()
+	if !l.grant(m) {
+		m.mu.Unlock()
+		return false
+	}
+	fd, release, err := m.lendFD()
+	m.mu.Unlock() // before the peer takes its time
 	if err != nil {
 		return false
 	}
 	l.send(m.offer().Append([]byte{msgMR}), []int{fd})
 	release()
 	return true
-}
-
-// lend is the descriptor that give sends. m.mu is not held while a peer takes its time.
-func (l *link) lend(m *mr) (fd int, release func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !l.grant(m) {
-		return -1, nil, verbs.ErrClosed
-	}
-	return m.lendFD()
 }
 
 // grant notes that the peer has the memory of m; false if m is closed. m.mu is held.
@@ -375,37 +371,27 @@ func (l *link) grant(m *mr) bool {
 	return true
 }
 
-// revoke has every link let go of an MR and waits for it, for revokeTimeout.
-func revoke(links []*link, key uint32) {
-	waits := startRevokes(links, key)
+// revoke has every link let go of an MR and waits for it: for revokeTimeout, or patiently, as long as
+// they are up.
+func revoke(links []*link, key uint32, patiently bool) {
 	if len(links) == 0 {
 		return
 	}
-	late := time.NewTimer(revokeTimeout)
-	defer late.Stop()
-	for i, l := range links {
-		select {
-		case <-waits[i]:
-		case <-late.C:
-			late.Reset(0) // the others have had their time too
-			l.close(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
-		}
-	}
-}
-
-// revokePatiently is revoke that waits as long as the links are up.
-func revokePatiently(links []*link, key uint32) {
-	for _, c := range startRevokes(links, key) {
-		<-c
-	}
-}
-
-func startRevokes(links []*link, key uint32) []chan struct{} {
 	waits := make([]chan struct{}, len(links))
 	for i, l := range links {
 		waits[i] = l.startRevoke(key)
 	}
-	return waits
+	late := make(chan struct{}) // for all of them
+	if !patiently {
+		defer time.AfterFunc(revokeTimeout, func() { close(late) }).Stop()
+	}
+	for i, l := range links {
+		select {
+		case <-waits[i]:
+		case <-late:
+			l.close(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
+		}
+	}
 }
 
 func (l *link) startRevoke(key uint32) chan struct{} {

@@ -87,12 +87,12 @@ func (m *mr) Access() verbs.AccessFlags { return m.access }
 
 // Close takes the key out of the table, waits until no verb of this process is
 // copying by it, and has every peer that maps the memory drop its mapping.
-func (m *mr) Close() error { return m.close(revoke) }
+func (m *mr) Close() error { return m.close(false) }
 
 // ClosePatiently is driver.PatientMR's.
-func (m *mr) ClosePatiently() error { return m.close(revokePatiently) }
+func (m *mr) ClosePatiently() error { return m.close(true) }
 
-func (m *mr) close(revoke func([]*link, uint32)) error {
+func (m *mr) close(patiently bool) error {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -109,7 +109,7 @@ func (m *mr) close(revoke func([]*link, uint32)) error {
 
 	m.pd.ctx.keys.remove(m)
 	m.pd.quiesce()
-	revoke(exports, m.key)
+	revoke(exports, m.key, patiently)
 	m.leaving.Wait()
 	m.pd.ctx.keys.give(m.key) // not before: its peers are asked about it by its key
 	if m.mem != nil {
@@ -132,7 +132,7 @@ func (m *mr) invalidate() (revoking func()) {
 	if links := m.exports; len(links) > 0 {
 		owner.leaving.Add(1)
 		revoking = func() {
-			revoke(links, m.key)
+			revoke(links, m.key, false)
 			owner.leaving.Done()
 		}
 	}

@@ -70,7 +70,7 @@ func (q *qp) attachPeer(l *link, p *peer) error {
 	q.progress()
 	q.unlock()
 	for _, key := range gone {
-		revoke([]*link{l}, key)
+		revoke([]*link{l}, key, false)
 	}
 	return nil
 }
