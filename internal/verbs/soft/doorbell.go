@@ -30,6 +30,7 @@ type doorbell struct {
 
 	begun, ended atomic.Uint64 // writes
 	watched      atomic.Bool
+	seen         uint64            // begun at the last look; of who watches
 	stuck        func(filled bool) // is told that a write was, and whether the peer's doing is the reason
 }
 
@@ -94,41 +95,35 @@ func (d *doorbell) ring() bool {
 	}
 	d.begun.Add(1)
 	if !d.watched.Load() && d.watched.CompareAndSwap(false, true) {
-		w := &doorWatch{doorbell: d}
-		time.AfterFunc(watchTime, w.look)
+		time.AfterFunc(watchTime, d.look)
 	}
 	ok := writeEvent(d.fd)
 	d.ended.Add(1)
 	return ok
 }
 
-// A doorWatch looks at a doorbell as long as that is rung.
-type doorWatch struct {
-	*doorbell
-	seen uint64 // begun at the last look
-}
-
-func (w *doorWatch) look() {
-	if !w.holdOpen() {
+// look looks at the writes, again and again as long as there are any.
+func (d *doorbell) look() {
+	if !d.holdOpen() {
 		return
 	}
-	defer w.release()
+	defer d.release()
 	pause := watchTime
-	ended, begun := w.ended.Load(), w.begun.Load()
+	ended, begun := d.ended.Load(), d.begun.Load()
 	switch {
-	case ended < w.seen:
+	case ended < d.seen:
 		// Either it blocks, or its thread waits for a processor. Who is to wake up may not have
 		// looked yet, and needs to be told then.
-		w.stuck(max(eventCount(w.fd), emptyEvent(w.fd)) >= filledCount)
+		d.stuck(max(eventCount(d.fd), emptyEvent(d.fd)) >= filledCount)
 		pause = emptyTime
-	case begun == w.seen && begun == ended:
-		w.watched.Store(false)
-		if w.begun.Load() == begun || !w.watched.CompareAndSwap(false, true) {
+	case begun == d.seen && begun == ended:
+		d.watched.Store(false)
+		if d.begun.Load() == begun || !d.watched.CompareAndSwap(false, true) {
 			return
 		}
 	}
-	w.seen = begun
-	time.AfterFunc(pause, w.look)
+	d.seen = begun
+	time.AfterFunc(pause, d.look)
 }
 
 // eventCount is the counter of an eventfd, as the kernel tells it: reading one that a peer has made a semaphore

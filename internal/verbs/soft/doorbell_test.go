@@ -78,9 +78,8 @@ func TestSlowDoorbell(t *testing.T) {
 	require.True(t, a.qp.peer.out.TakeWake(false))
 	a.qp.mu.Unlock()
 	door.begun.Add(1) // and then the thread does not run
-	w := &doorWatch{doorbell: door}
 	door.watched.Store(true)
-	w.look()
+	door.look()
 	b.waitEvent()
 	require.EqualValues(t, 7, b.next().ImmData)
 
@@ -105,7 +104,7 @@ func TestDoorWatchEnds(t *testing.T) {
 	require.True(t, door.ring())
 	door.release()
 	require.False(t, door.holdOpen())
-	(&doorWatch{doorbell: door}).look()
+	door.look()
 	require.EqualValues(t, 0, door.users.Load())
 }
 
