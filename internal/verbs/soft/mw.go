@@ -21,8 +21,7 @@ type window struct {
 
 	mu     sync.Mutex
 	bound  *mr // nil: it is free
-	of     *mr // what it is bound to
-	qp     *qp // and for whose peer
+	qp     *qp // for whose peer it is bound
 	closed bool
 }
 
@@ -70,10 +69,10 @@ func (w *window) unbind(m *mr) {
 	if w.bound != m {
 		return
 	}
-	w.of.mu.Lock()
-	w.of.windows--
-	w.of.mu.Unlock()
-	w.bound, w.of, w.qp = nil, nil, nil
+	m.of.mu.Lock()
+	m.of.windows--
+	m.of.mu.Unlock()
+	w.bound, w.qp = nil, nil
 }
 
 // usableBy reports whether the peer of q may use m by its key, if it is of the right PD.
@@ -119,7 +118,7 @@ func (q *qp) bind(b *verbs.MWBind) outcome {
 		pd: q.pd, key: w.base | uint32(b.Key), addr: b.Addr, buf: of.buf[off : off+b.Length], access: b.Access,
 		mem: of.mem, memOff: of.memOff + int(off), window: w, of: of,
 	}
-	w.of, w.qp = of, q
+	w.qp = q
 	of.windows++
 	q.ctx.keys.put(w.bound)
 	return succeeded
