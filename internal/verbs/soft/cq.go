@@ -421,7 +421,7 @@ func (c *cq) consume(q *qp) {
 	}
 }
 
-// hold adds a QP that completes here; release takes it away.
+// hold adds a QP that completes here; release takes it away, if it is there.
 func (c *cq) hold(q *qp) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

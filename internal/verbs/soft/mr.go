@@ -115,7 +115,10 @@ func (m *mr) close(patiently bool) error {
 	if m.mem != nil {
 		m.mem.users.Release()
 	}
-	m.pd.removeMR(m)
+	m.pd.mu.Lock()
+	m.pd.mrs = without(m.pd.mrs, m)
+	m.pd.mu.Unlock()
+	m.pd.users.Release()
 	return nil
 }
 

@@ -31,14 +31,6 @@ func without[T comparable](s []T, x T) []T {
 	return s
 }
 
-// removeMR forgets an MR that was closed.
-func (p *pd) removeMR(m *mr) {
-	p.mu.Lock()
-	p.mrs = without(p.mrs, m)
-	p.mu.Unlock()
-	p.users.Release()
-}
-
 func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	m, err := object.Create(&p.users, func() (*mr, error) { return newMR(p, buf, access) })
 	if err != nil {
@@ -59,14 +51,6 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	p.qps = append(p.qps, q)
 	p.mu.Unlock()
 	return q, nil
-}
-
-// removeQP forgets a QP that was closed.
-func (p *pd) removeQP(q *qp) {
-	p.mu.Lock()
-	p.qps = without(p.qps, q)
-	p.mu.Unlock()
-	p.users.Release()
 }
 
 func (p *pd) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {

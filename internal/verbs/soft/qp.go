@@ -89,7 +89,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	shm.WantRemoteFences()
 	q := &qp{ctx: p.ctx, pd: p, typ: attr.Type, sigAll: attr.SigAll, ops: attr.SendOps, cap: c, userData: attr.UserData, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.copied.L = &q.mu
-	q.sq.init(c)
+	q.sq.max, q.sq.maxSGE, q.sq.maxInline = c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData
 	if q.typ == verbs.QPTypeUD {
 		q.datagram, q.stopped = make([]byte, maxDatagram), true
 	}
@@ -115,31 +115,23 @@ func (q *qp) hold() (err error) {
 	if q.num, err = q.ctx.qpns.take(q.ctx.dev, q); err != nil {
 		return err
 	}
-	if err = q.sendCQ.hold(q); err != nil {
-		q.ctx.qpns.give(q.num)
-		return err
+	if err = q.sendCQ.hold(q); err == nil && q.recvCQ != q.sendCQ {
+		err = q.recvCQ.hold(q)
 	}
-	if q.recvCQ != q.sendCQ {
-		if err = q.recvCQ.hold(q); err != nil {
-			q.sendCQ.release(q)
-			q.ctx.qpns.give(q.num)
-			return err
-		}
+	if err == nil && q.srq != nil {
+		err = q.srq.users.Hold()
 	}
-	if q.srq != nil {
-		if err = q.srq.users.Hold(); err != nil {
-			q.releaseCQs()
-			q.ctx.qpns.give(q.num)
-		}
+	if err != nil {
+		q.release()
 	}
 	return err
 }
 
-func (q *qp) releaseCQs() {
+// release gives back what the QP has of its CQs, and its number.
+func (q *qp) release() {
 	q.sendCQ.release(q)
-	if q.recvCQ != q.sendCQ {
-		q.recvCQ.release(q)
-	}
+	q.recvCQ.release(q)
+	q.ctx.qpns.give(q.num)
 }
 
 func (q *qp) QPN() uint32          { return q.num }
@@ -286,9 +278,11 @@ func (q *qp) Close() error {
 	if q.srq != nil {
 		q.srq.release(q)
 	}
-	q.releaseCQs()
-	q.ctx.qpns.give(q.num)
+	q.release()
 	q.ctx.async.Forget(func(ev verbs.AsyncEvent) bool { return ev.QP == verbs.QP(q) })
-	q.pd.removeQP(q)
+	q.pd.mu.Lock()
+	q.pd.qps = without(q.pd.qps, q)
+	q.pd.mu.Unlock()
+	q.pd.users.Release()
 	return nil
 }

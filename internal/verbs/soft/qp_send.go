@@ -31,10 +31,6 @@ type sendSlot struct {
 	inline []byte
 }
 
-func (s *sendQueue) init(c verbs.QPCap) {
-	s.max, s.maxSGE, s.maxInline = c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData
-}
-
 // keep takes a request that has to wait, and copies it: the caller's memory is not ours
 // after the post.
 func (s *sendQueue) keep(wr *verbs.SendWR) {
