@@ -51,23 +51,13 @@ func (q *qp) sendDatagram(wr *verbs.SendWR) outcome {
 	return q.ctx.out.send(q.ctx.dev, wr.RemoteQPN, msg)
 }
 
-// startDatagrams has the QP take datagrams.
+// startDatagrams has the QP take datagrams, until reset.
 func (q *qp) startDatagrams() {
 	// A block that cannot listen is as a port that is down.
 	_ = q.ctx.qpns.listen(q.num)
 	q.recvCQ.mu.Lock()
 	q.stopped, q.failure = false, recvFailure{}
 	q.recvCQ.mu.Unlock()
-}
-
-// stopDatagrams ends that, in RESET.
-func (q *qp) stopDatagrams() {
-	q.recvCQ.mu.Lock()
-	q.stopped, q.flushing = true, false
-	q.recvCQ.mu.Unlock()
-	if q.srq == nil {
-		q.rq.unshare()
-	}
 }
 
 // takeDatagram receives a datagram, or drops it: that is what becomes of one with another

@@ -273,15 +273,12 @@ func (q *qp) reset() {
 	q.sq.freed.Store(q.sq.posted)
 	q.sq.wait = waitState{}
 	q.attr = verbs.QPAttr{}
-	if q.typ == verbs.QPTypeUD {
-		q.stopDatagrams()
+	in := q.in
+	if in != nil {
+		in.Withdraw()
+		// The peer may have the memory mapped for longer than we have.
+		atomic.StoreUint32(in.Status, uint32(shm.StatusError))
 	}
-	if q.in == nil {
-		return
-	}
-	q.in.Withdraw()
-	// The peer may have the memory mapped for longer than we have.
-	atomic.StoreUint32(q.in.Status, uint32(shm.StatusError))
 	if q.srq == nil {
 		q.rq.unshare()
 	}
@@ -291,8 +288,9 @@ func (q *qp) reset() {
 	q.failure = recvFailure{} // who has found it may be about to act on it
 	c.rx = without(c.rx, q)
 	q.endCur()
-	in := q.in
 	q.in = nil
 	c.mu.Unlock()
-	in.Close()
+	if in != nil {
+		in.Close()
+	}
 }
