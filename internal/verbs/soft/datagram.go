@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -165,35 +164,35 @@ func (o *datagramOut) close() {
 type datagramIn struct {
 	mu     sync.Mutex
 	list   []*datagramFrom
-	clock  uint64
 	closed bool
 }
 
 type datagramFrom struct {
 	sock *control.Socket
-	used uint64 // what the clock was at the last datagram
+	used time.Time // when the last datagram came
 }
 
 // receiveDatagrams takes the datagrams that come over s, which it owns from here on.
 func (b *qpnBlocks) receiveDatagrams(s *control.Socket) bool {
 	in := &b.in
-	f := &datagramFrom{sock: s}
+	f := &datagramFrom{sock: s, used: time.Now()}
 	in.mu.Lock()
 	if in.closed {
 		in.mu.Unlock()
 		return false
 	}
 	if len(in.list) == maxDatagramSockets {
-		oldest := slices.MinFunc(in.list, func(a, b *datagramFrom) int { return cmp.Compare(a.used, b.used) })
+		oldest := slices.MinFunc(in.list, func(a, b *datagramFrom) int { return a.used.Compare(b.used) })
 		oldest.sock.Shutdown()
 		in.list = without(in.list, oldest)
 	}
 	in.list = append(in.list, f)
-	in.touch(f)
 	in.mu.Unlock()
 	go func() {
 		b.readDatagrams(f)
-		in.forget(f)
+		in.mu.Lock()
+		in.list = without(in.list, f)
+		in.mu.Unlock()
 		s.Close()
 	}()
 	return true
@@ -213,23 +212,12 @@ func (b *qpnBlocks) readDatagrams(f *datagramFrom) {
 			return
 		}
 		b.in.mu.Lock()
-		b.in.touch(f)
+		f.used = time.Now()
 		b.in.mu.Unlock()
 		if q := b.find(d.to); q != nil {
 			q.takeDatagram(&d)
 		}
 	}
-}
-
-func (in *datagramIn) touch(f *datagramFrom) {
-	in.clock++
-	f.used = in.clock
-}
-
-func (in *datagramIn) forget(f *datagramFrom) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.list = without(in.list, f)
 }
 
 func (in *datagramIn) close() {
