@@ -27,7 +27,10 @@ func (q *qp) writeApart(wr *verbs.SendWR) error {
 	copy(dst, wr.Inline)
 	q.mu.Lock()
 	if p.writing--; p.writing == 0 {
-		p.unmapDropped()
+		for _, m := range p.dropped {
+			m.Unmap()
+		}
+		p.dropped = nil
 		if q.alone > 0 {
 			q.copied.Broadcast()
 		}
@@ -44,12 +47,4 @@ func (q *qp) lockAlone() {
 		q.copied.Wait()
 	}
 	q.alone--
-}
-
-// unmapDropped unmaps what was dropped while posts copied without the lock.
-func (p *peer) unmapDropped() {
-	for _, m := range p.dropped {
-		m.Unmap()
-	}
-	p.dropped = nil
 }

@@ -22,16 +22,11 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 			return o
 		}
 	}
-	var n uint32
-	if wr.Flags&verbs.SendInline != 0 {
-		n = uint32(len(wr.Inline))
-	} else {
-		total := sgeLength(wr.SGList)
-		if total > maxMsg {
-			return failed(verbs.WCLocLenErr)
-		}
-		n = uint32(total)
+	size := uint64(len(wr.Inline)) + sgeLength(wr.SGList)
+	if size > maxMsg {
+		return failed(verbs.WCLocLenErr)
 	}
+	n := uint32(size)
 	if n > 0 {
 		dst, o := q.target(p, st, wr, n, verbs.AccessRemoteWrite)
 		if o != succeeded {
@@ -49,7 +44,7 @@ func (q *qp) write(wr *verbs.SendWR) outcome {
 		if wr.Flags&verbs.SendSolicited != 0 {
 			op |= shm.EntrySolicited
 		}
-		p.out.Publish(op, wr.ImmData, uint64(n))
+		p.out.Publish(op, wr.ImmData, size)
 		q.published(p, op)
 	}
 	return succeeded
