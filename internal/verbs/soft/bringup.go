@@ -134,7 +134,7 @@ func (q *qp) helloType() byte { return byte(q.typ - verbs.QPTypeRC) }
 func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 	d.busy.Lock()
 	defer d.busy.Unlock()
-	if _, _, err := q.offer(); err != nil {
+	if err := q.offer(); err != nil {
 		return true // not to be connected any more, or already
 	}
 	s, err := dialBlock(blockName(q.ctx.dev.name, to>>qpnBlockBits))

@@ -81,7 +81,7 @@ func (id *cmID) answer(qp *qp, sock *control.Socket, req *control.ConnMsg, own d
 	if err == nil {
 		// Made before the QP is up, the offer has the MRs in it: the dialer's first
 		// request need not ask for one.
-		_, _, err = qp.offer()
+		err = qp.offer()
 	}
 	if err == nil {
 		err = qp.toRTS(attr)

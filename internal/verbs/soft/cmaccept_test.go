@@ -27,7 +27,7 @@ func play(t *testing.T, l *testID) *player {
 	t.Helper()
 	s, src := silentDialerFrom(t, l.LocalAddr())
 	id := resolved(t, l.LocalAddr(), driver.CMOptions{})
-	blob, fds, err := id.qp.(*qp).offer()
+	blob, fds, err := ownOffer(id.qp.(*qp))
 	require.NoError(t, err)
 	req := control.ConnMsg{Src: src, Dst: l.LocalAddr(), Offer: blob}
 	require.NoError(t, s.Send(control.AppendREQ(nil, &req), fds))

@@ -55,7 +55,7 @@ func (a *actor) accept() (*control.Socket, control.ConnMsg, []int) {
 func offerOf(t *testing.T, param driver.ConnParam) (rep []byte, fds []int) {
 	t.Helper()
 	id := resolved(t, netip.MustParseAddrPort("127.0.0.1:1"), driver.CMOptions{})
-	blob, fds, err := id.qp.(*qp).offer()
+	blob, fds, err := ownOffer(id.qp.(*qp))
 	require.NoError(t, err)
 	return control.AppendREP(nil, &control.ConnMsg{Param: param, Offer: blob}), fds
 }

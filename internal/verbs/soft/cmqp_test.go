@@ -59,7 +59,7 @@ func TestOfferOfAClosedQP(t *testing.T) {
 	noLeaks(t)
 	a := newDataEnd(t, unbuilt(t, nowhere))
 	s, _ := socketsOf(t)
-	_, _, err := a.qp.(*qp).offer()
+	err := a.qp.(*qp).offer()
 	require.NoError(t, err)
 	require.NoError(t, a.qp.Close())
 	err = a.qp.(*qp).sendOffer(s, func(offer []byte) []byte { return offer })

@@ -45,15 +45,8 @@ func (o *offered) close() {
 	}
 }
 
-// offer makes the QP's offer. The descriptors stay the QP's: they are valid until
-// it is attached, reset or closed, so whoever uses them goes by withOffer.
-func (q *qp) offer() (blob []byte, fds []int, err error) {
-	err = q.withOffer(func(b []byte, f []int) error {
-		blob, fds = b, f
-		return nil
-	})
-	return blob, fds, err
-}
+// offer makes the QP's offer, for later.
+func (q *qp) offer() error { return q.withOffer(func([]byte, []int) error { return nil }) }
 
 // withOffer calls use with the QP's offer. The lock keeps the descriptors the QP's meanwhile:
 // Close would leave their numbers to other files.

@@ -100,9 +100,18 @@ func (s *side) close() {
 
 func (s *side) onHangup(err error) { s.gone <- hangup{err == nil, err} }
 
+// ownOffer is the offer of a QP, whose descriptors are valid until it is attached, reset or closed.
+func ownOffer(q *qp) (blob []byte, fds []int, err error) {
+	err = q.withOffer(func(b []byte, f []int) error {
+		blob, fds = b, f
+		return nil
+	})
+	return blob, fds, err
+}
+
 // offerTo sends the offer of s over sock as the connection manager does.
 func (s *side) offerTo(sock *control.Socket) {
-	blob, fds, err := s.qp.offer()
+	blob, fds, err := ownOffer(s.qp)
 	require.NoError(s.t, err)
 	require.NoError(s.t, sock.Send(append([]byte{1}, blob...), fds))
 }
