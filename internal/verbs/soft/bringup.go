@@ -101,20 +101,15 @@ func (q *qp) dial(d *bringUp, to uint32) {
 
 // redial tries until the peer is there.
 func (q *qp) redial(d *bringUp, to uint32) {
-	pause := firstRedial
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
+	for pause := firstRedial; ; pause = min(2*pause, lastRedial) {
 		select {
 		case <-d.stop:
 			return
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		if q.hello(d, to, helloTimeout) {
 			return
 		}
-		pause = min(2*pause, lastRedial)
-		timer.Reset(pause)
 	}
 }
 
@@ -260,14 +255,10 @@ func (a *blockAcceptor) run() {
 		if err != nil {
 			continue
 		}
-		if a.busy.Add(1) > maxHellos && !a.evict() {
-			a.busy.Add(-1)
+		if checkPeer(s) != nil || !a.admit(s) {
 			s.Close()
 			continue
 		}
-		a.mu.Lock()
-		a.silent = append(a.silent, s)
-		a.mu.Unlock()
 		go func() {
 			defer a.busy.Add(-1)
 			if !a.answer(s) {
@@ -278,36 +269,34 @@ func (a *blockAcceptor) run() {
 	}
 }
 
-// evict hangs up on the oldest unknown peer that has said nothing yet, in place of which another can be heard; false
-// if there is none.
-func (a *blockAcceptor) evict() bool {
+// admit takes in an unknown peer. If there are too many, the oldest that has said nothing yet is hung up
+// on; false if there is none.
+func (a *blockAcceptor) admit(s *control.Socket) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := slices.IndexFunc(a.silent, (*control.Socket).Silent)
-	if i < 0 {
-		return false
+	if a.busy.Load() >= maxHellos {
+		i := slices.IndexFunc(a.silent, (*control.Socket).Silent)
+		if i < 0 {
+			return false
+		}
+		a.silent[i].Shutdown()
+		a.silent = slices.Delete(a.silent, i, i+1)
 	}
-	a.silent[i].Shutdown()
-	a.silent = slices.Delete(a.silent, i, i+1)
+	a.busy.Add(1)
+	a.silent = append(a.silent, s)
 	return true
 }
 
 // heard is told that an unknown peer has said something, or has hung up.
 func (a *blockAcceptor) heard(s *control.Socket) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := slices.Index(a.silent, s); i >= 0 {
-		a.silent = slices.Delete(a.silent, i, i+1)
-	}
+	a.silent = without(a.silent, s)
+	a.mu.Unlock()
 }
 
 // answer reads the hello of an unknown peer and answers it, and reports whether it took over the
 // socket.
 func (a *blockAcceptor) answer(s *control.Socket) bool {
-	if checkPeer(s) != nil {
-		a.heard(s)
-		return false
-	}
 	buf := make([]byte, control.MaxMessage)
 	_ = s.SetReadDeadline(time.Now().Add(helloTimeout))
 	n, fds, err := s.Recv(buf)
