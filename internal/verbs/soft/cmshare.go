@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -97,23 +98,15 @@ func (id *cmID) join(addr netip.AddrPort) (*portClaim, error) {
 	if pid, uid, err := sock.PeerCred(); err != nil || !control.SameUser(pid, uid) {
 		return nil, driver.Explain("it belongs to another user", errors.Join(unix.EACCES, err))
 	}
-	if err := sock.Signal(control.MsgSHARE, control.WireVersion); err != nil {
-		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
-	}
-	patience := id.opts.HandshakeTimeout
-	if patience == 0 {
-		patience = defaultHandshakeTimeout
-	}
-	_ = sock.SetReadDeadline(time.Now().Add(patience))
-	buf := make([]byte, control.MaxMessage)
-	n, fds, err := sock.Recv(buf)
+	patience := cmp.Or(id.opts.HandshakeTimeout, defaultHandshakeTimeout)
+	reply, fds, err := exchange(sock, patience, func() error { return sock.Signal(control.MsgSHARE, control.WireVersion) })
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fmt.Errorf("the process that listens there has not answered within %v: is it stopped?", patience)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", verbs.ErrPeerGone, err)
 	}
-	claim, companion, err := parseShared(buf[:n], fds, name)
+	claim, companion, err := parseShared(reply, fds, name)
 	if err != nil {
 		control.CloseFDs(fds)
 		return nil, err
