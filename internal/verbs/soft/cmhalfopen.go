@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"io"
@@ -64,7 +65,8 @@ func (l *listener) evictSilent() bool {
 		if !h.sock.Silent() {
 			continue
 		}
-		l.drop(h, &l.stats.Evicted)
+		l.remove(h)
+		l.stats.Evicted++
 		refuse(h.sock, control.RejectAgain, nil)
 		if l.opts.OnEvict != nil {
 			l.opts.OnEvict()
@@ -79,18 +81,20 @@ func (l *listener) tooLate(h *halfOpen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h.elem != nil && !l.closed && h.sock.Silent() {
-		l.drop(h, &l.stats.TimedOut)
+		l.remove(h)
+		l.stats.TimedOut++
 		h.sock.Close()
 	}
 }
 
-// drop removes a half-open dialer. mu is held.
-func (l *listener) drop(h *halfOpen, count *uint64) {
+// remove has the dialer be half-open no more. mu is held.
+func (l *listener) remove(h *halfOpen) {
 	l.half.Remove(h.elem)
 	h.elem = nil
-	*count++
 	h.late.stop()
-	l.room.Broadcast()
+	if l.half.Len() == l.opts.MaxHalfOpen-1 {
+		l.room.Broadcast()
+	}
 }
 
 // readRequest waits for the request of a half-open dialer, and handles it.
@@ -142,19 +146,14 @@ func (l *listener) handleRequest(sock *control.Socket, name string, msg []byte) 
 	l.deliver(l.requested(sock, &m))
 }
 
-// claim has the dialer be half-open no more, and reports whether to go on: it may have been dropped.
+// claim removes the dialer, and reports whether to go on: it may have been dropped.
 func (l *listener) claim(h *halfOpen) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || h.elem == nil {
 		return false // counted when it was dropped
 	}
-	l.half.Remove(h.elem)
-	h.elem = nil
-	h.late.stop()
-	if l.half.Len() == l.opts.MaxHalfOpen-1 {
-		l.room.Broadcast()
-	}
+	l.remove(h)
 	return true
 }
 
@@ -177,9 +176,7 @@ func (l *listener) requested(sock *control.Socket, req *control.ConnMsg) *cmID {
 	id.state = cmRequested
 	id.ctx = l.id.dev.sharedContext()
 	id.opts = l.opts
-	if id.opts.TOS == 0 {
-		id.opts.TOS = req.TOS
-	}
+	id.opts.TOS = cmp.Or(id.opts.TOS, req.TOS)
 	id.local, id.remote = req.Dst, req.Src
 	id.sock, id.request, id.listen = sock, req, l
 	return id

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"net/netip"
@@ -68,12 +69,8 @@ func (id *cmID) Listen(backlog int) error {
 	l := &listener{id: id, sock: sock, addr: id.local, backlog: backlog, opts: id.opts}
 	l.dual = id.local.Addr() == netip.IPv6Unspecified() && !id.opts.AFOnly
 	l.room.L = &l.mu
-	if l.opts.HandshakeTimeout == 0 {
-		l.opts.HandshakeTimeout = defaultHandshakeTimeout
-	}
-	if l.opts.MaxHalfOpen == 0 {
-		l.opts.MaxHalfOpen = defaultMaxHalfOpen
-	}
+	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, defaultHandshakeTimeout)
+	l.opts.MaxHalfOpen = cmp.Or(l.opts.MaxHalfOpen, defaultMaxHalfOpen)
 	id.listen, id.state = l, cmListening
 	go l.run()
 	return nil
@@ -136,30 +133,21 @@ func (l *listener) waitRoom() bool {
 // whether it may: the listener may be closed, or the dialer leave.
 func (l *listener) awaitTurn(sock *control.Socket) bool {
 	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return false
-	}
-	if l.pending < l.backlog {
-		l.pending++
-		l.mu.Unlock()
-		return true
-	}
-	l.waiting++
-	l.mu.Unlock()
-	left := false
-	stop := sock.OnHangup(func() {
-		l.mu.Lock()
-		left = true
-		l.room.Broadcast()
-		l.mu.Unlock()
-	})
-	l.mu.Lock()
-	for !l.closed && !left && l.pending >= l.backlog {
-		l.room.Wait()
+	left, stop := false, func() {}
+	if !l.closed && l.pending >= l.backlog {
+		l.waiting++
+		stop = sock.OnHangup(func() {
+			l.mu.Lock()
+			left = true
+			l.room.Broadcast()
+			l.mu.Unlock()
+		})
+		for !l.closed && !left && l.pending >= l.backlog {
+			l.room.Wait()
+		}
+		l.waiting--
 	}
 	enters := !l.closed && !left
-	l.waiting--
 	switch {
 	case enters:
 		l.pending++
