@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,9 +39,7 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	}
 	qp, sock := id.qp, id.sock
 	own.QPNum = qp.QPN()
-	if own.RetryCount == 0 {
-		own.RetryCount = req.Param.RetryCount // a REP does not say it
-	}
+	own.RetryCount = cmp.Or(own.RetryCount, req.Param.RetryCount) // a REP does not say it
 	attr := id.rtsAttr(own, req.Param)
 	id.state, id.request = cmAccepting, nil
 	// The dialer's whole patience is not known here; RTU follows REP at once.

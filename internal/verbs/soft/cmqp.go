@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
@@ -62,10 +63,6 @@ func (id *cmID) rtsAttr(own, peer driver.ConnParam) verbs.QPAttr {
 	if own.ResponderResources > 0 {
 		access |= verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	}
-	timeout := id.opts.AckTimeout
-	if timeout == 0 {
-		timeout = verbs.DefaultAckTimeout
-	}
 	return verbs.QPAttr{
 		PathMTU:     verbs.MTU4096,
 		DestQPN:     peer.QPNum,
@@ -81,7 +78,7 @@ func (id *cmID) rtsAttr(own, peer driver.ConnParam) verbs.QPAttr {
 		MaxRdAtomic:     min(own.InitiatorDepth, peer.ResponderResources),
 		MaxDestRdAtomic: own.ResponderResources,
 		MinRNRTimer:     verbs.DefaultMinRNRTimer,
-		Timeout:         timeout,
+		Timeout:         cmp.Or(id.opts.AckTimeout, verbs.DefaultAckTimeout),
 		RetryCnt:        own.RetryCount,
 		RNRRetry:        peer.RNRRetryCount,
 	}
