@@ -89,11 +89,15 @@ func (id *cmID) bindSource(src, dst netip.AddrPort) error {
 	case src.Port() != 0:
 		return id.bind(netip.AddrPortFrom(from, src.Port()))
 	}
-	err := checkOwn(from)
-	if err == nil {
-		id.dialFD, id.local, err = bindEphemeral(id.dev.name, from, dst)
+	if err := checkOwn(from); err != nil {
+		return err
 	}
-	return err
+	claim, err := bindEphemeral(id.dev.name, from, dst)
+	if err != nil {
+		return err
+	}
+	id.claim, id.local = claim, claim.addr
+	return nil
 }
 
 func (id *cmID) ResolveRoute(time.Duration) error {

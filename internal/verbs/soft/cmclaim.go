@@ -34,7 +34,8 @@ type portClaim struct {
 	slot int // holds the slot of a specific address, or -1
 	addr netip.AddrPort
 
-	shared bool // other listeners have the descriptors, too; the id's lock guards it
+	ephemeral bool // of a dialer that has not asked for a port: no other claims that
+	shared    bool // other listeners have the descriptors, too; the id's lock guards it
 }
 
 // take hands over the claimed descriptor.
@@ -193,20 +194,22 @@ func untilFree[T any](soon func() bool, try func() (T, error)) (T, error) {
 	}
 }
 
-// bindEphemeral makes a socket for a dialer at ip with a port of its own.
-func bindEphemeral(device string, ip netip.Addr, dst netip.AddrPort) (fd int, addr netip.AddrPort, err error) {
+// bindEphemeral claims an ephemeral port at ip for a dialer.
+func bindEphemeral(device string, ip netip.Addr, dst netip.AddrPort) (*portClaim, error) {
 	host, err := currentHostNet(hostNetTTL)
 	if err != nil {
-		return -1, addr, err
+		return nil, err
 	}
-	if fd, err = control.OpenSocket(); err != nil {
-		return -1, addr, err
+	fd, err := control.OpenSocket()
+	if err != nil {
+		return nil, err
 	}
-	if addr, err = bindFree(fd, device, ip, ephemeralPorts(host), dst); err != nil {
+	addr, err := bindFree(fd, device, ip, ephemeralPorts(host), dst)
+	if err != nil {
 		unix.Close(fd)
-		return -1, addr, err
+		return nil, err
 	}
-	return fd, addr, nil
+	return &portClaim{fd: fd, slot: -1, addr: addr, ephemeral: true}, nil
 }
 
 // bindFree gives fd the first free one of ports at ip, and not that of dst: a connection

@@ -138,12 +138,12 @@ func TestBindEphemeral(t *testing.T) {
 	ip := netip.MustParseAddr("127.0.0.1")
 	seen := map[netip.AddrPort]bool{}
 	for range 50 {
-		fd, addr, err := bindEphemeral(dev, ip, netip.AddrPort{})
+		c, err := bindEphemeral(dev, ip, netip.AddrPort{})
 		require.NoError(t, err)
-		defer unix.Close(fd)
-		require.False(t, seen[addr], addr)
-		require.Equal(t, ip, addr.Addr())
-		seen[addr] = true
+		defer c.release()
+		require.False(t, seen[c.addr], c.addr)
+		require.Equal(t, ip, c.addr.Addr())
+		seen[c.addr] = true
 	}
 }
 

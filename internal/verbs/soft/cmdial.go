@@ -56,7 +56,8 @@ func (id *cmID) newDial(own driver.ConnParam, deadline time.Time) (*dial, error)
 	own.PrivateData = append([]byte(nil), own.PrivateData...)
 	own.QPNum = id.qp.QPN()
 	req := control.ConnMsg{Param: own, Src: id.local, Dst: id.remote, TOS: id.opts.TOS}
-	sock, err := id.dialSocket()
+	// A port that is the application's is given back with the end of the connection.
+	sock, err := control.NewSocket(id.claim.take())
 	if err != nil {
 		id.state = cmFailed
 		return nil, err
@@ -64,17 +65,6 @@ func (id *cmID) newDial(own driver.ConnParam, deadline time.Time) (*dial, error)
 	_ = sock.SetReadDeadline(deadline)
 	id.sock, id.state = sock, cmConnecting
 	return &dial{id: id, qp: id.qp, sock: sock, req: req, anyUser: id.opts.AnyUser, deadline: deadline}, nil
-}
-
-// dialSocket takes the descriptor that holds the local address. Called with mu held.
-func (id *cmID) dialSocket() (*control.Socket, error) {
-	if id.claim != nil {
-		// The port is the application's, which gets it back with the end of the connection.
-		return control.NewSocket(id.claim.take())
-	}
-	fd := id.dialFD
-	id.dialFD = -1
-	return control.NewSocket(fd)
 }
 
 // A dial is the dialer's side of the exchange.
@@ -200,24 +190,20 @@ func (d *dial) establish(rep *control.ConnMsg, fds []int) *driver.CMEvent {
 		d.qp.disconnect()
 		return d.failed(driver.CMConnectError, err)
 	}
-	if err := d.qp.confirm(); err != nil {
+	err := d.qp.confirm()
+	if err == nil {
+		err = d.sock.Signal(control.MsgRTU, control.WireVersion)
+	}
+	if err != nil {
 		d.qp.disconnect()
 		if errors.Is(err, verbs.ErrTryAgain) || errors.Is(err, verbs.ErrProtocol) {
 			return d.failed(driver.CMConnectError, err)
 		}
-		return d.failed(driver.CMUnreachable, gone(err))
-	}
-	if err := d.sock.Signal(control.MsgRTU, control.WireVersion); err != nil {
-		d.qp.disconnect()
-		return d.failed(driver.CMUnreachable, gone(err))
+		// The listener hung up before the connection stood: nothing was delivered to it.
+		why := fmt.Sprintf("the listener left before the connection stood: %v", err)
+		return d.failed(driver.CMUnreachable, driver.Explain(why, verbs.ErrPeerGone, unix.ECONNRESET))
 	}
 	return &driver.CMEvent{Type: driver.CMEstablished, ID: d.id, Param: swapped(rep.Param)}
-}
-
-// gone is the error of a listener that hung up before the connection stood: nothing was
-// delivered to it.
-func gone(err error) error {
-	return driver.Explain(fmt.Sprintf("the listener left before the connection stood: %v", err), verbs.ErrPeerGone, unix.ECONNRESET)
 }
 
 // rejected is the event for a REJ.

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
@@ -65,9 +64,8 @@ type cmID struct {
 	opts      driver.CMOptions
 	ctx       verbs.Context
 	qp        *qp
-	claim     *portClaim // the address BindAddr took
+	claim     *portClaim // of the local address
 	companion *os.File   // goes with the address where that is shared, or nil
-	dialFD    int        // bound to an ephemeral port until Connect, or -1
 	local     netip.AddrPort
 	remote    netip.AddrPort
 
@@ -96,7 +94,7 @@ func (softDriver) CreateID(device string, sink driver.CMSink) (driver.CMID, erro
 
 // newID makes an idle id.
 func newID(dev *device, sink driver.CMSink) *cmID {
-	id := &cmID{dev: dev, dialFD: -1, done: make(chan struct{})}
+	id := &cmID{dev: dev, done: make(chan struct{})}
 	id.events.Init(sink)
 	return id
 }
@@ -123,12 +121,10 @@ func (id *cmID) SetOptions(opts driver.CMOptions) error {
 
 // expect fails unless the id is in one of the states. Called with mu held.
 func (id *cmID) expect(call string, states ...cmState) error {
-	for _, s := range states {
-		if id.state == s {
-			return nil
-		}
-	}
-	if id.state == cmClosed {
+	switch {
+	case slices.Contains(states, id.state):
+		return nil
+	case id.state == cmClosed:
 		return fmt.Errorf("%s: %w", call, verbs.ErrClosed)
 	}
 	return fmt.Errorf("%s on an id that is %v: %w", call, id.state, verbs.ErrState)
@@ -153,9 +149,6 @@ func (id *cmID) RemoteAddr() netip.AddrPort {
 }
 
 func displayedPort(a netip.AddrPort) netip.AddrPort {
-	if a.Addr().Zone() == "" {
-		return a
-	}
 	return netip.AddrPortFrom(displayed(a.Addr()), a.Port())
 }
 
@@ -171,9 +164,8 @@ func (id *cmID) Close() error {
 	}
 	id.state = cmClosed
 	close(id.done)
-	qp, sock, listen := id.qp, id.sock, id.listen
-	claim, dialFD, companion := id.claim, id.dialFD, id.companion
-	id.qp, id.request, id.claim, id.dialFD, id.companion = nil, nil, nil, -1, nil
+	qp, sock, listen, claim, companion := id.qp, id.sock, id.listen, id.claim, id.companion
+	id.qp, id.request, id.claim, id.companion = nil, nil, nil, nil
 	id.confirmed()
 	id.mu.Unlock()
 
@@ -189,13 +181,10 @@ func (id *cmID) Close() error {
 		qp.disconnect()
 	}
 	if claim != nil {
-		if was != cmListening && claim.fd < 0 {
+		if was != cmListening && claim.fd < 0 && !claim.ephemeral {
 			leave(id.dev.name, claim.addr.Port()) // whoever reads the connection's socket lets go of it
 		}
 		claim.release()
-	}
-	if dialFD >= 0 {
-		unix.Close(dialFD)
 	}
 	if companion != nil {
 		companion.Close()

@@ -28,9 +28,9 @@ func silentDialer(t *testing.T, addr netip.AddrPort) *control.Socket {
 
 func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*control.Socket, netip.AddrPort) {
 	t.Helper()
-	fd, src, err := bindEphemeral(soft0.name, addr.Addr(), addr)
+	c, err := bindEphemeral(soft0.name, addr.Addr(), addr)
 	require.NoError(t, err)
-	s, err := control.NewSocket(fd)
+	s, err := control.NewSocket(c.take())
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	until(func() bool {
@@ -38,7 +38,7 @@ func silentDialerFrom(t *testing.T, addr netip.AddrPort) (*control.Socket, netip
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	require.NoError(t, err)
-	return s, src
+	return s, c.addr
 }
 
 // waitStats waits until a listener's counts are as wanted.
@@ -256,9 +256,9 @@ func TestListenerOutOfDescriptors(t *testing.T) {
 	waitStats(t, l, func(s driver.CMListenStats) bool { return s.HalfOpen == 5 })
 
 	// The next one is made now and connects when no descriptor is left.
-	fd, _, err := bindEphemeral(soft0.name, localhost0.Addr(), netip.AddrPort{})
+	c, err := bindEphemeral(soft0.name, localhost0.Addr(), netip.AddrPort{})
 	require.NoError(t, err)
-	s, err := control.NewSocket(fd)
+	s, err := control.NewSocket(c.take())
 	require.NoError(t, err)
 	defer s.Close()
 	var old unix.Rlimit
