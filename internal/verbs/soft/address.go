@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -188,22 +187,18 @@ func loopbackFor(a netip.Addr) netip.Addr {
 
 // ephemeralRange is the namespace's range of ports for port 0.
 func ephemeralRange() (lo, hi uint16) {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if f := strings.Fields(string(b)); err == nil && len(f) == 2 {
-		l, lerr := strconv.ParseUint(f[0], 10, 16)
-		h, herr := strconv.ParseUint(f[1], 10, 16)
-		if lerr == nil && herr == nil && 0 < l && l <= h {
-			return uint16(l), uint16(h)
-		}
+	b, _ := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if _, err := fmt.Sscan(string(b), &lo, &hi); err == nil && 0 < lo && lo <= hi {
+		return lo, hi
 	}
 	return 32768, 60999
 }
 
 // privilegedBelow is the first port that anybody may bind.
-func privilegedBelow() int {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-	if n, perr := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && perr == nil {
-		return n
+func privilegedBelow() (port int) {
+	b, _ := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if _, err := fmt.Sscan(string(b), &port); err == nil {
+		return port
 	}
 	return 1024
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 )
 
@@ -36,13 +34,12 @@ var strangers = sync.OnceValue(func() uint32 {
 	if users, err := os.ReadFile("/proc/self/uid_map"); err == nil && mapsAll(users) {
 		return math.MaxUint32
 	}
-	uid := uint64(65534)
-	if b, err := os.ReadFile("/proc/sys/kernel/overflowuid"); err == nil {
-		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 32); err == nil {
-			uid = n
-		}
+	var uid uint32
+	b, _ := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if _, err := fmt.Sscan(string(b), &uid); err == nil {
+		return uid
 	}
-	return uint32(uid)
+	return 65534
 })
 
 // mapsAll reports whether a uid_map has all users: that of the first namespace does.

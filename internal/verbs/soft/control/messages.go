@@ -203,10 +203,7 @@ func checkHead(b []byte, typ byte, least int) error {
 // appendWireAddr appends ip[16], zone u32, port u16, 0 u16.
 func appendWireAddr(b []byte, a netip.AddrPort) []byte {
 	ip := a.Addr().As16()
-	var zone uint64
-	if z := a.Addr().Zone(); z != "" {
-		zone, _ = strconv.ParseUint(z, 10, 32) // canonical: an index
-	}
+	zone, _ := strconv.ParseUint(a.Addr().Zone(), 10, 32) // canonical: an index, or none
 	b = append(b, ip[:]...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(zone))
 	b = binary.LittleEndian.AppendUint16(b, a.Port())
