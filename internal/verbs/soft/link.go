@@ -388,7 +388,12 @@ func revoke(links []*link, key uint32, patiently bool) {
 	for i, l := range links {
 		select {
 		case <-waits[i]:
+			continue
 		case <-late:
+		}
+		select {
+		case <-waits[i]: // it was in time, as others were not
+		default:
 			l.close(fmt.Errorf("%w: the peer does not let go of a deregistered MR", verbs.ErrPeerGone))
 		}
 	}

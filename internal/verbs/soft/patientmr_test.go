@@ -79,3 +79,18 @@ func TestClosePatientlyEndsWithQP(t *testing.T) {
 		t.Fatal("it waits for the peer")
 	}
 }
+
+// TestStoppedPeerIsCutOffAlone: who has let go of the memory in time stays, whoever has not.
+func TestStoppedPeerIsCutOffAlone(t *testing.T) {
+	_, b, m, resume := stopLetting(t)
+	revokeTimeout = time.Second // in which the others answer
+	_, other := newConnected(t, defaults())
+	l := linkOf(other)
+	revoke([]*link{linkOf(b), l, l, l, l, l, l, l, l, l, l}, 7, false)
+	require.ErrorIs(t, b.hungUp().err, verbs.ErrPeerGone)
+	resume()
+	require.NoError(t, m.Close())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.NoError(t, l.cause)
+}
