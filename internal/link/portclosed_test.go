@@ -21,11 +21,8 @@ type portPair struct {
 func newPortPair(t *testing.T) *portPair {
 	needFailing(t) // it takes a port that is free on this host
 	b := newBed(t, Config{})
-	free, err := Listen(b.links.cfg, testAddr())
-	require.NoError(t, err)
-	require.NoError(t, free.Close())
 	m := &portPair{wirePair: &wirePair{bed: b, p: newWirePeer(t, lane.RoleListener, wireConfig{device: b.l.cfg.CM.Device})}}
-	m.to = Target{Src: free.Addr(), Dst: m.p.listen()}
+	m.to = Target{Src: b.freeAddr(), Dst: m.p.listen()}
 	dialled := m.dial(b.ctx())
 	m.p.request()
 	m.p.accept()

@@ -23,10 +23,7 @@ func TestPortOfAStreamInUse(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			b := newBed(t, Config{FirstRing: MaxFirstRing, Checksum: way.checksums, Idle: time.Minute})
-			free, err := Listen(b.links.cfg, testAddr())
-			require.NoError(t, err)
-			to := Target{Src: free.Addr(), Dst: b.l.Addr()}
-			require.NoError(t, free.Close())
+			to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
 			for range way.rounds {
 				client, err := b.links.Dial(b.ctx(), to)
 				require.NoError(t, err)
