@@ -83,7 +83,7 @@ func TestClosePatientlyEndsWithQP(t *testing.T) {
 // TestStoppedPeerIsCutOffAlone: who has let go of the memory in time stays, whoever has not.
 func TestStoppedPeerIsCutOffAlone(t *testing.T) {
 	_, b, m, resume := stopLetting(t)
-	revokeTimeout = time.Second // in which the others answer
+	revokeTimeout = 3 * time.Second // in which the others answer
 	_, other := newConnected(t, defaults())
 	l := linkOf(other)
 	revoke([]*link{linkOf(b), l, l, l, l, l, l, l, l, l, l}, 7, false)
