@@ -149,13 +149,8 @@ func (c *cq) take(wc []verbs.WC) int {
 // left for the next time.
 func (c *cq) takePublished(q *qp, signal bool) {
 	var wc [1]verbs.WC
-	for n := 0; n <= maxQueue && !c.dead; n++ {
-		q.rq.held.Add(1) // before anybody can post in its place
-		if q.receive(wc[:]) == 0 {
-			q.rq.held.Add(-1)
-			return
-		}
-		c.pushHeld(&wc[0], q.rq)
+	for n := 0; n <= maxQueue && !c.dead && q.takeReceived(wc[:]) == 1; n++ {
+		c.pushTaken(&wc[0], q)
 		if signal {
 			c.notify(q.solicited || wc[0].Status != verbs.WCSuccess)
 		}
@@ -172,18 +167,16 @@ func (c *cq) push(wc *verbs.WC, sq *sendQueue, idx uint32) {
 	c.mu.Unlock()
 }
 
-// pushRecv adds the completion of a receive of rq.
-func (c *cq) pushRecv(wc *verbs.WC, rq *recvQueue) {
-	rq.held.Add(1)
-	c.pushHeld(wc, rq)
-}
-
-// pushHeld is pushRecv of one that rq counts as held already.
-func (c *cq) pushHeld(wc *verbs.WC, rq *recvQueue) {
+// pushTaken adds the completion of a receive that q has taken. One of an SRQ is held since then: others may post to
+// that at any time.
+func (c *cq) pushTaken(wc *verbs.WC, q *qp) {
+	if q.srq == nil {
+		q.rq.held.Add(1)
+	}
 	if e := c.pushLocked(wc); e != nil {
-		e.rq = rq
+		e.rq = q.rq
 	} else {
-		rq.held.Add(-1)
+		q.rq.held.Add(-1)
 	}
 }
 

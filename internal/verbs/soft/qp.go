@@ -222,7 +222,7 @@ func (q *qp) flushRecv(wrs []verbs.RecvWR) (n int, err error) {
 			break
 		}
 		wc := q.flushedWC(wrs[n].WRID)
-		c.pushRecv(&wc, q.rq)
+		c.pushTaken(&wc, q)
 		n++
 	}
 	if n > 0 {

@@ -69,11 +69,8 @@ func (q *qp) takeDatagram(d *datagram) {
 		c.mu.Unlock()
 		return
 	}
-	q.rq.held.Add(1) // before anybody can post in its place
-	if wc, ok := q.receiveDatagram(d); !ok {
-		q.rq.held.Add(-1)
-	} else {
-		c.pushHeld(&wc, q.rq)
+	if wc, ok := q.receiveDatagram(d); ok {
+		c.pushTaken(&wc, q)
 		c.notify(d.flags&datagramSolicited != 0 || wc.Status != verbs.WCSuccess)
 	}
 	c.failLocked()
@@ -102,6 +99,7 @@ func (q *qp) receiveDatagram(d *datagram) (verbs.WC, bool) {
 		q.refuse(&wc, verbs.WCLocProtErr, nakOp)
 	}
 	if q.srq != nil {
+		q.rq.held.Add(1)
 		q.srq.taken()
 	} else {
 		q.rq.next++

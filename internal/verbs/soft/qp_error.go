@@ -100,8 +100,8 @@ func (q *qp) flushReceives() {
 	c.failed = slices.DeleteFunc(c.failed, func(f *qp) bool { return f == q })
 	if q.cur.on {
 		wc := q.flushedWC(q.cur.id)
-		c.pushRecv(&wc, q.rq)
-		q.endCur()
+		c.pushTaken(&wc, q)
+		q.cur.on = false
 	}
 	if q.srq == nil {
 		r := q.rq
@@ -213,8 +213,8 @@ func (q *qp) failReceive(status verbs.WCStatus) {
 		id = w.id
 		q.rq.next++
 	}
-	c.pushRecv(&verbs.WC{WRID: id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, q.rq)
-	q.endCur()
+	c.pushTaken(&verbs.WC{WRID: id, Status: status, Opcode: verbs.WCRecv, QPN: q.num, SrcQP: q.src}, q)
+	q.cur.on = false
 	c.notify(true)
 }
 

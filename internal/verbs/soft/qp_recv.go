@@ -25,8 +25,17 @@ type recvFailure struct {
 	err  error // not nil: the peer broke the protocol
 }
 
-// receive moves what the peer has published into wc. recvCQ.mu is held.
+// receive is takeReceived for who polls. recvCQ.mu is held.
 func (q *qp) receive(wc []verbs.WC) int {
+	n := q.takeReceived(wc)
+	if q.srq != nil && n > 0 {
+		q.rq.held.Add(int32(-n))
+	}
+	return n
+}
+
+// takeReceived moves what the peer has published into wc. The receives of an SRQ are held then. recvCQ.mu is held.
+func (q *qp) takeReceived(wc []verbs.WC) int {
 	if q.stopped {
 		if q.flushing {
 			return q.flushed(wc)
@@ -120,7 +129,7 @@ func (q *qp) receiveAny(w0, w1 uint64, wc *verbs.WC) bool {
 			}
 		}
 	}
-	q.endCur()
+	q.cur.on = false
 	q.in.Head++
 	if q.srq != nil {
 		atomic.StoreUint32(q.in.Word(shm.OffConsumed), uint32(q.in.Head))
@@ -154,8 +163,8 @@ func (q *qp) takeReceive() bool {
 	return true
 }
 
-// endCur is the end of the message that has come in part, if there is one.
-func (q *qp) endCur() {
+// dropCur forgets the message that has come in part, if there is one.
+func (q *qp) dropCur() {
 	if q.cur.on && q.srq != nil {
 		q.rq.held.Add(-1)
 	}

@@ -287,7 +287,7 @@ func (q *qp) reset() {
 	q.stopped, q.flushing = true, false
 	q.failure = recvFailure{} // who has found it may be about to act on it
 	c.rx = without(c.rx, q)
-	q.endCur()
+	q.dropCur()
 	q.in = nil
 	c.mu.Unlock()
 	if in != nil {

@@ -38,7 +38,7 @@ type recvQueue struct {
 	_        [64]byte     // the two ends are used by different processors
 	next     uint32       // receives taken
 	tailSeen uint32       // tail, as the taker saw it last
-	held     atomic.Int32 // taken, but their completions wait in the ring of a CQ
+	held     atomic.Int32 // taken, but their completions were not polled; of an SRQ the partial ones too
 	_        [20]byte     // as of an Inbox
 }
 

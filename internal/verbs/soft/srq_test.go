@@ -74,3 +74,37 @@ func TestSRQPageIsReadOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, shm.Unmap(v))
 }
+
+// TestSRQPostBesideALook: whoever looks into an inbox meanwhile, a post to an SRQ finds the room that there is.
+func TestSRQPostBesideALook(t *testing.T) {
+	const depth = 4
+	c := defaults()
+	c.depth, c.cqe, c.srq = depth, 2*depth, depth
+	_, b := newConnected(t, c)
+	post := func() error {
+		_, err := b.qp.srq.PostRecv([]verbs.RecvWR{{}})
+		return err
+	}
+	for range depth - 1 {
+		require.NoError(t, post())
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b.qp.progressInbox()
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	for range 20000 {
+		require.NoError(t, post())
+		b.qp.rq.mu.Lock()
+		b.qp.srq.taken() // and polled
+		b.qp.rq.mu.Unlock()
+	}
+}
