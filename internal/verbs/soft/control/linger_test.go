@@ -113,3 +113,42 @@ func TestLingeringInQueue(t *testing.T) {
 		t.Fatal("it lingers")
 	}
 }
+
+// TestLingeringBehind: nor does it help the peer to have it wait behind a message of nothing, or in a socket that it
+// sends.
+func TestLingeringBehind(t *testing.T) {
+	for name, send := range map[string]func(t *testing.T, to uintptr, sock int){
+		"nothing": func(t *testing.T, to uintptr, sock int) {
+			require.NoError(t, SendTo(to, nil, nil))
+			require.NoError(t, SendTo(to, []byte{1}, []int{sock}))
+		},
+		"a socket": func(t *testing.T, to uintptr, sock int) {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer CloseFDs(pair[:])
+			require.NoError(t, SendTo(uintptr(pair[0]), []byte{1}, []int{sock}))
+			require.NoError(t, SendTo(to, []byte{1}, pair[1:]))
+			unix.Close(pair[1])
+			pair[1] = -1
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, err := SocketPair()
+			require.NoError(t, err)
+			defer a.Close()
+			sock := lingering(t)
+			require.NoError(t, a.Control(func(fd uintptr) { send(t, fd, sock) }))
+			unix.Close(sock)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				b.Close()
+			}()
+			select {
+			case <-done:
+			case <-time.After(30 * time.Second):
+				t.Fatal("it lingers")
+			}
+		})
+	}
+}

@@ -397,6 +397,9 @@ func parseRights(oob []byte) (fds []int, err error) {
 // SO_LINGER says, while its peer takes in nothing, and whoever sent it may have let go of it.
 func CloseFDs(fds []int) {
 	for _, fd := range fds {
+		if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain == unix.AF_UNIX {
+			discard(uintptr(fd)) // others may wait in it; Linux lets them be five deep
+		}
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		unix.Close(fd)
 	}
@@ -446,15 +449,20 @@ func discard(fd uintptr) {
 		return
 	}
 	_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // nothing comes after this
+	// With each message its sender is told, and so an empty one is not the end.
+	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 	var buf [1]byte
-	oob := make([]byte, unix.CmsgLen(4*sentFDs))
+	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(4*sentFDs))
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-		fds, _ := parseRights(oob[:oobn])
-		CloseFDs(fds)
-		if err != unix.EINTR && err != unix.ECONNRESET && (err != nil || n == 0 && len(fds) == 0) {
+		_, oobn, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		if err == unix.EINTR || err == unix.ECONNRESET {
+			continue
+		}
+		if err != nil || oobn == 0 {
 			return
 		}
+		fds, _ := parseRights(oob[:oobn])
+		CloseFDs(fds)
 	}
 }
 
