@@ -124,19 +124,25 @@ func (m *mr) close(patiently bool) error {
 
 // invalidate takes the key out of use at the wish of a work request; the MR itself
 // stays until Close, and a window can be bound again. What it returns has the links let go
-// of the memory that still have it mapped, for which Close waits; it is nil if there are none.
+// of the memory that still have it mapped, for which Close waits, of a window too; it is nil if there are none.
 func (m *mr) invalidate() (revoking func()) {
 	m.pd.ctx.keys.remove(m)
-	owner := m
+	leaving := &m.leaving
 	if m.of != nil {
-		owner = m.of
+		leaving = &m.of.leaving
 	}
 	m.mu.Lock()
 	if links := m.exports; len(links) > 0 {
-		owner.leaving.Add(1)
+		leaving.Add(1)
+		if m.window != nil {
+			m.window.leaving.Add(1)
+		}
 		revoking = func() {
 			revoke(links, m.key, false)
-			owner.leaving.Done()
+			leaving.Done()
+			if m.window != nil {
+				m.window.leaving.Done()
+			}
 		}
 	}
 	m.exports = nil

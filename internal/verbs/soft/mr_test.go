@@ -4,10 +4,10 @@ package soft
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -211,7 +211,7 @@ func TestMRInvalidated(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-// TestCloseWhileInvalidated: an MR that a peer has invalidated, or a window of it, does not close before every peer
+// TestCloseWhileInvalidated: an MR or a window that a peer has invalidated does not close before every peer
 // that maps the memory has let go of it.
 func TestCloseWhileInvalidated(t *testing.T) {
 	for _, window := range []bool{false, true} {
@@ -221,6 +221,7 @@ func TestCloseWhileInvalidated(t *testing.T) {
 			require.NoError(t, err)
 			m := r.(*mr)
 			key := m.key
+			closings := []func() error{r.Close}
 			if window {
 				w, err := b.pd.AllocMW()
 				require.NoError(t, err)
@@ -228,7 +229,7 @@ func TestCloseWhileInvalidated(t *testing.T) {
 					Bind: &verbs.MWBind{MW: w, MR: m, Addr: m.addr, Length: 64, Access: verbs.AccessRemoteWrite, Key: 5}})
 				require.Equal(t, verbs.WCSuccess, b.next().Status)
 				key = w.RKey()
-				defer w.Close()
+				closings = append(closings, w.Close)
 			}
 			a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte{1}, RemoteAddr: m.addr, RKey: key})
 			require.Equal(t, verbs.WCSuccess, a.next().Status)
@@ -237,9 +238,11 @@ func TestCloseWhileInvalidated(t *testing.T) {
 			a.qp.mu.Lock()
 			a.qp.peer.out.Publish(shm.EntrySendInv|shm.EntryData, key, 0)
 			require.Equal(t, key, b.next().InvRKey)
-			closed := make(chan error)
-			go func() { closed <- m.Close() }()
-			runtime.Gosched()
+			closed := make(chan error, len(closings))
+			for _, closing := range closings {
+				go func() { closed <- closing() }()
+			}
+			time.Sleep(time.Millisecond)
 			select {
 			case <-closed:
 				a.qp.mu.Unlock()
@@ -247,7 +250,9 @@ func TestCloseWhileInvalidated(t *testing.T) {
 			default:
 			}
 			a.qp.mu.Unlock()
-			require.NoError(t, <-closed)
+			for range closings {
+				require.NoError(t, <-closed)
+			}
 			a.qp.mu.Lock()
 			defer a.qp.mu.Unlock()
 			require.Nil(t, a.qp.peer.find(key))

@@ -19,6 +19,8 @@ type window struct {
 	base uint32        // its key without the application's byte
 	key  atomic.Uint32 // with that of the last bind
 
+	leaving sync.WaitGroup // as an MR's
+
 	mu     sync.Mutex
 	bound  *mr // nil: it is free
 	qp     *qp // for whose peer it is bound
@@ -57,6 +59,7 @@ func (w *window) Close() error {
 			revoking()
 		}
 	}
+	w.leaving.Wait()
 	w.pd.ctx.keys.give(w.base)
 	w.pd.users.Release()
 	return nil
