@@ -9,7 +9,7 @@ import (
 
 // leavePatience is for how long a port may be taken that an id of this process has left: a child has copies
 // of the descriptors from fork to execve, and a connection's socket is closed when nobody reads it any more.
-const leavePatience = 100 * time.Millisecond
+const leavePatience = time.Second
 
 // left is when ids of this process left their ports, of those that did so lately.
 var left = struct {

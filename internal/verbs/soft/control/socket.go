@@ -451,10 +451,10 @@ func discard(fd uintptr) {
 	_ = unix.Shutdown(int(fd), unix.SHUT_RDWR) // nothing comes after this
 	// With each message its sender is told, and so an empty one is not the end.
 	_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
-	var buf [1]byte
+	buf := make([]byte, MaxMessage) // of a stream, which a peer has sent, there may be much
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(4*sentFDs))
 	for {
-		_, oobn, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		_, oobn, _, _, err := unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 		if err == unix.EINTR || err == unix.ECONNRESET {
 			continue
 		}
