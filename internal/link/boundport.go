@@ -18,6 +18,7 @@ const portPatience = time.Second
 // can know that its connection has failed, as TCP's is.
 func (l *Links) resolve(ctx context.Context, ch *cm.EventChannel, options cm.Options, t Target) (*cm.ID, error) {
 	for {
+		has := l.failedWith(t.Src.Port()) // before it lets go of the port, and is forgotten
 		id, err := ch.CreateID(options)
 		if err != nil {
 			return nil, err
@@ -27,7 +28,7 @@ func (l *Links) resolve(ctx context.Context, ch *cm.EventChannel, options cm.Opt
 			return id, nil
 		}
 		err = &AddressError{errors.Join(err, id.Close())}
-		if !errors.Is(err, syscall.EADDRINUSE) || !l.awaitPort(ctx, t.Src.Port()) {
+		if !errors.Is(err, syscall.EADDRINUSE) || has == nil || !has.awaitDestroyed(ctx) {
 			return nil, err
 		}
 	}
@@ -42,17 +43,22 @@ func (l *Links) binds(e *laneEnd, port uint16) {
 	}
 }
 
-// awaitPort waits until a lane that has failed lets go of its port, and reports whether there was one and
-// it has.
-func (l *Links) awaitPort(ctx context.Context, port uint16) bool {
-	l.mu.Lock()
-	i := slices.IndexFunc(l.bound, func(e *laneEnd) bool { return e.only == port && e.failed.Load() })
-	if i < 0 {
-		l.mu.Unlock()
-		return false
+// failedWith returns a lane that has failed and may have the port still, nil if there is none.
+func (l *Links) failedWith(port uint16) *laneEnd {
+	if port == 0 {
+		return nil
 	}
-	e := l.bound[i]
-	l.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.IndexFunc(l.bound, func(e *laneEnd) bool { return e.only == port && e.failed.Load() }); i >= 0 {
+		return l.bound[i]
+	}
+	return nil
+}
+
+// awaitDestroyed waits for the end of all that the lane has, for portPatience at most, and reports whether it
+// has come.
+func (e *laneEnd) awaitDestroyed(ctx context.Context) bool {
 	patience := time.NewTimer(portPatience)
 	defer patience.Stop()
 	select {

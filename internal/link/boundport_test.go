@@ -45,7 +45,7 @@ func TestPortOfALaneThatEnds(t *testing.T) {
 	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
 
 	stands := &laneEnd{done: make(chan struct{})}
-	close(stands.done) // a dial that waits for it goes on for ever
+	close(stands.done) // a dial that waited for it would go on for ever
 	b.links.binds(stands, to.Src.Port())
 	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
 	k := &linkLane{l: b.links}
@@ -64,10 +64,10 @@ func TestPortOfALaneThatEnds(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	require.NoError(t, holder.Close())
+	k.destroyed(e)
 	close(e.done)
 	require.NoError(t, <-waits)
 	require.NoError(t, b.accept().Close())
-	k.destroyed(e)
 	b.awaitUnbound()
 }
 

@@ -409,8 +409,8 @@ func (e *laneEnd) teardown() {
 	e.dropTables()
 	e.mu.Unlock()
 	allLanes.remove(e)
-	close(e.done)
 	e.owner.destroyed(e)
+	close(e.done)
 }
 
 // dropTables lets go of what the lane has by id when it is torn and its streams have gone. A program
