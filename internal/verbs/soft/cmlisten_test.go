@@ -51,14 +51,21 @@ func waitStats(t *testing.T, l *testID, ok func(driver.CMListenStats) bool) {
 func honest(t *testing.T, l *testID) {
 	t.Helper()
 	d := dialTo(t, l.LocalAddr())
-	a, _ := l.request()
-	a.createQP()
-	require.NoError(t, a.Accept(nil))
-	d.next(driver.CMEstablished)
-	a.next(driver.CMEstablished)
+	a := l.serve(d)
 	d.close()
 	a.next(driver.CMDisconnected)
 	a.close()
+}
+
+// serve accepts the dialer d, and returns its end.
+func (l *testID) serve(d *testID) *testID {
+	l.t.Helper()
+	a, _ := l.request()
+	a.createQP()
+	require.NoError(l.t, a.Accept(nil))
+	d.next(driver.CMEstablished)
+	a.next(driver.CMEstablished)
+	return a
 }
 
 // TestSilentDialer is let go when its time is up, and others are served.

@@ -45,19 +45,27 @@ func TestLingering(t *testing.T) {
 			require.NoError(t, a.Control(func(fd uintptr) { sent = SendTo(fd, []byte{1}, fds) }))
 			require.NoError(t, sent)
 			unix.Close(fds[len(fds)-1])
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
+			lingersNot(t, func() {
 				receive(t, b)
 				b.Close()
-			}()
-			select {
-			case <-done:
-			case <-time.After(30 * time.Second):
-				t.Fatal("it lingers")
-			}
+			})
 			a.Close()
 		})
+	}
+}
+
+// lingersNot sees that f ends long before a lingering socket would let it.
+func lingersNot(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it lingers")
 	}
 }
 
@@ -102,16 +110,7 @@ func TestLingeringInQueue(t *testing.T) {
 	sock := lingering(t)
 	require.NoError(t, s.Send([]byte{1}, []int{sock}))
 	unix.Close(sock)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.CloseListening()
-	}()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Fatal("it lingers")
-	}
+	lingersNot(t, func() { l.CloseListening() })
 }
 
 // TestLingeringBehind: nor does it help the peer to have it wait behind a message of nothing, or in a socket that it
@@ -139,16 +138,7 @@ func TestLingeringBehind(t *testing.T) {
 			sock := lingering(t)
 			require.NoError(t, a.Control(func(fd uintptr) { send(t, fd, sock) }))
 			unix.Close(sock)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				b.Close()
-			}()
-			select {
-			case <-done:
-			case <-time.After(30 * time.Second):
-				t.Fatal("it lingers")
-			}
+			lingersNot(t, func() { b.Close() })
 		})
 	}
 }
