@@ -93,7 +93,7 @@ func (c *Conn) Reserve(n int) ([]byte, error) {
 		return nil, c.opError(opWrite, net.ErrClosed)
 	}
 	buf, err := c.stream.reserve(n)
-	if err == nil && c.life.isClosed() {
+	if c.life.isClosed() {
 		c.stream.dropPins(c) // Close may have looked before
 	}
 	c.exit(c.life.unlock(dirWrite))
@@ -114,6 +114,9 @@ func (c *Conn) Commit(n int) error {
 		return c.opError(opWrite, net.ErrClosed)
 	}
 	err := c.stream.commit(n)
+	if c.life.isClosed() {
+		c.stream.dropPins(c) // what was not sent stays reserved
+	}
 	c.exit(c.life.unlock(dirWrite))
 	return c.opError(opWrite, inCall(opWrite, err))
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -149,4 +151,27 @@ func TestReserveErrorsAreThoseOfWrite(t *testing.T) {
 	_, err = client.Reserve(10)
 	requireOpError(t, err, "write", []string{"use of closed network connection"}, net.ErrClosed)
 	requireOpError(t, client.Commit(10), "write", []string{"use of closed network connection"}, net.ErrClosed)
+}
+
+// TestCommitAfterCloseBesideOne: a Commit that finds the Conn closed does not end what another is sending.
+func TestCommitAfterCloseBesideOne(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		b, err := client.Reserve(MaxReserve)
+		require.NoError(t, err)
+		for i := range b {
+			b[i] = 'r'
+		}
+		require.NoError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+		unread, err := client.Write(make([]byte, 64<<20)) // more than the peer has room for
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, client.SetWriteDeadline(time.Time{}))
+		sent := make(chan error, 1)
+		go func() { sent <- client.Commit(len(b)) }()
+		require.Eventually(t, func() bool { return !client.stream.flags.has(flagReserved) }, patience, time.Millisecond)
+		client.stream.releaseReserve() // as the other Commit does
+		readFull(t, server, unread)
+		require.Equal(t, bytes.Repeat([]byte{'r'}, MaxReserve), readFull(t, server, MaxReserve))
+		require.NoError(t, <-sent)
+	})
 }

@@ -153,8 +153,16 @@ func (st *stream) write(p []byte) (int, error) {
 	return n, err
 }
 
+// reserve and commit have the reservation to themselves meanwhile: a Commit of another goroutine ends none that is
+// being sent, when it finds the Conn closed.
 func (st *stream) reserve(n int) ([]byte, error) {
-	if !st.flags.has(flagReserved) {
+	if st.flags.clear(flagReserved) {
+		_, err := st.write(nil)
+		if err != nil {
+			st.flags.set(flagReserved)
+			return nil, err
+		}
+	} else {
 		b, err := st.s.TakeBuffer()
 		if st.cause(err) != nil {
 			return nil, err
@@ -167,12 +175,12 @@ func (st *stream) reserve(n int) ([]byte, error) {
 			r.memory = make([]byte, MaxReserve)
 		}
 		r.buffer = b
-		st.flags.set(flagReserved)
-	} else if _, err := st.write(nil); err != nil {
-		return nil, err
 	}
-	st.reserved.length = n
-	return st.reserved.bytes()[:n:n], nil
+	r := st.reserved
+	r.length = n
+	b := r.bytes()[:n:n]
+	st.flags.set(flagReserved)
+	return b, nil
 }
 
 // bytes is what was reserved.
@@ -183,20 +191,29 @@ func (r *reservation) bytes() []byte {
 	return r.memory
 }
 
+// free ends the use of what was reserved.
+func (r *reservation) free() {
+	if r.buffer != nil {
+		r.buffer.Free()
+	}
+}
+
 func (st *stream) releaseReserve() {
-	if st.flags.clear(flagReserved) && st.reserved.buffer != nil {
-		st.reserved.buffer.Free()
+	if st.flags.clear(flagReserved) {
+		st.reserved.free()
 	}
 }
 
 func (st *stream) commit(n int) (err error) {
-	if !st.flags.has(flagReserved) {
+	if !st.flags.clear(flagReserved) {
 		return errNothingReserved
 	}
 	r := st.reserved
 	if n < 0 || n > r.length {
+		st.flags.set(flagReserved)
 		return errCommit(n, r.length)
 	}
+	defer r.free()
 	switch {
 	case n == 0:
 	case r.buffer != nil:
@@ -204,7 +221,6 @@ func (st *stream) commit(n int) (err error) {
 	default:
 		_, err = st.write(r.memory[:n])
 	}
-	st.releaseReserve()
 	return err
 }
 
