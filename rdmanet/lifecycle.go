@@ -142,6 +142,11 @@ func (l *lifecycle) unlock(d direction) (last bool) {
 	}
 }
 
+// isLeft reports whether close was called and no call has the lock of a direction, so that none ever will.
+func (l *lifecycle) isLeft(d direction) bool {
+	return l.word.Load()&(lifeClosed|lifeRLock<<d) == lifeClosed
+}
+
 // close marks the connection closed, takes a reference for the caller and wakes
 // all who wait for a lock; false if it was closed before. Pair with decref.
 func (l *lifecycle) close() bool {

@@ -46,12 +46,13 @@ func (c *Conn) Discard(n int) (int, error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL
 	}
-	locked := c.life.lock(dirRead)
-	peeked := c.stream.releasePeek()
-	if !locked {
+	if !c.life.lock(dirRead) {
+		if c.life.isLeft(dirRead) { // else a call that is inside looks at the same memory
+			c.stream.releasePeek()
+		}
 		return 0, c.opError(opRead, net.ErrClosed)
 	}
-	done, err := c.discard(n, peeked)
+	done, err := c.discard(n, c.stream.releasePeek())
 	c.exit(c.life.unlock(dirRead))
 	return done, c.opError(opRead, inCall(opRead, err))
 }

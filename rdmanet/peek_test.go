@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"syscall"
 	"testing"
@@ -180,5 +181,28 @@ func TestCloseAfterPeek(t *testing.T) {
 			_, err = client.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET, name)
 		}
+	})
+}
+
+// TestDiscardAfterCloseBesideOne: a Discard that finds the Conn closed does not end what a call looks at that is
+// inside.
+func TestDiscardAfterCloseBesideOne(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		_, err := client.Write([]byte("abc"))
+		require.NoError(t, err)
+		_, err = server.Peek(1)
+		require.NoError(t, err)
+		discard := func() {
+			_, err := server.Discard(1)
+			require.ErrorIs(t, err, net.ErrClosed)
+		}
+		require.True(t, server.life.lock(dirRead)) // a WriteTo that has just begun
+		require.NoError(t, server.Close())
+		discard()
+		require.True(t, server.stream.flags.has(flagPeeked))
+		server.exit(server.life.unlock(dirRead))
+		discard()
+		require.False(t, server.stream.flags.has(flagPeeked), "it is alone")
 	})
 }
