@@ -168,10 +168,39 @@ func TestCommitAfterCloseBesideOne(t *testing.T) {
 		require.NoError(t, client.SetWriteDeadline(time.Time{}))
 		sent := make(chan error, 1)
 		go func() { sent <- client.Commit(len(b)) }()
-		require.Eventually(t, func() bool { return !client.stream.flags.has(flagReserved) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return !client.stream.reserved.Load().held.Load() }, patience, time.Millisecond)
 		client.stream.releaseReserve() // as the other Commit does
 		readFull(t, server, unread)
 		require.Equal(t, bytes.Repeat([]byte{'r'}, MaxReserve), readFull(t, server, MaxReserve))
 		require.NoError(t, <-sent)
+	})
+}
+
+// TestCommitAfterCloseBesideReserve: a Commit that finds the Conn closed ends what was reserved before, and not what
+// a Reserve that is inside returns meanwhile.
+func TestCommitAfterCloseBesideReserve(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, fl flavour) {
+		client, server := fl.pair(t)
+		_, err := client.Reserve(10)
+		require.NoError(t, err)
+		require.True(t, client.life.lock(dirWrite)) // the Reserve
+		require.True(t, client.life.close())
+		taken := client.stream.takeReserved() // by the Commit
+		require.NotNil(t, taken)
+		b, err := client.stream.reserve(MaxReserve)
+		require.NoError(t, err)
+		taken.free()
+		for i := range b {
+			b[i] = 'r'
+		}
+		got := make(chan []byte, 1)
+		go func() { got <- readFull(t, server, MaxReserve) }()
+		require.NoError(t, client.stream.commit(len(b)))
+		require.Equal(t, bytes.Repeat([]byte{'r'}, MaxReserve), <-got)
+		require.Nil(t, client.stream.takeReserved())
+		client.unguard()
+		client.stream.shut(false)
+		client.exit(client.life.unlock(dirWrite))
+		client.exit(client.life.decref())
 	})
 }

@@ -24,9 +24,9 @@ type stream struct {
 	place
 
 	s         *link.Stream
-	deadlines sync.Mutex   // of two concurrent calls one is the last for both directions
-	reserved  *reservation // the last; made by the first reserve
-	left      atomic.Int32 // of the stream and the calls, what has not ended
+	deadlines sync.Mutex                  // of two concurrent calls one is the last for both directions
+	reserved  atomic.Pointer[reservation] // the last; who has the turn to write changes it
+	left      atomic.Int32                // of the stream and the calls, what has not ended
 	flags     streamFlags
 	alive     atomic.Pointer[livePair] // nil until a program looks by SyscallConn
 }
@@ -35,9 +35,8 @@ type stream struct {
 type streamFlags struct{ word atomic.Uint32 }
 
 const (
-	flagReserved = 1 << iota // what reserve returned has not ended
-	flagFailed               // the cause was counted
-	flagPeeked               // the application has what await returned
+	flagFailed = 1 << iota // the cause was counted
+	flagPeeked             // the application has what await returned
 )
 
 func (f *streamFlags) has(flag uint32) bool { return f.word.Load()&flag != 0 }
@@ -46,8 +45,11 @@ func (f *streamFlags) has(flag uint32) bool { return f.word.Load()&flag != 0 }
 func (f *streamFlags) set(flag uint32) bool   { return f.word.Or(flag)&flag != 0 }
 func (f *streamFlags) clear(flag uint32) bool { return f.word.And(^flag)&flag != 0 }
 
-// A reservation is what reserve returned.
+// A reservation is what reserve returned. Whoever takes it from the application has it alone: a Commit that
+// finds the Conn closed has no turn to write, and another call may be about to reserve.
 type reservation struct {
+	held   atomic.Bool  // by the application
+	again  bool         // it may be used for the next; who has the turn to write looks
 	buffer *link.Buffer // nil where memory of Go does as well, or there is no other
 	memory []byte       // of Go, kept for the next
 	length int          // how many of the bytes were asked for
@@ -132,7 +134,7 @@ func (st *stream) releasePeek() bool {
 
 // dropPins: nobody can call Discard or Commit any more when c is collected.
 func (st *stream) dropPins(c *Conn) {
-	if st.flags.has(flagPeeked | flagReserved) {
+	if r := st.reserved.Load(); st.flags.has(flagPeeked) || r != nil && r.held.Load() {
 		runtime.AddCleanup(c, (*stream).releasePins, st)
 	}
 }
@@ -153,13 +155,12 @@ func (st *stream) write(p []byte) (int, error) {
 	return n, err
 }
 
-// reserve and commit have the reservation to themselves meanwhile: a Commit of another goroutine ends none that is
-// being sent, when it finds the Conn closed.
 func (st *stream) reserve(n int) ([]byte, error) {
-	if st.flags.clear(flagReserved) {
+	r := st.takeReserved()
+	if r != nil {
 		_, err := st.write(nil)
 		if err != nil {
-			st.flags.set(flagReserved)
+			r.held.Store(true)
 			return nil, err
 		}
 	} else {
@@ -167,20 +168,27 @@ func (st *stream) reserve(n int) ([]byte, error) {
 		if st.cause(err) != nil {
 			return nil, err
 		}
-		if st.reserved == nil {
-			st.reserved = new(reservation)
+		if r = st.reserved.Load(); r == nil || !r.again {
+			r = new(reservation)
+			st.reserved.Store(r)
 		}
-		r := st.reserved
 		if b == nil && r.memory == nil {
 			r.memory = make([]byte, MaxReserve)
 		}
-		r.buffer = b
+		r.again, r.buffer = false, b
 	}
-	r := st.reserved
 	r.length = n
 	b := r.bytes()[:n:n]
-	st.flags.set(flagReserved)
+	r.held.Store(true)
 	return b, nil
+}
+
+// takeReserved takes from the application what it has reserved, nil if that is nothing.
+func (st *stream) takeReserved() *reservation {
+	if r := st.reserved.Load(); r != nil && r.held.Swap(false) {
+		return r
+	}
+	return nil
 }
 
 // bytes is what was reserved.
@@ -199,21 +207,24 @@ func (r *reservation) free() {
 }
 
 func (st *stream) releaseReserve() {
-	if st.flags.clear(flagReserved) {
-		st.reserved.free()
+	if r := st.takeReserved(); r != nil {
+		r.free()
 	}
 }
 
 func (st *stream) commit(n int) (err error) {
-	if !st.flags.clear(flagReserved) {
+	r := st.takeReserved()
+	if r == nil {
 		return errNothingReserved
 	}
-	r := st.reserved
 	if n < 0 || n > r.length {
-		st.flags.set(flagReserved)
+		r.held.Store(true)
 		return errCommit(n, r.length)
 	}
-	defer r.free()
+	defer func() {
+		r.free()
+		r.again = true
+	}()
 	switch {
 	case n == 0:
 	case r.buffer != nil:
