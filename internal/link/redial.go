@@ -234,7 +234,9 @@ func (s *stream) becomes(h *Stream) bool {
 	s.e.mu.Lock()
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
 	keepAlive, least, logger := s.kept, s.least, s.logger
-	stalls, stallTime := s.counts.stalledUntil(time.Since(epoch))
+	was := s.counts
+	stalls, stallTime := was.stalledUntil(time.Since(epoch))
+	placed := was.seldom().placedOut
 	reader, writer := s.reader.counts(), s.writer.counts()
 	s.finished = nil
 	s.e.mu.Unlock()
@@ -258,10 +260,12 @@ func (s *stream) becomes(h *Stream) bool {
 	next.finished, next.re.replays, next.logger = finished, false, logger
 	next.reader.addCounts(reader)
 	next.writer.addCounts(writer)
-	if stalls > 0 {
+	next.addCounts(&was)
+	if stalls > 0 || placed > 0 {
 		n := next.counts.count()
 		n.stalls += stalls
 		n.stallTime += stallTime
+		n.placedOut += placed
 	}
 	next.e.mu.Unlock()
 	if readShut {

@@ -86,6 +86,38 @@ func TestRedialKeepsSettings(t *testing.T) {
 	}
 }
 
+// TestRedialCounts: no count goes down when a stream is dialled again, and bytes count once.
+func TestRedialCounts(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		c := h.client
+		for range 2 { // the smallest lane has room for no more
+			_, err := c.Write([]byte("x"))
+			require.NoError(t, err)
+		}
+		var before Status
+		server := h.whileMoving(t, func() {
+			e := c.e
+			e.mu.Lock()
+			c.counts.keepAlives += 1000
+			e.mu.Unlock()
+			before = c.Status()
+		})
+		_, err := io.ReadFull(server, make([]byte, 2))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return c.now() != c.stream }, patience, time.Millisecond)
+		after := c.Status()
+		require.Equal(t, before.Written, after.Written)
+		require.Greater(t, after.Sent, before.Sent)
+		require.Greater(t, after.RecordsSent, before.RecordsSent)
+		require.GreaterOrEqual(t, after.RecordsGot, before.RecordsGot)
+		require.GreaterOrEqual(t, after.Wakeups+after.Quiet, before.Wakeups+before.Quiet)
+		require.GreaterOrEqual(t, after.KeepAlives, before.KeepAlives)
+		require.GreaterOrEqual(t, after.Copied, before.Copied)
+		require.GreaterOrEqual(t, after.Placed, before.Placed)
+	})
+}
+
 // TestRedialStalls: a Write that waits until its stream is elsewhere counts as one that waits, while it does
 // and afterwards.
 func TestRedialStalls(t *testing.T) {

@@ -34,6 +34,23 @@ func (c *counts) stalledUntil(now time.Duration) (n uint64, took time.Duration) 
 	return r.stalls + 1, r.stallTime + now - r.stalled
 }
 
+// addCounts adds the messages of the stream that s was before it was dialled again, which has received no data. Those
+// that were sent once more count twice, their bytes do not. mu is held.
+func (s *stream) addCounts(was *counts) {
+	n := &s.counts
+	n.sent += was.sent
+	n.creditsOut += was.creditsOut
+	n.recordsOut += was.recordsOut
+	n.recordsIn += was.recordsIn
+	n.wakeups += was.wakeups
+	n.quiet += was.quiet
+	if s.counted { // they are told from those of the lane
+		n.keepAlives -= was.keepAlives
+	} else {
+		n.keepAlives += was.keepAlives
+	}
+}
+
 // countArrived counts a message that is no record, about s if that is not nil. mu is held.
 func (e *laneEnd) countArrived(s *stream, d lane.Doorbell) {
 	switch d.Type {
