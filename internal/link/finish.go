@@ -49,6 +49,10 @@ func (s *stream) finish() {
 		s.limit.Stop()
 	}
 	if s.finished != nil {
+		if s.e.countsFor == s {
+			s.e.countFor(nil)
+		}
+		s.summed = true
 		s.finished()
 		s.finished = nil
 	}

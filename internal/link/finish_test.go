@@ -115,3 +115,35 @@ func requireRead(t *testing.T, s *Stream, want string) {
 	require.NoError(t, err)
 	require.Equal(t, want, string(got))
 }
+
+// TestFinishedCountsNoMore: what a stream has counted is summed up when it is finished, so what comes for it behind
+// that does not count.
+func TestFinishedCountsNoMore(t *testing.T) {
+	eachFlavour(t, func(t *testing.T, cfg Config) {
+		client, server := newBed(t, cfg).pair()
+		goOn := stopped(t, server)
+		done := onFinish(client)
+		require.NoError(t, client.Close())
+		requireFinished(t, done)
+		counts := func() [6]uint64 {
+			s := client.Status()
+			return [...]uint64{s.Sent, s.Received, s.CreditsGot, s.RecordsSent, s.RecordsGot, s.Wakeups + s.Quiet}
+		}
+		finished := counts()
+		_, err := server.send([]byte("x")) // its lock is held, and it has not heard of the end
+		require.NoError(t, err)
+		goOn()
+		requireEnded(t, client)
+		require.Equal(t, finished, counts())
+	})
+}
+
+// requireEnded waits until the peer of s has ended it.
+func requireEnded(t *testing.T, s *Stream) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.e.mu.Lock()
+		defer s.e.mu.Unlock()
+		return s.st.Quiet()
+	}, patience, time.Millisecond)
+}

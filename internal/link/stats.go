@@ -56,11 +56,11 @@ func (e *laneEnd) countArrived(s *stream, d lane.Doorbell) {
 	switch d.Type {
 	case lane.TypeData:
 		e.counts.bytesIn += uint64(d.N)
-		if s != nil {
+		if s != nil && !s.summed {
 			s.counts.received++
 		}
 	case lane.TypeCredit:
-		if s != nil {
+		if s != nil && !s.summed {
 			s.counts.creditsIn++
 		}
 	}
@@ -84,11 +84,10 @@ func (e *laneEnd) countSaid(m *lane.Message) *stream {
 		return s
 	}
 	if d, err := lane.ParseDoorbell(m.Imm); err == nil && d.Type == lane.TypeCredit {
-		s := e.streams.At(d.Stream)
-		if s != nil {
+		if s := e.countedAt(d.Stream); s != nil {
 			s.counts.creditsOut++
+			return s
 		}
-		return s
 	}
 	return nil
 }
@@ -115,11 +114,19 @@ func (e *laneEnd) countWoken() {
 	q.woken = now
 }
 
-// about is the stream that a record is about, nil if that is not one. mu is held.
+// countedAt is the stream of an id for which messages count, nil if there is none. mu is held.
+func (e *laneEnd) countedAt(id lane.ID) *stream {
+	if s := e.streams.At(id); s != nil && !s.summed {
+		return s
+	}
+	return nil
+}
+
+// about is the stream that a record is about and counts for, nil if there is none. mu is held.
 func (e *laneEnd) about(kind lane.Kind, id lane.ID) *stream {
 	switch kind {
 	case lane.KindPlaces, lane.KindRelease: // ids without a stream
 		return nil
 	}
-	return e.streams.At(id)
+	return e.countedAt(id)
 }

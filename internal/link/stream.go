@@ -22,6 +22,7 @@ type stream struct {
 
 	re     *redial     // at a dialer
 	gone   atomic.Bool // closed, for calls without the lock
+	port   uint16      // of the dialer's end; does not change
 	reader waiter
 	writer waiter
 
@@ -49,7 +50,6 @@ type stream struct {
 	reached  uint32       // key of the peer's memory that the device knows of
 	mark     uint32       // bytes received when it was last looked at whether the stream is busy, the low bits
 	messages uint32       // and messages
-	port     uint16       // of the dialer's end; does not change
 
 	resizing     bool // the worker is to offer another ring
 	wants        bool // a larger one, since the last was offered
@@ -73,6 +73,7 @@ type stream struct {
 	used         bool // among those that the program has open
 	portless     bool // its port was given back
 	lost         bool // the peer was silent for too long
+	summed       bool // it is finished: who sums up what it has counted does so now, and messages count no more
 }
 
 // SetLogger has lines about the stream go to a Logger of its own.
