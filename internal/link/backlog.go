@@ -263,15 +263,30 @@ func (b *backlog) retry(s *share) {
 
 // taken: a stream was opened with a place.
 func (b *backlog) taken(s *share) {
-	if !s.gone {
-		s.used++
-		b.widen(s)
-		b.unstore(s)
-		if s.waiting { // it may use more now
-			b.settle()
-		}
-		b.fill(s)
+	if s.gone {
+		b.takenLate(s)
+		return
 	}
+	s.used++
+	b.widen(s)
+	b.unstore(s)
+	if s.waiting { // it may use more now
+		b.settle()
+	}
+	b.fill(s)
+}
+
+// takenLate is taken of a lane that goes away, whose dialer had not heard so: its places were taken back, and
+// this one is held after all. There may be fewer than none left then.
+func (b *backlog) takenLate(s *share) {
+	key := s.dialer.key
+	if d := b.dialers[key]; d != nil { // perhaps one that has come since
+		s.dialer = d
+	} else {
+		b.dialers[key] = s.dialer
+	}
+	s.dialer.held++
+	b.left--
 }
 
 // widen lets a lane have more in store whose dials wait though it has used what it had.

@@ -76,6 +76,10 @@ func TestQuietLaneServesWhoCameMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(buf[:n]))
 	require.NoError(t, s.Close())
+	b.l.mu.Lock()
+	defer b.l.mu.Unlock()
+	require.Equal(t, b.l.backlog.size, b.l.backlog.left, "the place of the stream was given back twice")
+	require.Empty(t, b.l.backlog.dialers)
 }
 
 // TestCloseBehindQuietLane: with ReusePort Accept ends when each dialer has said that it opens no more

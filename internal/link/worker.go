@@ -305,8 +305,9 @@ func (e *laneEnd) openArrived(st *lane.Stream) {
 	p := e.places.At(st.ID())
 	e.places.Set(st.ID(), memory.Piece{})
 	e.recalls.went++
-	e.announce(unannounced{s: e.newStream(st, p)})
-	e.note(noteTaken, 0)
+	s := e.newStream(st, p)
+	e.note(noteTaken, 0) // before it can be accepted
+	e.announce(unannounced{s: s})
 }
 
 // released takes an id back, whose stream has ended or never was one.
