@@ -10,15 +10,17 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// portPatience is for how long a dial waits for its port, where a lane of this process has ended that
-// still has it. As a rule that takes some milliseconds; a device that does not answer may take a minute.
+// portPatience is for how long a dial waits for its port, where a lane of this process has ended, or is about to,
+// that still has it. As a rule that takes some milliseconds; a device that does not answer may take a minute.
 const portPatience = time.Second
 
 // resolve makes an id with the way to t. The port that the caller has bound is free as soon as a program
-// can know that its connection has failed, as TCP's is.
-func (l *Links) resolve(ctx context.Context, ch *cm.EventChannel, options cm.Options, t Target) (*cm.ID, error) {
+// can know that its connection has failed, or has left its dial, as TCP's is.
+func (k *linkLane) resolve(ctx context.Context, ch *cm.EventChannel, t Target) (*cm.ID, error) {
+	options := k.l.cfg.CM
+	options.AskToConfirm = true
 	for {
-		has := l.failedWith(t.Src.Port()) // before it lets go of the port, and is forgotten
+		has := k.portLeft(t.Src.Port()) // before it lets go of the port, and is forgotten
 		id, err := ch.CreateID(options)
 		if err != nil {
 			return nil, err
@@ -28,41 +30,63 @@ func (l *Links) resolve(ctx context.Context, ch *cm.EventChannel, options cm.Opt
 			return id, nil
 		}
 		err = &AddressError{errors.Join(err, id.Close())}
-		if !errors.Is(err, syscall.EADDRINUSE) || has == nil || !has.awaitDestroyed(ctx) {
+		if !errors.Is(err, syscall.EADDRINUSE) || has == nil || !has.awaitUnbound(ctx) {
 			return nil, err
 		}
 	}
 }
 
-// binds notes that a lane has a port that the caller has bound, if it is not 0.
-func (l *Links) binds(e *laneEnd, port uint16) {
-	if e.only = port; port != 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.bound = append(l.bound, e)
+// binds notes that a lane is to have a port that the caller has bound, if it is to. Unbind follows when nothing
+// is left of what has it.
+func (k *linkLane) binds() {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	if k.link.target.Src.Port() != 0 {
+		k.unbound = make(chan struct{})
+		k.l.bound = append(k.l.bound, k)
 	}
 }
 
-// failedWith returns a lane that has failed and may have the port still, nil if there is none.
-func (l *Links) failedWith(port uint16) *laneEnd {
+func (k *linkLane) unbind() {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	if k.unbound != nil {
+		close(k.unbound)
+		k.unbound = nil
+		k.l.bound = slices.DeleteFunc(k.l.bound, func(o *linkLane) bool { return o == k })
+	}
+}
+
+// portLeft returns another lane that may have the port still, and on which nobody has or gets a stream any more;
+// nil if there is none.
+func (k *linkLane) portLeft(port uint16) *linkLane {
 	if port == 0 {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.IndexFunc(l.bound, func(e *laneEnd) bool { return e.only == port && e.failed.Load() }); i >= 0 {
-		return l.bound[i]
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	i := slices.IndexFunc(k.l.bound, func(o *linkLane) bool {
+		return o != k && o.link.target.Src.Port() == port && (o.ended || o.dropped && !o.busy)
+	})
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return k.l.bound[i]
 }
 
-// awaitDestroyed waits for the end of all that the lane has, for portPatience at most, and reports whether it
+// awaitUnbound waits for the end of all that the lane has, for portPatience at most, and reports whether it
 // has come.
-func (e *laneEnd) awaitDestroyed(ctx context.Context) bool {
+func (k *linkLane) awaitUnbound(ctx context.Context) bool {
+	k.l.mu.Lock()
+	unbound := k.unbound
+	k.l.mu.Unlock()
+	if unbound == nil {
+		return true
+	}
 	patience := time.NewTimer(portPatience)
 	defer patience.Stop()
 	select {
-	case <-e.done:
+	case <-unbound:
 		return true
 	case <-patience.C:
 	case <-ctx.Done():

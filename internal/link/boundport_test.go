@@ -31,44 +31,113 @@ func TestPortOfALaneThatEnds(t *testing.T) {
 	holder, err := cm.NewHandlerChannel(func(*cm.Event) {}).CreateID(b.links.cfg.CM)
 	require.NoError(t, err)
 	require.NoError(t, holder.Resolve(b.ctx(), to.Src, to.Dst))
-	dial := func(ctx context.Context) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			s, err := b.links.Dial(ctx, to)
-			if err == nil {
-				err = s.Close()
-			}
-			done <- err
-		}()
-		return done
-	}
+	dial := func(ctx context.Context) <-chan error { return b.dialFrom(ctx, to) }
 	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
 
-	stands := &laneEnd{done: make(chan struct{})}
-	close(stands.done) // a dial that waited for it would go on for ever
-	b.links.binds(stands, to.Src.Port())
+	stands := &linkLane{l: b.links, link: &link{target: to}, busy: true, dropped: true}
+	stands.binds()
+	close(stands.unbound) // a dial that waited for it would go on for ever
 	require.ErrorIs(t, <-dial(b.ctx()), syscall.EADDRINUSE)
-	k := &linkLane{l: b.links}
-	k.destroyed(stands)
+	stands.unbound = make(chan struct{})
+	stands.unbind()
 
-	e := &laneEnd{done: make(chan struct{})}
-	b.links.binds(e, to.Src.Port())
-	e.failed.Store(true)
+	k := &linkLane{l: b.links, link: &link{target: to}, busy: true, ended: true}
+	k.binds()
 	short, stop := context.WithTimeout(b.ctx(), 10*time.Millisecond)
 	defer stop()
 	require.ErrorIs(t, <-dial(short), context.DeadlineExceeded)
 	waits := dial(b.ctx())
-	select {
-	case err := <-waits:
-		require.Fail(t, "the dial did not wait", "%v", err)
-	case <-time.After(50 * time.Millisecond):
-	}
+	requireWaits(t, waits)
 	require.NoError(t, holder.Close())
-	k.destroyed(e)
-	close(e.done)
+	k.unbind()
 	require.NoError(t, <-waits)
 	require.NoError(t, b.accept().Close())
 	b.awaitUnbound()
+}
+
+// longFreeAddr is freeAddr for which the software device does not wait: as it does, for a second, for a port that
+// this process has just left.
+func (b *bed) longFreeAddr() netip.AddrPort {
+	addr := b.freeAddr()
+	time.Sleep(1100 * time.Millisecond)
+	return addr
+}
+
+// dialFrom dials to and closes what it gets.
+func (b *bed) dialFrom(ctx context.Context, to Target) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		s, err := b.links.Dial(ctx, to)
+		if err == nil {
+			err = s.Close()
+		}
+		done <- err
+	}()
+	return done
+}
+
+// requireWaits sees that a dial does not return yet.
+func requireWaits(t *testing.T, dial <-chan error) {
+	t.Helper()
+	select {
+	case err := <-dial:
+		require.Fail(t, "the dial did not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// TestPortOfADialThatIsGivenUp: the port that a program has bound is free again as soon as its dial has
+// returned, although what that has made is destroyed later.
+func TestPortOfADialThatIsGivenUp(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{CM: cm.Options{Device: failing.Name()}})
+	silent, err := cm.NewHandlerChannel(func(ev *cm.Event) {
+		t.Cleanup(func() { _ = ev.ID.Close() })
+	}).CreateID(b.links.cfg.CM)
+	require.NoError(t, err)
+	defer silent.Close()
+	require.NoError(t, silent.BindAddr(testAddr()))
+	require.NoError(t, silent.Listen(1))
+	src := b.longFreeAddr()
+	destroyed := make(chan struct{})
+	failing.OnClose(func() error {
+		<-destroyed
+		return nil
+	})
+	defer failing.OnClose(nil)
+	short, stop := context.WithTimeout(b.ctx(), 20*time.Millisecond)
+	defer stop()
+	_, err = b.links.Dial(short, Target{Src: src, Dst: silent.LocalAddr()})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	waits := b.dialFrom(b.ctx(), Target{Src: src, Dst: b.l.Addr()})
+	requireWaits(t, waits)
+	close(destroyed)
+	require.NoError(t, <-waits)
+	require.NoError(t, b.accept().Close())
+	b.awaitUnbound()
+}
+
+// TestPortOfALaneThatIsLeft: a listener that has left leaves no port in use. A dial that finds its lane taking
+// no more streams waits for the end of that.
+func TestPortOfALaneThatIsLeft(t *testing.T) {
+	needFailing(t)
+	mostlyWaits(t)
+	b := newBed(t, Config{Idle: time.Minute})
+	to := Target{Src: b.longFreeAddr(), Dst: b.l.Addr()}
+	client, err := b.links.Dial(b.ctx(), to)
+	require.NoError(t, err)
+	e := client.now().e
+	server := b.accept()
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool { return e.taken.Load() == 0 }, patience, time.Millisecond)
+	e.mu.Lock() // it cannot end yet
+	e.retire()  // as the listener has it
+	waits := b.dialFrom(b.ctx(), to)
+	requireWaits(t, waits)
+	e.mu.Unlock()
+	require.NoError(t, <-waits)
+	require.NoError(t, b.accept().Close())
 }
 
 // awaitUnbound waits until no lane has a port that was bound.

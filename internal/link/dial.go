@@ -206,19 +206,21 @@ func ask(ctx context.Context, cfg *Config, t Target, k *linkLane, r *asktwice.Re
 	if t.Src.Port() != 0 {
 		r.Only() // a second id would need the same port
 	}
-	options := cfg.CM
-	options.AskToConfirm = true
 	events := make(chan *cm.Event, 4)
 	h := newEventHandler(events)
-	id, err := k.l.resolve(ctx, h.channel(), options, t)
+	k.binds()
+	id, err := k.resolve(ctx, h.channel(), t)
 	if err != nil {
+		k.unbind()
 		return nil, err
 	}
 	e, err := newLaneEnd(cfg, lane.RoleDialer, id, k)
 	if err != nil {
-		return nil, errors.Join(err, id.Close())
+		err = errors.Join(err, id.Close())
+		k.unbind()
+		return nil, err
 	}
-	k.l.binds(e, t.Src.Port())
+	e.only = t.Src.Port()
 	if err := e.connect(ctx, events, r); err != nil {
 		e.discard()
 		k.destroyed(e)

@@ -62,6 +62,7 @@ type linkLane struct {
 	dropped  bool // new dials go by others
 	over     bool // it takes no more streams
 	ended    bool
+	unbound  chan struct{} // closed when it has the port no more that the caller has bound; nil if it has none
 }
 
 // linkTo returns the link to t, which may have no lane. mu is held.

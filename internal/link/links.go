@@ -45,7 +45,7 @@ type Links struct {
 	links  map[Target]*link
 	idle   []*linkLane // the longest idle first
 	lanes  map[*laneEnd]struct{}
-	bound  []*laneEnd // that have a port that the caller has bound, until they are destroyed
+	bound  []*linkLane // that are to have a port that the caller has bound, until nothing is left that has it
 	closed bool
 }
 
@@ -243,11 +243,7 @@ func (k *linkLane) gone(e *laneEnd) {
 	}
 }
 
-func (k *linkLane) destroyed(e *laneEnd) {
-	k.l.mu.Lock()
-	defer k.l.mu.Unlock()
-	k.l.bound = slices.DeleteFunc(k.l.bound, func(o *laneEnd) bool { return o == e })
-}
+func (k *linkLane) destroyed(*laneEnd) { k.unbind() }
 
 // unanswered has dials go by new lanes, and returns the lanes that stand beside k: the host at
 // their other end does not answer, which one without streams would not notice. Those that come up
