@@ -156,6 +156,9 @@ func (b *backlog) give(s *share, n int) {
 
 // wanted: n dials more wait.
 func (b *backlog) wanted(s *share, n int) {
+	if s.gone { // its dialer has not heard so, or the worker could not make what it was to
+		return
+	}
 	s.want = min(s.want+n, 1<<30)
 	b.widen(s)
 	b.settle()

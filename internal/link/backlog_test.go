@@ -321,6 +321,22 @@ func TestHungryLaneGivesBack(t *testing.T) {
 	require.Equal(t, 5, fs[1].waiting)
 }
 
+// TestNothingIsAskedBackForALaneThatHasGone: what the dialer of a lane that goes away still wants is no
+// reason to take places from others.
+func TestNothingIsAskedBackForALaneThatHasGone(t *testing.T) {
+	b := newBacklog(3, 3)
+	fs := fakeShares(&b, 2, 10)
+	b.wanted(&fs[0].share, 3)
+	deliverAll(&b, fs)
+	require.Equal(t, 3, fs[0].stored)
+	b.wanted(&fs[1].share, 1)
+	require.Equal(t, 1, b.asked)
+	b.leave(&fs[1].share)
+	b.wanted(&fs[1].share, 2)
+	require.Equal(t, 1, b.asked)
+	require.Equal(t, allotment{recall: 1}, fs[0].order)
+}
+
 // TestStoresAreNotAskedBackForStores: lanes without dials that wait do not take places from
 // each other, and all can keep some.
 func TestStoresAreNotAskedBackForStores(t *testing.T) {
