@@ -27,10 +27,10 @@ var errUnconfirmed = &link.Error{
 // Unlike with TCP, this process itself delivers what was written, and the program may end right
 // after Close. So Close waits: over a network until the peer's device has confirmed what was written, which
 // takes a round trip; within a host only where so many connections come and go that the peer falls
-// behind with their ends. It does not wait for the peer's program unless
-// SetLinger asks it to.
+// behind with their ends. Where the listener has left before it took the connection, Close waits until the next
+// listener of the address has it. It does not wait for the peer's program unless SetLinger asks it to.
 //
-// If the device confirms nothing for two seconds, or the peer has no room for ten, or either goes on too
+// If the device confirms nothing for two seconds, or the peer has no room or no listener for ten, or either goes on too
 // slowly (six such waits at most), Close fails with a timeout (ETIMEDOUT), and so, at once, do those
 // behind it on the same lane; on other lanes to the same listener they wait for a tenth of a second.
 // The connection is closed, and what was written is sent on in the background, for ten seconds in all.

@@ -33,12 +33,38 @@ const (
 // device, whatever becomes of this process. It reports false if the peer takes in nothing, or too
 // slowly. A stream that was accepted waits for a moment only, and true is reported in any case.
 func (h *Stream) AwaitEnd() bool {
-	s := h.now()
-	s.e.mu.Lock()
-	safe := s.awaitEnd() || s.e.role == lane.RoleListener
-	s.e.mu.Unlock()
-	s.e.startWorker() // for what it has taken in
-	return safe
+	for range endRounds {
+		s := h.now()
+		s.e.mu.Lock()
+		safe := s.awaitEnd() || s.e.role == lane.RoleListener
+		var moves <-chan struct{}
+		if s.moving() {
+			moves = s.re.moves
+		}
+		s.e.mu.Unlock()
+		s.e.startWorker() // for what it has taken in
+		switch {
+		case moves == nil:
+			return safe
+		case !awaitMoved(moves):
+			return false
+		}
+	}
+	return false
+}
+
+// awaitMoved waits for a stream that is being dialled again, since what was written is with this process alone
+// until then. It reports false if that takes too long.
+func awaitMoved(moves <-chan struct{}) bool {
+	late := make(chan struct{})
+	timer := runtimer.After(roomPatience, func() { close(late) })
+	defer timer.Stop()
+	select {
+	case <-moves:
+		return true
+	case <-late:
+		return false
+	}
 }
 
 // awaitEnd reports whether the end of s is safe. mu is held.

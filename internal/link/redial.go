@@ -51,6 +51,7 @@ type redial struct {
 	proposed bool   // its port is that which it had elsewhere
 	refused  bool   // which another has
 	stop     context.CancelFunc
+	moves    chan struct{} // closed when it runs no more
 }
 
 // now is the stream that s was dialled again as, or s.
@@ -162,6 +163,7 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 	re.running, re.refused = true, why == lane.CodePort
 	var ctx context.Context
 	ctx, re.stop = context.WithCancel(context.Background())
+	re.moves = make(chan struct{})
 	s.freed = true
 	s.freeRings()
 	_ = e.slab.Release()
@@ -297,6 +299,7 @@ func (w *waiter) addCounts(n [2]uint64) { w.spins += n[0]; w.parks.Add(n[1]) }
 // redialled has the calls go on. mu is held.
 func (s *stream) redialled() {
 	s.re.running, s.re.kept = false, nil
+	close(s.re.moves)
 	s.reader.wake(s.e)
 	s.writer.wake(s.e)
 }

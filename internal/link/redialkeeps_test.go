@@ -464,3 +464,38 @@ func TestRedialKeepsNoMoreThanAPlace(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	})
 }
+
+// TestAwaitEndWhileMoving: what was written is safe when the next listener has the stream, and not before.
+func TestAwaitEndWhileMoving(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		_, err := h.client.Write([]byte("hello"))
+		require.NoError(t, err)
+		safe := make(chan bool, 1)
+		server := h.whileMoving(t, func() {
+			require.NoError(t, h.client.Close())
+			go func() { safe <- h.client.AwaitEnd() }()
+			select {
+			case <-safe:
+				t.Error("with this process what was written would be lost")
+				safe <- false
+			case <-time.After(50 * time.Millisecond): // which is what a defect has to be seen in
+			}
+		})
+		within(t, "the end", func() { <-safe })
+		b, err := io.ReadAll(server)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(b))
+	})
+}
+
+// TestAwaitEndOfOneThatIsNotDialledAgain: it waits no longer than the dial does.
+func TestAwaitEndOfOneThatIsNotDialledAgain(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		_, err := h.client.Write([]byte("hello"))
+		require.NoError(t, err)
+		require.NoError(t, h.client.Close())
+		h.leave(t)
+		within(t, "the end", func() { h.client.AwaitEnd() })
+	})
+}
