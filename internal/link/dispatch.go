@@ -222,6 +222,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		e.note(noteWanted, int(ev.Count))
 		return
 	case lane.EventGoAway:
+		if ev.Stage == lane.StageStopped {
+			e.freeUntaken()
+		}
 		e.goAway(ev.Stage)
 		return
 	case lane.EventReadable:

@@ -352,6 +352,18 @@ func (e *laneEnd) goAway(stage lane.Stage) {
 	}
 }
 
+// freeUntaken gives back what places have that no stream was opened in and none will be, as the dialer has
+// said. It may release their ids yet, if it was asked to. mu is held.
+func (e *laneEnd) freeUntaken() {
+	for i, p := range e.places {
+		if id := lane.ID(i); !p.IsZero() && e.state.Untaken(id) {
+			e.places.Set(id, memory.Piece{})
+			e.ports.back(id)
+			e.freePiece(p)
+		}
+	}
+}
+
 // leaveUnanswered goes away from a dialer that does not say how many streams it has opened, or does
 // not release those that were refused, and may never.
 func (e *laneEnd) leaveUnanswered() {

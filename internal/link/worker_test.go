@@ -1,6 +1,8 @@
 package link
 
 import (
+	"io"
+	"net/netip"
 	"os"
 	"sync"
 	"testing"
@@ -163,4 +165,103 @@ func TestLeavesWhoDoesNotRelease(t *testing.T) {
 	}
 	e.leaveUnanswered() // as when the time is up
 	within(t, "the end of the lane", func() { <-e.done })
+}
+
+// portsInUse is how many a client address has.
+func (b *bed) portsInUse(host netip.Addr) int {
+	b.l.clients.mu.Lock()
+	defer b.l.clients.mu.Unlock()
+	if h := b.l.clients.hosts[host]; h != nil {
+		return len(h.used)
+	}
+	return 0
+}
+
+// placesKept are the ids whose places have a ring.
+func (e *laneEnd) placesKept() (ids []lane.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, p := range e.places {
+		if !p.IsZero() {
+			ids = append(ids, lane.ID(id))
+		}
+	}
+	return ids
+}
+
+// TestUntakenPlacesAreFreed: when the dialer has answered GOAWAY, early or late, what it has not taken has no
+// port and no memory any more, though a stream keeps the lane. What it may write to has both until it has
+// released that, or the lane ends.
+func TestUntakenPlacesAreFreed(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		eachFlavour(t, func(t *testing.T, cfg Config) {
+			cfg.Places = 32
+			b := newBed(t, cfg)
+			m := b.wirePair(lane.RoleDialer, wireConfig{})
+			p, e := m.p, m.ours.e
+			host := e.ports.host
+			p.say(lane.Record{Kind: lane.KindWant, Count: 4})
+			for len(p.store) < 4 {
+				if r := p.hear(); r.Type == lane.TypeControl && r.record.Kind == lane.KindPlaces {
+					p.granted(r.record)
+				}
+			}
+			next, asked := p.place(), p.place()
+			e.leaveListener(!late)
+			if late {
+				e.leaveUnanswered() // as when the time is up
+			}
+			require.Equal(t, lane.StageAnnounce, p.heardRecord(lane.KindGoAway).Stage)
+			kept, others := e.placesKept(), 1 // ports: that of the stream
+			if e.ports.bound != 0 {
+				others++
+			}
+			require.Eventually(t, func() bool { return b.portsInUse(host) == len(kept)+others }, patience, time.Millisecond) // none is being made
+			p.opens++                                                                                                        // refused, or seen by nobody any more
+			p.say(lane.Record{Kind: lane.KindOpen, Stream: next.id, Ring: next.own, Opens: p.opens, Port: next.port})
+			if !late {
+				require.Equal(t, next.id, p.heardRecord(lane.KindRefused).Stream)
+			}
+			require.Equal(t, kept, e.placesKept(), "the dialer has not answered")
+			require.Equal(t, len(kept)+others, b.portsInUse(host))
+
+			p.say(lane.Record{Kind: lane.KindGoAway, Stage: lane.StageStopped, Opens: p.opens})
+			require.Equal(t, lane.StageFinal, p.heardRecord(lane.KindGoAway).Stage)
+			p.say(lane.Record{Kind: lane.KindRelease, Stream: asked.id}) // for which it was asked before
+			p.write(m.s, []byte("hello"))
+			got := make([]byte, 5)
+			_, err := io.ReadFull(m.ours, got)
+			require.NoError(t, err)
+			require.Equal(t, []lane.ID{next.id}, e.placesKept())
+			require.Equal(t, 1+others, b.portsInUse(host))
+
+			if !late {
+				p.say(lane.Record{Kind: lane.KindRelease, Stream: next.id})
+				p.write(m.s, []byte("hello"))
+				_, err = io.ReadFull(m.ours, got)
+				require.NoError(t, err)
+				require.Empty(t, e.placesKept())
+				require.Equal(t, others, b.portsInUse(host))
+			}
+			require.NoError(t, m.ours.Close())
+			require.Equal(t, lane.KindClose, p.heardRecord(lane.KindClose).Kind)
+			p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
+			within(t, "the end of the lane", func() { <-e.done })
+			require.Zero(t, b.portsInUse(host))
+		})
+	}
+}
+
+// TestUntakenPlacesOfALaneThatGivesWay is the same with the library at both ends.
+func TestUntakenPlacesOfALaneThatGivesWay(t *testing.T) {
+	b := newBed(t, Config{Places: 32})
+	client, server := b.pair()
+	e := server.e
+	require.Eventually(t, func() bool { return len(e.placesKept()) >= 16 }, patience, time.Millisecond)
+	e.leaveListener(false)
+	require.Eventually(t, func() bool {
+		return len(e.placesKept()) == 0 && b.portsInUse(e.ports.host) == 2 // of the lane and of the stream
+	}, patience, time.Millisecond)
+	say(t, client, server)
+	say(t, server, client)
 }

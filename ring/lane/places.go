@@ -89,6 +89,13 @@ func (l *Lane) Places() int {
 	return l.granted
 }
 
+// Untaken reports whether id is a place in which the listener has seen no stream opened. Once the dialer
+// has answered GOAWAY none ever is, and nobody writes to its ring.
+func (l *Lane) Untaken(id ID) bool {
+	s := l.table.At(id)
+	return s != nil && !s.opened
+}
+
 // Recall asks the dialer for n places more back, or for all that it has. Those come by
 // EventReleased; some may have been taken meanwhile.
 func (l *Lane) Recall(n int) {
