@@ -102,6 +102,7 @@ func (to *link) bring(beside bool, logger *slog.Logger) *linkLane {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	k := &linkLane{l: to.l, link: to, ready: make(chan struct{}), logger: logger, cancel: cancel, beside: beside, began: time.Now()}
 	to.lanes = append(to.lanes, k)
+	to.l.coming[k] = struct{}{}
 	go k.up(ctx, to.target)
 	return k
 }
@@ -118,6 +119,7 @@ func (k *linkLane) up(ctx context.Context, t Target) {
 		err = errUnwaited
 	}
 	k.l.mu.Lock()
+	delete(k.l.coming, k)
 	k.c, k.err = c, err
 	switch {
 	case err != nil:

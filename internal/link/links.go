@@ -45,7 +45,8 @@ type Links struct {
 	links  map[Target]*link
 	idle   []*linkLane // the longest idle first
 	lanes  map[*laneEnd]struct{}
-	bound  []*linkLane // that are to have a port that the caller has bound, until nothing is left that has it
+	coming map[*linkLane]struct{} // up, dropped ones too
+	bound  []*linkLane            // that are to have a port that the caller has bound, until nothing is left that has it
 	closed bool
 }
 
@@ -58,7 +59,7 @@ func NewLinks(c Config) (*Links, error) {
 	if c.Secret == (hello.Secret{}) {
 		c.Secret = hello.NewSecret()
 	}
-	l := &Links{cfg: c, links: map[Target]*link{}}
+	l := &Links{cfg: c, links: map[Target]*link{}, coming: map[*linkLane]struct{}{}}
 	l.bring = func(ctx context.Context, t Target, k *linkLane) (carrier, error) {
 		cfg := l.cfg // the lane's
 		cfg.Logger = k.logger
@@ -193,10 +194,11 @@ func (l *Links) Close() error {
 			l.drop(k)
 			if k.c != nil {
 				up = append(up, k.c)
-			} else {
-				k.cancel(net.ErrClosed)
 			}
 		}
+	}
+	for k := range l.coming {
+		k.cancel(net.ErrClosed)
 	}
 	l.mu.Unlock()
 	for _, c := range up {

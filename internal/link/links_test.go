@@ -348,3 +348,32 @@ func TestCloseLinks(t *testing.T) {
 		require.ErrorIs(t, l.Close(), net.ErrClosed)
 	})
 }
+
+// TestCloseLinksEndsDialsOfADroppedLane: a dial that waits for a lane which comes up and was dropped meanwhile,
+// as the host did not answer on another, ends as well.
+func TestCloseLinksEndsDialsOfADroppedLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := fakeLinks(t, Config{})
+		l.bring = func(ctx context.Context, _ Target, _ *linkLane) (carrier, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		errs := make(chan error, 1)
+		go func() {
+			_, err := l.Dial(ctx, towards(1))
+			errs <- err
+		}()
+		synctest.Wait()
+		l.mu.Lock()
+		other := &linkLane{l: l, link: l.links[towards(1)]}
+		require.Empty(t, other.unanswered())
+		require.Empty(t, l.links)
+		l.mu.Unlock()
+		began := time.Now()
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, <-errs, net.ErrClosed)
+		require.Zero(t, time.Since(began))
+	})
+}
