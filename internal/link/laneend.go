@@ -70,7 +70,7 @@ type laneEnd struct {
 	epoch uint32
 	place placeInList
 
-	failed     atomic.Bool           // err is set
+	failed     atomic.Bool           // err is set, or is about to be
 	ending     atomic.Pointer[error] // the lane has ended: what has arrived is taken in yet
 	blocks     atomic.Bool           // somebody waits for the send queue
 	inUse      atomic.Int32          // streams that the program has not closed; changed under mu
@@ -329,12 +329,11 @@ func (e *laneEnd) fail(err error) {
 }
 
 func (e *laneEnd) failLocked(err error) {
-	if e.err != nil {
+	if e.failed.Swap(true) { // perhaps within sendAbort, which takes in what has completed
 		return
 	}
 	e.sendAbort(err)
 	e.err = err
-	e.failed.Store(true)
 	for _, s := range e.streams {
 		if s != nil {
 			s.reader.wake(e)
