@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -38,4 +39,34 @@ func TestDialerLeftMeanwhile(t *testing.T) {
 	})
 	within(t, "the dial", func() { <-done })
 	require.Empty(t, out.String())
+}
+
+// TestRefusalThatFails: a dialer that has left when it was to be answered, and cannot be refused any more, is counted
+// once. What Requests says meanwhile does not go down.
+func TestRefusalThatFails(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}})
+	b.links = newBed(t, Config{CM: cm.Options{Device: "soft0"}}).links
+	var meanwhile atomic.Pointer[Requests]
+	var once atomic.Bool
+	failing.OnAcquire(func(what string) error {
+		switch {
+		case what == faulty.Accept && once.CompareAndSwap(false, true):
+			return io.EOF
+		case what == faulty.Reject:
+			r := b.l.Requests()
+			meanwhile.Store(&r)
+			return io.EOF
+		}
+		return nil
+	})
+	t.Cleanup(func() { failing.OnAcquire(nil) })
+	done := make(chan error, 1)
+	go func() { done <- converse(b.links, b.l) }()
+	go serveEchoes(b.l)
+	within(t, "the request", func() {
+		require.Eventually(t, func() bool { return b.l.Requests() == Requests{Failed: 1} }, patience, time.Millisecond)
+	})
+	within(t, "the dial", func() { <-done })
+	require.Zero(t, *meanwhile.Load())
 }

@@ -62,33 +62,38 @@ func (l *Listener) reportShortage(err error) {
 	asynclog.Log(l.cfg.logger(), level, "link: no resources, dialers wait", "listener", l.Addr(), "err", err)
 }
 
-// refuseLane refuses a dialer for whom no lane could be made.
-func (l *Listener) refuseLane(id *cm.ID, err error) {
+// refuseLane refuses a dialer for whom no lane could be made. Answered says that Accept has failed.
+func (l *Listener) refuseLane(id *cm.ID, err error, answered bool) {
 	level := slog.LevelDebug
 	if shortage.Is(err) {
 		l.reportShortage(err) // prepare, which has the dialer wait, does not fail by that
 	}
-	if errors.Is(err, errDialerLeft) || errors.Is(err, verbs.ErrPeerGone) {
-		l.count(0, 1)
-	} else {
-		if refusal(err) == cm.RefusedFailure {
-			level = slog.LevelWarn
-		}
-		l.count(1, 0) // before the dialer can know
-		// If it was a shortage by which Accept failed, some devices have told the dialer.
-		if !refuse(id, err) && !shortage.Is(err) {
-			l.count(-1, 1)
-		}
+	left := errors.Is(err, errDialerLeft) || errors.Is(err, verbs.ErrPeerGone)
+	if !left && refusal(err) == cm.RefusedFailure {
+		level = slog.LevelWarn
+	}
+	// What is counted stays so. Who was not answered and is there knows of the refusal only when it is counted;
+	// whether Reject reaches a dialer behind an Accept that has failed is not known before. If that was by a
+	// shortage, some devices have told the dialer.
+	switch {
+	case left, !answered && id.State() != cm.StateRequest:
+		l.count(&l.counts.Failed)
+	case !answered:
+		l.count(&l.counts.Refused)
+		refuse(id, err)
+	case refuse(id, err), shortage.Is(err):
+		l.count(&l.counts.Refused)
+	default:
+		l.count(&l.counts.Failed)
 	}
 	asynclog.Log(l.cfg.logger(), level, "link: no lane for a dialer", "from", id.RemoteAddr(), "err", err)
 }
 
-// count counts requests that have got no lane.
-func (l *Listener) count(refused, failed int) {
+// count adds a request that has got no lane to one of the counts.
+func (l *Listener) count(n *uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts.Refused += uint64(refused)
-	l.counts.Failed += uint64(failed)
+	*n++
 }
 
 // refusal is the code by which a dialer learns why there is no lane for it.

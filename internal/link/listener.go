@@ -119,7 +119,7 @@ func (l *Listener) request(ev *cm.Event) {
 		err := l.ups.begin(func(turn <-chan struct{}) error { return l.waitTurn(turn, ev.ID, h) })
 		if err != nil {
 			if errors.Is(err, errDialerLeft) {
-				l.refuseLane(ev.ID, err)
+				l.refuseLane(ev.ID, err, false)
 			}
 			_ = ev.ID.Close()
 			return
@@ -138,13 +138,13 @@ func (l *Listener) request(ev *cm.Event) {
 func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *arrival) bool {
 	peer, err := hello.Parse(first.PrivateData)
 	if err != nil { // not one of ours: nothing is spent on it
-		l.refuseLane(id, err)
+		l.refuseLane(id, err, false)
 		_ = id.Close()
 		return false
 	}
 	e, err := l.prepare(id, h)
 	if err != nil {
-		l.refuseLane(id, err)
+		l.refuseLane(id, err, false)
 		_ = id.Close()
 		return false
 	}
@@ -160,13 +160,13 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 	}
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.Streams), peer.Epoch, peer.Link)
 	if err := mine.Match(&peer); err != nil {
-		l.refuseLane(id, err)
+		l.refuseLane(id, err, false)
 		e.discard()
 		return false
 	}
 	e.p.boundReads(first)
 	if err := e.start(peer, mine.Streams, mine.Epoch); err != nil {
-		l.refuseLane(id, err)
+		l.refuseLane(id, err, false)
 		e.discard()
 		return false
 	}
@@ -193,7 +193,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 		PrivateData: mine.Encode(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}); err != nil {
-		l.refuseLane(id, err)
+		l.refuseLane(id, err, true)
 		e.fail(err)
 		return true
 	}

@@ -17,6 +17,7 @@ const (
 	ResolveRoute = "ResolveRoute"
 	Connect      = "Connect"
 	Accept       = "Accept"
+	Reject       = "Reject"
 	Open         = "Open"
 	QueryDevice  = "QueryDevice"
 	AllocPD      = "AllocPD"

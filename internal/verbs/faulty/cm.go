@@ -249,6 +249,14 @@ func (id *CMID) Accept(param *driver.ConnParam) error {
 	return id.CMID.Accept(param)
 }
 
+// Reject implements driver.CMID.
+func (id *CMID) Reject(privateData []byte) error {
+	if err := id.d.ask(Reject); err != nil {
+		return err
+	}
+	return id.CMID.Reject(privateData)
+}
+
 // Close implements driver.CMID.
 func (id *CMID) Close() error {
 	id.d.mu.Lock()
