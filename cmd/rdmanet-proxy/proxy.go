@@ -101,6 +101,10 @@ func (p *proxy) carry(cut context.Context, client net.Conn) {
 	server, err := p.to.Dial(cut, p.to.address)
 	if err != nil {
 		reset(client)
+		if errors.Is(err, context.Canceled) { // by cut: it may have been reached in time
+			p.cut.Add(1)
+			return
+		}
 		p.unreached.Add(1)
 		p.log.Printf("%s: cannot reach %s: %v", name(client), p.to, err)
 		return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log"
@@ -198,6 +199,24 @@ func TestEndCutsOffWhatDoesNotEnd(t *testing.T) {
 	assert.Equal(t, command.ExitFailed, status)
 	assert.Contains(t, errs, "rdmanet-proxy: connections that did not end within 10ms and were cut off: 1")
 	assert.Contains(t, out, "cut off: 1; there: 5 B, back: 5 B")
+}
+
+// A client whose server has not answered when the time is up did not end by itself.
+func TestEndCutsOffWhoIsStillDialled(t *testing.T) {
+	for _, scheme := range []string{"rdma", "tcp"} {
+		full := local(t, scheme)
+		l, err := full.Listen(t.Context(), full.address)
+		require.NoError(t, err)
+		defer l.Close()
+		full.address = l.Addr().String()
+		clients, proxied := net.Pipe()
+		defer clients.Close()
+		p := &proxy{options: options{to: full}, log: log.New(io.Discard, "", 0)}
+		cut, cutOff := context.WithCancel(t.Context())
+		cutOff() // as if the server did not answer
+		p.carry(cut, proxied)
+		assert.Contains(t, p.total(), "connections: 1, could not reach the server: 0, broken: 0, cut off: 1;", scheme)
+	}
 }
 
 func TestSecondInterruptDoesNotWait(t *testing.T) {
