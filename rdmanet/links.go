@@ -151,6 +151,7 @@ func (l *Listener) bindLinks(options cm.Options, at netip.AddrPort) error {
 	if err == nil {
 		budget.SetLimit(-1) // which asks, now, since the first client would wait for it
 		l.links, l.id = links, links.ID()
+		l.holding.Store(l.id)
 	}
 	return err
 }

@@ -39,6 +39,7 @@ type Listener struct {
 	backlog   int
 	evictions evictLog
 	shortages *shortage.Queue
+	holding   atomic.Pointer[cm.ID] // whose clients shortages holds back: id, also when Listen has given that up
 
 	ctx      context.Context // ends with Close, or with the device
 	close    context.CancelCauseFunc
@@ -71,7 +72,7 @@ func newListener(network string, s sizes, lc *ListenConfig) *Listener {
 	l.evictions.logger = l.logger
 	l.ctx, l.close = context.WithCancelCause(context.Background())
 	l.deadline.init()
-	l.shortages = shortage.NewQueue(func(hold bool) { l.id.Hold(hold) })
+	l.shortages = shortage.NewQueue(func(hold bool) { l.holding.Load().Hold(hold) })
 	return l
 }
 

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 )
 
 // TestShortageIsNotStale has a shortage begin and end while nobody is in Accept, whether
@@ -59,4 +61,32 @@ func TestShortageOfTCPIsNotStale(t *testing.T) {
 	_, c, err = l.(*Listener).next(socket)
 	require.Equal(t, short.err, err)
 	require.Nil(t, c)
+}
+
+// TestShortageOfListenThatFails: a client that waits for descriptors while Listen has one device listen and fails on
+// the next leaves when the listener is given up.
+func TestShortageOfListenThatFails(t *testing.T) {
+	onSoftware(t)
+	l := newListener("rdma", sizes{}, &ListenConfig{Logger: quiet})
+	closed := make(chan struct{})
+	left := make(chan any, 1)
+	waits := func() {
+		defer func() { left <- recover() }()
+		_ = l.shortages.Serve(func() bool { return false }, func() error { return syscall.EMFILE }, func(error) {},
+			func(<-chan struct{}) error { <-closed; return net.ErrClosed })
+	}
+	failing0.OnAcquire(func(what string) error {
+		if what != faulty.Listen {
+			return nil
+		}
+		go waits()
+		for !l.shortages.Waiting() {
+			time.Sleep(time.Millisecond)
+		}
+		return syscall.EADDRINUSE
+	})
+	defer failing0.OnAcquire(nil)
+	require.ErrorIs(t, l.listenRDMA(&ListenConfig{Device: failing0.Name()}, netip.MustParseAddrPort(loopbackAddr), nil), syscall.EADDRINUSE)
+	close(closed)
+	require.Nil(t, <-left)
 }
