@@ -160,6 +160,52 @@ func TestFaultyRemovalOfListener(t *testing.T) {
 	requireNothingLives(t, failing0)
 }
 
+// TestFaultyRemovalInListen has the device removed while Listen is at it: on a network of TCP the listener goes on
+// by TCP, also one that has joined another, and says so once.
+func TestFaultyRemovalInListen(t *testing.T) {
+	onSoftware(t)
+	for _, failure := range []error{nil, verbs.ErrNoDevice} {
+		for _, shared := range []bool{false, true} {
+			if shared && failure != nil {
+				continue // Listen fails then
+			}
+			t.Run(fmt.Sprintf("%v, shared %v", failure, shared), func(t *testing.T) {
+				lc := ListenConfig{Device: failing0.Name(), ReusePort: shared, Logger: quiet}
+				at := loopbackAddr
+				if shared {
+					before, err := lc.listen(t.Context(), "tcp", at)
+					require.NoError(t, err)
+					defer before.Close()
+					at = before.Addr().String()
+				}
+				told := make(chan *FallbackError, 2)
+				lc.OnFallback = func(e *FallbackError) { told <- e }
+				failing0.OnAcquire(func(what string) error {
+					if what != faulty.Listen {
+						return nil
+					}
+					failing0.Remove(nil)
+					return failure
+				})
+				defer failing0.Restore()
+				defer failing0.OnAcquire(nil)
+				l, err := lc.listen(t.Context(), "tcp", at)
+				require.NoError(t, err)
+				defer l.Close()
+				within(t, patience, "the fallback", func() { require.ErrorIs(t, <-told, verbs.ErrNoDevice) })
+				accepted := begun(func() error {
+					require.NoError(t, l.SetDeadline(time.Now().Add(time.Millisecond)))
+					_, err := l.Accept()
+					return err
+				})
+				require.ErrorIs(t, <-accepted, os.ErrDeadlineExceeded)
+				l.fallBack(verbs.ErrNoDevice) // as the event and the error, whichever is the second
+				require.Empty(t, told)
+			})
+		}
+	}
+}
+
 // TestFaultyEvents has the connection manager tell of a failure, or nothing, in place of
 // success.
 func TestFaultyEvents(t *testing.T) {

@@ -40,6 +40,7 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 		return nil, &halfShared{inUse}
 	}
 	if err == nil {
+		l.joinTCP(lc, tcp) // events, which follow, look at it
 		err = l.shareTCP(tcp)
 	}
 	if err == nil {
@@ -52,6 +53,11 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 		}
 		return nil, opError(opListen, network, nil, l.addr, err)
 	}
+	return l, nil
+}
+
+// joinTCP has the listener take TCP clients of a socket that another one shares.
+func (l *Listener) joinTCP(lc *ListenConfig, tcp *net.TCPListener) {
 	l.tcp = newTCPSide(tcp)
 	// What a socket is accepted with is not part of the socket, or is what the first
 	// listener has set.
@@ -60,7 +66,6 @@ func (lc *ListenConfig) join(ctx context.Context, network, address string, s siz
 	if lc.KeepAliveConfig.Enable {
 		l.tcp.keepAlive = &lc.KeepAliveConfig
 	}
-	return l, nil
 }
 
 // listenerOf makes a listener of the descriptor that came with a shared address; nil if

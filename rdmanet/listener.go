@@ -48,6 +48,7 @@ type Listener struct {
 	mu       sync.Mutex
 	closed   bool // guarded by mu, as fallback is
 	fallback *FallbackError
+	fellBack sync.Once
 	deadline acceptDeadline
 
 	accepted, acceptedTCP atomic.Uint64

@@ -113,13 +113,16 @@ func anyPort(address string) bool {
 	return port == "" || err == nil && n == 0
 }
 
-// fallBack makes known that the listener does without RDMA from now on.
+// fallBack makes known that the listener does without RDMA from now on, once: a device that is removed while
+// Listen is at it says so by an event and by the error.
 func (l *Listener) fallBack(err error) {
-	e := &FallbackError{Op: opListen, Network: l.network, Addr: l.addr, Reason: reasonOf(err), Err: err}
-	l.mu.Lock()
-	l.fallback = e
-	l.mu.Unlock()
-	e.report(l.logger, l.onFallback)
+	l.fellBack.Do(func() { // whoever is the second waits until it is told
+		e := &FallbackError{Op: opListen, Network: l.network, Addr: l.addr, Reason: reasonOf(err), Err: err}
+		l.mu.Lock()
+		l.fallback = e
+		l.mu.Unlock()
+		e.report(l.logger, l.onFallback)
+	})
 }
 
 // tellLeftOut makes known which devices do not serve the listener although they have its
