@@ -52,7 +52,8 @@ type Listener struct {
 	deadline acceptDeadline
 
 	accepted, acceptedTCP atomic.Uint64
-	counted               atomic.Pointer[cm.ListenStats] // by the id, when it was closed
+	requests              lastCount[cm.ListenStats] // of the id, which has them no more when it is closed
+	counted               lastCount[ListenerStats]  // for the process
 }
 
 func newListener(network string, s sizes, lc *ListenConfig) *Listener {
@@ -238,9 +239,11 @@ func (l *Listener) Close() error {
 		l.mu.Unlock()
 		l.close(net.ErrClosed)
 		if l.id != nil {
-			counted := l.id.ListenStats()
-			counted.HalfOpen = 0
-			l.counted.Store(&counted)
+			l.requests.end(func() cm.ListenStats {
+				counted := l.id.ListenStats()
+				counted.HalfOpen = 0
+				return counted
+			})
 		}
 		err = nil
 		if l.tcp != nil {
@@ -274,11 +277,7 @@ func (l *Listener) requestStats() cm.ListenStats {
 	if l.id == nil {
 		return cm.ListenStats{}
 	}
-	now := l.id.ListenStats()
-	if last := l.counted.Load(); last != nil {
-		return *last
-	}
-	return now
+	return l.requests.now(l.id.ListenStats)
 }
 
 // device names the RDMA device that it listens on, if that is one.

@@ -233,7 +233,7 @@ func (r *registry) stats() (devices []DeviceStats, listening ListenerStats, list
 		listening.HalfOpen += s.HalfOpen
 	}
 	for _, l := range leaving {
-		s := l.Stats()
+		s := l.counted.now(l.Stats)
 		listening.add(&s)
 	}
 	return devices, listening, len(open)
@@ -259,7 +259,7 @@ func (r *registry) removeListener(l *Listener) {
 	delete(r.listeners, l)
 	r.leaving[l] = struct{}{}
 	time.AfterFunc(min(l.handshakeTimeout, time.Minute)+leavingTime, func() {
-		s := l.Stats()
+		s := l.counted.end(l.Stats) // what it counts from now on is nobody's
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.leaving, l)
