@@ -155,7 +155,8 @@ func (id *ID) Listen(backlog int) error {
 	}
 	if hard == nil && len(listening) > 0 {
 		id.keep(listening)
-		return closeLegs(failed)
+		_ = closeLegs(failed) // nothing depends on them any more, and an error would say that nobody listens
+		return nil
 	}
 	err := hard
 	if err == nil {

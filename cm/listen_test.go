@@ -172,6 +172,11 @@ func TestListenWhereOneDriverCannot(t *testing.T) {
 			require.NoError(t, id.BindAddr(addr))
 			a.last().errs = map[string]error{"Listen": c.a}
 			b.last().errs = map[string]error{"Listen": c.b}
+			for _, d := range []*fakeDriver{a, b} {
+				if c.want == nil && d.last().errs["Listen"] != nil {
+					d.last().errs["Close"] = verbs.ErrBusy // which is nothing to who listens on the other
+				}
+			}
 			err := id.Listen(1)
 			require.Equal(t, c.open, a.open()+b.open())
 			if c.want == nil {
