@@ -181,7 +181,7 @@ type CMID interface {
 // A ListenSharer is a CMID whose address several processes may listen on with the
 // option ReusePort. A file goes with the address to who comes to share it.
 type ListenSharer interface {
-	// SetCompanion sets the file, of a bound id, which owns it from now on.
+	// SetCompanion sets the file, of a bound id, which owns it from now on, and closes it on failure.
 	SetCompanion(f *os.File) error
 	// Companion hands over the file that came with the address of a bound id, or that
 	// was set; nil if there is none.

@@ -41,7 +41,7 @@ func (id *cmID) SetCompanion(f *os.File) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if err := id.expect("SetCompanion", cmBound); err != nil {
-		return err
+		return errors.Join(err, f.Close())
 	}
 	id.companion = f
 	return nil

@@ -52,7 +52,10 @@ func TestShareCompanion(t *testing.T) {
 	defer w.Close()
 	require.NoError(t, first.CMID.(driver.ListenSharer).SetCompanion(r))
 	require.NoError(t, first.Listen(4))
-	require.ErrorIs(t, first.CMID.(driver.ListenSharer).SetCompanion(r), verbs.ErrState)
+	late, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	require.ErrorIs(t, first.CMID.(driver.ListenSharer).SetCompanion(late), verbs.ErrState)
+	require.ErrorIs(t, late.Close(), os.ErrClosed, "it is the id's all the same")
 
 	second := newTestID(t, opts) // keeps it for the third
 	require.NoError(t, second.BindAddr(first.LocalAddr()))
