@@ -238,7 +238,7 @@ func (s *stream) becomes(h *Stream) bool {
 	keepAlive, least, logger := s.kept, s.least, s.logger
 	was := s.counts
 	stalls, stallTime := was.stalledUntil(time.Since(epoch))
-	placed := was.seldom().placedOut
+	placed, written := was.seldom().placedOut, s.written()
 	reader, writer := s.reader.counts(), s.writer.counts()
 	s.finished = nil
 	s.e.mu.Unlock()
@@ -268,6 +268,9 @@ func (s *stream) becomes(h *Stream) bool {
 		n.stalls += stalls
 		n.stallTime += stallTime
 		n.placedOut += placed
+	}
+	if less := int64(written - next.written()); less > 0 { // it has ended since, and what it lacks was written as well
+		next.counts.count().framingOut -= uint64(less)
 	}
 	next.e.mu.Unlock()
 	if readShut {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -115,6 +117,53 @@ func TestRedialCounts(t *testing.T) {
 		require.GreaterOrEqual(t, after.KeepAlives, before.KeepAlives)
 		require.GreaterOrEqual(t, after.Copied, before.Copied)
 		require.GreaterOrEqual(t, after.Placed, before.Placed)
+	})
+}
+
+// TestRedialCountsOfALaneThatFails: bytes that the next listener has not got either, as its lane has failed, were
+// written all the same.
+func TestRedialCountsOfALaneThatFails(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		c := h.client
+		h.links.cfg.Redial = func(ctx context.Context, dial func(context.Context) error) error {
+			if err := dial(ctx); err != nil {
+				return err
+			}
+			server, err := h.next.Accept(ctx)
+			if err != nil {
+				return err
+			}
+			server.e.fail(io.ErrUnexpectedEOF)
+			_ = server.Close()
+			h.links.mu.Lock()
+			lanes := slices.Collect(maps.Keys(h.links.lanes))
+			h.links.mu.Unlock()
+			for _, e := range lanes {
+				if e != c.e {
+					<-e.done
+				}
+			}
+			return nil
+		}
+		b, err := c.TakeBuffer()
+		require.NoError(t, err)
+		if b != nil {
+			_, err = c.Send(b, 100)
+			b.Free()
+		} else {
+			_, err = c.Write(make([]byte, 100))
+		}
+		require.NoError(t, err)
+		before := c.Status()
+		h.leave(t)
+		require.Eventually(t, func() bool { return c.now() != c.stream }, patience, time.Millisecond)
+		after := c.Status()
+		require.Error(t, after.Err)
+		require.EqualValues(t, 100, before.Written)
+		require.Equal(t, before.Written, after.Written)
+		require.Equal(t, before.Copied, after.Copied)
+		require.Equal(t, before.Placed, after.Placed)
 	})
 }
 

@@ -105,7 +105,7 @@ func (h *Stream) Status() Status {
 	defer s.e.mu.Unlock()
 	rx, tx := s.st.Receiver(), s.st.Sender()
 	st := Status{
-		Read: s.taken(), Written: tx.SentBytes() - s.counts.seldom().framingOut,
+		Read: s.taken(), Written: s.written(),
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
 		KeepAlive: s.keepAlive(),

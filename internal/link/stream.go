@@ -112,10 +112,10 @@ type rareCounts struct {
 	stallTime  time.Duration
 	stalled    time.Duration // since when a Write waits, from epoch on; 0 if none does
 	framingIn  uint64        // bytes of frames that are not the stream's
-	framingOut uint64
-	placedIn   uint64 // bytes that the program has read in the ring
-	discarded  uint64 // and that it has not read
-	placedOut  uint64 // bytes of Buffers
+	framingOut uint64        // modulo 2^64: less those that were written where it was dialled before, and are lost
+	placedIn   uint64        // bytes that the program has read in the ring
+	discarded  uint64        // and that it has not read
+	placedOut  uint64        // bytes of Buffers
 }
 
 // noRareCounts are those of a stream that has none.
@@ -280,6 +280,9 @@ func (s *stream) failWith(err error) {
 		s.cause = err
 	}
 }
+
+// written returns how many bytes Writes have taken. mu is held.
+func (s *stream) written() uint64 { return s.st.Sender().SentBytes() - s.counts.seldom().framingOut }
 
 // readErr is why nothing more can be read beyond what is buffered, nil if something may come. An end
 // that arrived behind all bytes is one whatever became of the stream then, as over TCP. mu is held.
