@@ -531,20 +531,32 @@ func TestAwaitEndWhileMoving(t *testing.T) {
 			case <-time.After(50 * time.Millisecond): // which is what a defect has to be seen in
 			}
 		})
-		within(t, "the end", func() { <-safe })
+		within(t, "the end", func() { require.True(t, <-safe) })
 		b, err := io.ReadAll(server)
 		require.NoError(t, err)
 		require.Equal(t, "hello", string(b))
 	})
 }
 
-// TestAwaitEndOfOneThatIsNotDialledAgain: it waits no longer than the dial does.
-func TestAwaitEndOfOneThatIsNotDialledAgain(t *testing.T) {
+// TestAwaitEndOfOneThatNobodyTakes: it waits no longer than the dial does, by which the stream has failed.
+func TestAwaitEndOfOneThatNobodyTakes(t *testing.T) {
 	eachHandOver(t, func(t *testing.T, h *handOver) {
+		waits := make(chan struct{})
+		h.links.cfg.Redial = func(context.Context, func(context.Context) error) error {
+			<-waits
+			return syscall.ECONNREFUSED
+		}
 		_, err := h.client.Write([]byte("hello"))
 		require.NoError(t, err)
 		require.NoError(t, h.client.Close())
 		h.leave(t)
-		within(t, "the end", func() { h.client.AwaitEnd() })
+		require.Eventually(t, func() bool {
+			e := h.client.e
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return h.client.moving()
+		}, patience, time.Millisecond)
+		time.AfterFunc(10*time.Millisecond, func() { close(waits) }) // AwaitEnd waits by then, as a rule
+		within(t, "the end", func() { require.True(t, h.client.AwaitEnd(), "it went on to wait") })
 	})
 }
