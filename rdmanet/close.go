@@ -30,9 +30,10 @@ var errUnconfirmed = &link.Error{
 // behind with their ends. Where the listener has left before it took the connection, Close waits until the next
 // listener of the address has it. It does not wait for the peer's program unless SetLinger asks it to.
 //
-// If the device confirms nothing for two seconds, or the peer has no room or no listener for ten, or either goes on too
-// slowly (six such waits at most), Close fails with a timeout (ETIMEDOUT), and so, at once, do those
-// behind it on the same lane; on other lanes to the same listener they wait for a tenth of a second.
+// If the device confirms nothing for two seconds, or for ten the peer has no room or no listener takes the
+// connection, or either goes on too slowly (six such waits at most), Close fails with a timeout (ETIMEDOUT), and so,
+// at once, do those behind it on the same lane; where no listener takes them, and on other lanes to the same
+// listener, they wait for a tenth of a second.
 // The connection is closed, and what was written is sent on in the background, for ten seconds in all.
 // The Close of an accepted connection waits for a tenth of a second at most, and does not fail by that:
 // a server goes on as a rule. After SetLinger with a time above 0 Close waits for that time instead,

@@ -18,7 +18,8 @@ const (
 	// confirmPatience is for how long a dialer's lane may confirm nothing: for a packet that was lost
 	// to be sent again, but not for as long as it takes to find that a host is gone.
 	confirmPatience = 2 * time.Second
-	// roomPatience is for how long its peer may have no room, as a process that gets no processor.
+	// roomPatience is for how long its peer may have no room, as a process that gets no processor, or there may be
+	// no listener that takes a stream which is dialled again.
 	roomPatience = 10 * time.Second
 	// shortPatience is for how long a listener's stream waits in all: a server mostly goes on, and
 	// closes many in a row. For impatience after a stream has waited in vain, those of a dialer on other
@@ -46,23 +47,28 @@ func (h *Stream) AwaitEnd() bool {
 		switch {
 		case moves == nil:
 			return safe
-		case !awaitMoved(moves):
+		case !s.e.awaitMoved(moves):
 			return false
 		}
 	}
 	return false
 }
 
-// awaitMoved waits for a stream that is being dialled again, since what was written is with this process alone
-// until then. It reports false if that takes too long.
-func awaitMoved(moves <-chan struct{}) bool {
+// awaitMoved waits for a stream of the lane that is being dialled again, since what was written is with this process
+// alone until then. It reports false if that takes too long: after one that did it takes a moment for others.
+func (e *laneEnd) awaitMoved(moves <-chan struct{}) bool {
+	givenUp, patience := e.owner.endsGivenUp(e), roomPatience
+	if givenUp.recent() {
+		patience = shortPatience
+	}
 	late := make(chan struct{})
-	timer := runtimer.After(roomPatience, func() { close(late) })
+	timer := runtimer.After(patience, func() { close(late) })
 	defer timer.Stop()
 	select {
 	case <-moves:
 		return true
 	case <-late:
+		givenUp.now()
 		return false
 	}
 }

@@ -541,22 +541,45 @@ func TestAwaitEndWhileMoving(t *testing.T) {
 // TestAwaitEndOfOneThatNobodyTakes: it waits no longer than the dial does, by which the stream has failed.
 func TestAwaitEndOfOneThatNobodyTakes(t *testing.T) {
 	eachHandOver(t, func(t *testing.T, h *handOver) {
-		waits := make(chan struct{})
-		h.links.cfg.Redial = func(context.Context, func(context.Context) error) error {
-			<-waits
-			return syscall.ECONNREFUSED
-		}
-		_, err := h.client.Write([]byte("hello"))
-		require.NoError(t, err)
-		require.NoError(t, h.client.Close())
-		h.leave(t)
-		require.Eventually(t, func() bool {
-			e := h.client.e
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return h.client.moving()
-		}, patience, time.Millisecond)
-		time.AfterFunc(10*time.Millisecond, func() { close(waits) }) // AwaitEnd waits by then, as a rule
+		refuse := h.closeWhileMoving(t)
+		time.AfterFunc(10*time.Millisecond, refuse) // AwaitEnd waits by then, as a rule
 		within(t, "the end", func() { require.True(t, h.client.AwaitEnd(), "it went on to wait") })
 	})
+}
+
+// TestAwaitEndBehindOneThatNobodyTook: many that are closed one after the other do not each wait in vain for as long
+// as the first has.
+func TestAwaitEndBehindOneThatNobodyTook(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		refuse := h.closeWhileMoving(t)
+		e := h.client.e
+		e.owner.endsGivenUp(e).at.Store(int64(time.Since(epoch) + patience)) // recent, however slow this machine is
+		began := time.Now()
+		within(t, "the end", func() { require.False(t, h.client.AwaitEnd()) })
+		require.Less(t, time.Since(began), roomPatience)
+		refuse()
+	})
+}
+
+// closeWhileMoving has the client written to, and closed while it is dialled again, which goes on until refuse is called.
+func (h *handOver) closeWhileMoving(t *testing.T) (refuse func()) {
+	t.Helper()
+	waits := make(chan struct{})
+	refuse = sync.OnceFunc(func() { close(waits) })
+	t.Cleanup(refuse)
+	h.links.cfg.Redial = func(context.Context, func(context.Context) error) error {
+		<-waits
+		return syscall.ECONNREFUSED
+	}
+	_, err := h.client.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, h.client.Close())
+	h.leave(t)
+	require.Eventually(t, func() bool {
+		e := h.client.e
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return h.client.moving()
+	}, patience, time.Millisecond)
+	return refuse
 }
