@@ -74,7 +74,7 @@ func (k *linkLane) portLeft(port uint16) *linkLane {
 	return k.l.bound[i]
 }
 
-// awaitUnbound waits for the end of all that the lane has, for portPatience at most, and reports whether it
+// awaitUnbound waits for the end of all that the lane has, for Links.portPatience at most, and reports whether it
 // has come.
 func (k *linkLane) awaitUnbound(ctx context.Context) bool {
 	k.l.mu.Lock()
@@ -83,7 +83,7 @@ func (k *linkLane) awaitUnbound(ctx context.Context) bool {
 	if unbound == nil {
 		return true
 	}
-	patience := time.NewTimer(portPatience)
+	patience := time.NewTimer(k.l.portPatience)
 	defer patience.Stop()
 	select {
 	case <-unbound:

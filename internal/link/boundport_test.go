@@ -27,6 +27,7 @@ func (b *bed) freeAddr() netip.AddrPort {
 func TestPortOfALaneThatEnds(t *testing.T) {
 	needFailing(t) // it takes a port that is free on this host
 	b := newBed(t, Config{})
+	b.links.portPatience = patience
 	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
 	holder, err := cm.NewHandlerChannel(func(*cm.Event) {}).CreateID(b.links.cfg.CM)
 	require.NoError(t, err)
@@ -91,6 +92,7 @@ func requireWaits(t *testing.T, dial <-chan error) {
 func TestPortOfADialThatIsGivenUp(t *testing.T) {
 	needFailing(t)
 	b := newBed(t, Config{CM: cm.Options{Device: failing.Name()}})
+	b.links.portPatience = patience
 	left, leave := context.WithCancel(b.ctx())
 	defer leave()
 	silent, err := cm.NewHandlerChannel(func(ev *cm.Event) {
@@ -124,6 +126,7 @@ func TestPortOfALaneThatIsLeft(t *testing.T) {
 	needFailing(t)
 	mostlyWaits(t)
 	b := newBed(t, Config{Idle: time.Minute})
+	b.links.portPatience = patience
 	to := Target{Src: b.longFreeAddr(), Dst: b.l.Addr()}
 	client, err := b.links.Dial(b.ctx(), to)
 	require.NoError(t, err)
@@ -156,6 +159,7 @@ func (b *bed) awaitUnbound() {
 func TestPortOfAFailedLane(t *testing.T) {
 	needFailing(t)
 	b := newBed(t, Config{})
+	b.links.portPatience = patience
 	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
 	for range 100 {
 		client, err := b.links.Dial(b.ctx(), to)

@@ -40,6 +40,8 @@ type Links struct {
 	// bring brings a lane up; tests of policies replace it.
 	bring  func(context.Context, Target, *linkLane) (carrier, error)
 	timers sync.Pool // of *time.Timer, see inOrder
+	// portPatience is the constant; tests on busy machines lengthen it.
+	portPatience time.Duration
 
 	mu     sync.Mutex
 	links  map[Target]*link
@@ -59,7 +61,7 @@ func NewLinks(c Config) (*Links, error) {
 	if c.Secret == (hello.Secret{}) {
 		c.Secret = hello.NewSecret()
 	}
-	l := &Links{cfg: c, links: map[Target]*link{}, coming: map[*linkLane]struct{}{}}
+	l := &Links{cfg: c, links: map[Target]*link{}, coming: map[*linkLane]struct{}{}, portPatience: portPatience}
 	l.bring = func(ctx context.Context, t Target, k *linkLane) (carrier, error) {
 		cfg := l.cfg // the lane's
 		cfg.Logger = k.logger
