@@ -238,7 +238,7 @@ func (s *stream) becomes(h *Stream) bool {
 	keepAlive, least, logger := s.kept, s.least, s.logger
 	was := s.counts
 	stalls, stallTime := was.stalledUntil(time.Since(epoch))
-	placed, written := was.seldom().placedOut, s.written()
+	placed, grown, written := was.seldom().placedOut, was.seldom().grown, s.written()
 	reader, writer := s.reader.counts(), s.writer.counts()
 	s.finished = nil
 	s.e.mu.Unlock()
@@ -263,11 +263,12 @@ func (s *stream) becomes(h *Stream) bool {
 	next.reader.addCounts(reader)
 	next.writer.addCounts(writer)
 	next.addCounts(&was)
-	if stalls > 0 || placed > 0 {
+	if stalls > 0 || placed > 0 || grown > 0 {
 		n := next.counts.count()
 		n.stalls += stalls
 		n.stallTime += stallTime
 		n.placedOut += placed
+		n.grown += grown
 	}
 	if less := int64(written - next.written()); less > 0 { // it has ended since, and what it lacks was written as well
 		next.counts.count().framingOut -= uint64(less)

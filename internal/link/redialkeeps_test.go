@@ -102,6 +102,7 @@ func TestRedialCounts(t *testing.T) {
 			e := c.e
 			e.mu.Lock()
 			c.counts.keepAlives += 1000
+			c.counts.count().grown += 1000
 			e.mu.Unlock()
 			before = c.Status()
 		})
@@ -115,6 +116,7 @@ func TestRedialCounts(t *testing.T) {
 		require.GreaterOrEqual(t, after.RecordsGot, before.RecordsGot)
 		require.GreaterOrEqual(t, after.Wakeups+after.Quiet, before.Wakeups+before.Quiet)
 		require.GreaterOrEqual(t, after.KeepAlives, before.KeepAlives)
+		require.GreaterOrEqual(t, after.Grown, before.Grown)
 		require.GreaterOrEqual(t, after.Copied, before.Copied)
 		require.GreaterOrEqual(t, after.Placed, before.Placed)
 	})
