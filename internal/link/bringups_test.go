@@ -211,6 +211,11 @@ func TestUnreadFirstMessage(t *testing.T) {
 	h.handOver(dialer)
 	defer dialer.fail(ErrLinkClosed)
 	listener := <-answered
+	require.Eventually(t, func() bool { // its QP may be connected only behind the answer
+		b.l.mu.Lock()
+		defer b.l.mu.Unlock()
+		return listener.coming.answered
+	}, patience, time.Millisecond)
 	require.False(t, listener.spoke())
 	dialer.mu.Lock()
 	dialer.wantPlaces(1) // its first message, which wakes nobody
