@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// stall is how long the server may keep a byte before the client gives up.
-	stall = 10 * time.Second
+	// stall is how long the server may keep a byte before the client gives up. The kernel's TCP may drop what comes
+	// faster than it is read, even within a host, and sends it again after pauses that double.
+	stall = 30 * time.Second
 	// fits is the size of message that the path holds as a whole. The server returns
 	// bytes as they come, so whoever writes more than that without reading what
 	// comes back waits for a server that waits for him.
