@@ -101,7 +101,7 @@ func (p *proxy) carry(cut context.Context, client net.Conn) {
 	server, err := p.to.Dial(cut, p.to.address)
 	if err != nil {
 		reset(client)
-		if errors.Is(err, context.Canceled) { // by cut: it may have been reached in time
+		if cut.Err() != nil { // it might have been reached in time; a dial that waited to begin again returns an earlier error
 			p.cut.Add(1)
 			return
 		}

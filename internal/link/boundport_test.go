@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -105,6 +106,8 @@ func TestPortOfADialThatIsGivenUp(t *testing.T) {
 	require.NoError(t, silent.Listen(1))
 	src := b.longFreeAddr()
 	destroyed := make(chan struct{})
+	destroy := sync.OnceFunc(func() { close(destroyed) })
+	defer destroy()
 	failing.OnClose(func() error {
 		<-destroyed
 		return nil
@@ -114,7 +117,7 @@ func TestPortOfADialThatIsGivenUp(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	waits := b.dialFrom(b.ctx(), Target{Src: src, Dst: b.l.Addr()})
 	requireWaits(t, waits)
-	close(destroyed)
+	destroy()
 	require.NoError(t, <-waits)
 	require.NoError(t, b.accept().Close())
 	b.awaitUnbound()
