@@ -131,7 +131,9 @@ func (c *cq) take(wc []verbs.WC) int {
 		e := &c.ring[c.head&mask]
 		wc[n] = e.wc
 		if e.sq != nil {
-			e.sq.freed.Store(e.idx)
+			if int32(e.idx-e.sq.freed.Load()) > 0 { // or the QP was reset since
+				e.sq.freed.Store(e.idx)
+			}
 			e.sq = nil
 		}
 		if e.rq != nil {

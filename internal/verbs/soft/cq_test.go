@@ -124,3 +124,25 @@ func TestFairPolling(t *testing.T) {
 		require.Less(t, i, 2, "the second QP is starved")
 	}
 }
+
+// TestSendAfterReset: completions from before a reset take no place of what is posted after it.
+func TestSendAfterReset(t *testing.T) {
+	c := defaults()
+	c.depth = 4
+	a, b := newConnected(t, c)
+	wr := write(b, 0, nil)
+	wr.Flags |= verbs.SendSignaled
+	for range c.depth {
+		a.post(wr)
+	}
+	require.NoError(t, a.qp.Modify(&verbs.QPAttr{State: verbs.QPReset}, verbs.QPMaskState))
+	require.NoError(t, b.qp.Modify(&verbs.QPAttr{State: verbs.QPReset}, verbs.QPMaskState))
+	for _, s := range []*side{a, b} {
+		require.NoError(t, s.qp.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: c.access}, verbs.RCMaskInit))
+	}
+	connect(t, a, b, c)
+	require.Equal(t, verbs.WCSuccess, a.next().Status)
+	for range c.depth {
+		a.post(wr)
+	}
+}

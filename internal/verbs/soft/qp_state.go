@@ -270,7 +270,9 @@ func (q *qp) reset() {
 		q.timer.Stop()
 	}
 	q.sq.done = q.sq.posted
+	q.sendCQ.mu.Lock() // who polls may be about to store less
 	q.sq.freed.Store(q.sq.posted)
+	q.sendCQ.mu.Unlock()
 	q.sq.wait = waitState{}
 	q.attr = verbs.QPAttr{}
 	in := q.in
