@@ -476,6 +476,7 @@ func (c *cq) Close() error {
 	if c.channel != nil {
 		c.channel.remove(c)
 	}
+	c.ctx.async.Forget(func(ev verbs.AsyncEvent) bool { return ev.CQ == verbs.CQ(c) })
 	c.ctx.users.Release()
 	return nil
 }

@@ -146,3 +146,26 @@ func TestSendAfterReset(t *testing.T) {
 		a.post(wr)
 	}
 }
+
+// TestEventsOfDestroyed: nobody is told of an event of what was destroyed.
+func TestEventsOfDestroyed(t *testing.T) {
+	ctx := soft0.open()
+	p, err := ctx.AllocPD()
+	require.NoError(t, err)
+	c, err := ctx.CreateCQ(1, nil)
+	require.NoError(t, err)
+	s, err := p.CreateSRQ(&verbs.SRQInitAttr{MaxWR: 1})
+	require.NoError(t, err)
+	for range 2 {
+		c.(*cq).push(&verbs.WC{}, nil, 0)
+	}
+	ctx.raise(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
+	require.NoError(t, c.Close())
+	require.NoError(t, s.Close())
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	ev, err := ctx.AsyncEvent(ended)
+	require.ErrorIs(t, err, context.Canceled, "%v", ev.Type)
+	require.NoError(t, p.Close())
+	require.NoError(t, ctx.Close())
+}

@@ -136,6 +136,7 @@ func (s *srq) Close() error {
 	_ = shm.Unmap(s.page)
 	s.page = nil
 	unix.Close(s.fd)
+	s.pd.ctx.async.Forget(func(ev verbs.AsyncEvent) bool { return ev.SRQ == verbs.SRQ(s) })
 	s.pd.users.Release()
 	return nil
 }
