@@ -53,6 +53,7 @@ const (
 
 // bringUp is the search for a peer, until it is found or the QP is reset.
 type bringUp struct {
+	to    uint32
 	stop  chan struct{} // closed when it ends
 	began time.Time
 	busy  sync.Mutex // held over a hello: there is one at a time
@@ -64,7 +65,7 @@ func (q *qp) startDial() *bringUp {
 	if q.link != nil || q.typ == verbs.QPTypeUD || !knownLocal(q.attr.AH.DGID.Addr()) {
 		return nil // the connection manager has connected it, or there is nobody to look for
 	}
-	q.dialing = &bringUp{stop: make(chan struct{}), began: time.Now()}
+	q.dialing = &bringUp{to: q.attr.DestQPN, stop: make(chan struct{}), began: time.Now()}
 	return q.dialing
 }
 
@@ -80,7 +81,7 @@ func (q *qp) endDial() {
 // it is connected later.
 func (q *qp) dial(d *bringUp, to uint32) {
 	if to == q.num {
-		q.connectSelf()
+		q.connectSelf(d)
 		return
 	}
 	// A block that cannot listen is as a port that is down: if we have to be found,
@@ -142,7 +143,7 @@ func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 		s.Close()
 		return false
 	}
-	err = q.attach(newLink(q, s, s, nil, nil), reply[1:], fds, to)
+	err = q.attach(newLink(q, s, s, nil, nil), reply[1:], fds, d)
 	return err == nil || errors.Is(err, verbs.ErrState) || errors.Is(err, verbs.ErrClosed)
 }
 
@@ -210,7 +211,7 @@ func checkPeer(s *control.Socket) error {
 }
 
 // connectSelf connects a QP that has its own number for a peer.
-func (q *qp) connectSelf() {
+func (q *qp) connectSelf(d *bringUp) {
 	tx, rx, err := control.SocketPair()
 	if err != nil {
 		return
@@ -227,7 +228,7 @@ func (q *qp) connectSelf() {
 		rx.Close()
 		return
 	}
-	_ = q.attach(newLink(q, tx, rx, nil, nil), offer, fds, q.num)
+	_ = q.attach(newLink(q, tx, rx, nil, nil), offer, fds, d)
 }
 
 // blockAcceptor takes the hellos for the QPs of a block.
@@ -323,16 +324,21 @@ func (a *blockAcceptor) answer(s *control.Socket) bool {
 		s.Close()
 		return true
 	}
-	if q == nil || buf[0] == msgNudge || q.expects(from) == nil {
+	if q == nil || buf[0] == msgNudge {
 		control.CloseFDs(fds)
 		return false
 	}
-	return q.answer(s, buf[helloHeader:n], fds, from)
+	d := q.expects(from)
+	if d == nil {
+		control.CloseFDs(fds)
+		return false
+	}
+	return q.answer(d, s, buf[helloHeader:n], fds)
 }
 
 // answer answers a hello. It attaches once the dialer has, which may have given up
 // meanwhile; false leaves the socket to the caller.
-func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uint32) bool {
+func (q *qp) answer(d *bringUp, s *control.Socket, peerOffer []byte, peerFDs []int) bool {
 	reply, fds, err := q.exchangeOffer(s, []byte{msgHelloAnswer}, helloTimeout)
 	if err != nil || len(reply) != 1 || reply[0] != msgUp || len(fds) > 0 {
 		control.CloseFDs(fds)
@@ -340,7 +346,7 @@ func (q *qp) answer(s *control.Socket, peerOffer []byte, peerFDs []int, from uin
 		return false
 	}
 	// The socket is the link's from here on: the dialer sees a failure as a hang-up.
-	_ = q.attach(newLink(q, s, s, nil, nil), peerOffer, peerFDs, from)
+	_ = q.attach(newLink(q, s, s, nil, nil), peerOffer, peerFDs, d)
 	return true
 }
 

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"io"
 	"net/netip"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -141,4 +143,91 @@ func TestSilentPeersAtTheBlock(t *testing.T) {
 	b.bringUpTo(a.qp.QPN())
 	eventually(t, func() bool { return linkOf(b) != nil })
 	require.Less(t, time.Since(began), helloTimeout)
+}
+
+// fakeBlock is the block of a peer that the test is in place of, with lower numbers than that of q.
+func fakeBlock(t *testing.T, q *qp) (to uint32, hello func() (s *control.Socket, head []byte)) {
+	t.Helper()
+	for n := range q.num >> qpnBlockBits {
+		fd, err := control.HoldName(blockName("soft0", n))
+		if err != nil {
+			continue
+		}
+		require.NoError(t, unix.Listen(fd, maxHellos))
+		l, err := control.NewSocket(fd)
+		require.NoError(t, err)
+		t.Cleanup(func() { l.CloseListening() })
+		return n << qpnBlockBits, func() (*control.Socket, []byte) {
+			fd, _, err := l.Accept()
+			require.NoError(t, err)
+			s, err := control.NewSocket(fd)
+			require.NoError(t, err)
+			t.Cleanup(func() { s.Close() })
+			buf := make([]byte, control.MaxMessage)
+			n, fds, err := s.Recv(buf)
+			require.NoError(t, err)
+			control.CloseFDs(fds)
+			return s, buf[:n]
+		}
+	}
+	t.Fatal("no free block with a lower number")
+	return 0, nil
+}
+
+// offerAs is the offer of s under another number.
+func (s *side) offerAs(qpn uint32) (blob []byte, fds []int) {
+	s.t.Helper()
+	blob, fds, err := ownOffer(s.qp)
+	require.NoError(s.t, err)
+	blob = append([]byte(nil), blob...)
+	shm.HostOrder.PutUint32(blob[4:], qpn)
+	return blob, fds
+}
+
+// again takes the QP back to RESET, and up to RTS by hand with another peer.
+func (s *side) again(peer uint32) {
+	s.t.Helper()
+	require.NoError(s.t, s.qp.Modify(&verbs.QPAttr{State: verbs.QPReset}, verbs.QPMaskState))
+	require.NoError(s.t, s.qp.Modify(&verbs.QPAttr{State: verbs.QPInit, PortNum: 1, AccessFlags: s.mr.access}, verbs.RCMaskInit))
+	s.bringUpTo(peer)
+}
+
+// TestLateHelloAnswer: an answer to a hello that a QP has said before it was reset connects nobody.
+func TestLateHelloAnswer(t *testing.T) {
+	a, b := newSide(t, defaults()), newSide(t, defaults())
+	to, hello := fakeBlock(t, a.qp)
+	go func() {
+		s, _ := hello() // that of Modify, which waits for a moment only
+		s.Close()
+	}()
+	a.bringUpTo(to + 1)
+	late, _ := hello()
+	a.again(to + 2)
+	offer, fds := b.offerAs(to + 1)
+	require.NoError(t, late.Send(append([]byte{msgHelloAnswer}, offer...), fds))
+	n, _, err := late.Recv(make([]byte, 16))
+	require.ErrorIs(t, err, io.EOF, "%d bytes", n)
+	require.Nil(t, linkOf(a))
+}
+
+// TestLateHelloUp: a dialer that was answered before a QP was reset is not connected to it after.
+func TestLateHelloUp(t *testing.T) {
+	a, b := newSide(t, defaults()), newSide(t, defaults())
+	from := a.qp.num | 0xfff000
+	a.bringUpTo(from)
+	late, err := dialBlock(blockName("soft0", a.qp.num>>qpnBlockBits))
+	require.NoError(t, err)
+	defer late.Close()
+	offer, fds := b.offerAs(from)
+	msg := a.qp.helloMessage(msgHello, a.qp.num)
+	shm.HostOrder.PutUint32(msg[4:], from)
+	reply, got, err := exchange(late, patience, func() error { return late.Send(append(msg, offer...), fds) })
+	require.NoError(t, err)
+	control.CloseFDs(got)
+	require.EqualValues(t, msgHelloAnswer, reply[0])
+	a.again(from ^ 1)
+	require.NoError(t, late.Signal(msgUp))
+	n, _, err := late.Recv(make([]byte, 16))
+	require.ErrorIs(t, err, io.EOF, "%d bytes", n)
+	require.Nil(t, linkOf(a))
 }

@@ -117,7 +117,7 @@ func (id *cmID) answer(qp *qp, sock *control.Socket, req *control.ConnMsg, own d
 		refuse(sock, rejectResources, nil)
 		return err
 	}
-	return qp.attachPeer(newLink(qp, sock, sock, id.onMessage, id.end), p)
+	return qp.attachPeer(newLink(qp, sock, sock, id.onMessage, id.end), p, nil)
 }
 
 // rtuLate gives up on a dialer that does not confirm.

@@ -186,7 +186,7 @@ func (d *dial) establish(rep *control.ConnMsg, fds []int) *driver.CMEvent {
 		control.CloseFDs(fds)
 		return d.failed(driver.CMConnectError, err)
 	}
-	if err := d.qp.attach(newLink(d.qp, d.sock, d.sock, d.id.onMessage, d.id.end), rep.Offer, fds, 0); err != nil {
+	if err := d.qp.attach(newLink(d.qp, d.sock, d.sock, d.id.onMessage, d.id.end), rep.Offer, fds, nil); err != nil {
 		d.qp.disconnect()
 		return d.failed(driver.CMConnectError, err)
 	}

@@ -41,12 +41,12 @@ func TestArmedBeforeAttach(t *testing.T) {
 	attr := verbs.QPAttr{RNRRetry: 7, RetryCnt: 7, Timeout: verbs.DefaultAckTimeout}
 
 	require.NoError(t, qb.toRTS(attr))
-	require.NoError(t, qb.attach(newLink(qb, sb, sb, noCM, ignore), offerA, fdsA, 0))
+	require.NoError(t, qb.attach(newLink(qb, sb, sb, noCM, ignore), offerA, fdsA, nil))
 	require.NoError(t, a.cq.ReqNotify(false))
 	require.NoError(t, qa.toRTS(attr))
 	_, err := qb.PostSend([]verbs.SendWR{{Opcode: verbs.WRRDMAWriteWithImm, RKey: a.mr.RKey(), RemoteAddr: a.mr.Addr()}})
 	require.NoError(t, err)
-	require.NoError(t, qa.attach(newLink(qa, sa, sa, noCM, ignore), offerB, fdsB, 0))
+	require.NoError(t, qa.attach(newLink(qa, sa, sa, noCM, ignore), offerB, fdsB, nil))
 
 	require.NoError(t, a.ch.SetReadDeadline(time.Now().Add(patience)))
 	cq, err := a.ch.GetEvent()

@@ -418,7 +418,7 @@ func TestFormerPeer(t *testing.T) {
 			n, fds, err := sb.Recv(offer)
 			require.NoError(t, err)
 			reads, goOn := make(chan struct{}), make(chan struct{})
-			require.NoError(t, b.qp.attach(newLink(b.qp, sb, sb, func([]byte) error { close(reads); <-goOn; return nil }, b.onHangup), offer[1:n], fds, 0))
+			require.NoError(t, b.qp.attach(newLink(b.qp, sb, sb, func([]byte) error { close(reads); <-goOn; return nil }, b.onHangup), offer[1:n], fds, nil))
 			require.NoError(t, former.qp.toRTS(verbs.QPAttr{}))
 			require.NoError(t, b.qp.toRTS(verbs.QPAttr{}))
 			require.NoError(t, linkOf(former).tx.Signal(control.MsgRTU))

@@ -121,7 +121,7 @@ func (s *side) attachFrom(sock *control.Socket) error {
 	buf := make([]byte, control.MaxMessage)
 	n, fds, err := sock.Recv(buf)
 	require.NoError(s.t, err)
-	return s.qp.attach(newLink(s.qp, sock, sock, noCM, s.onHangup), buf[1:n], fds, 0)
+	return s.qp.attach(newLink(s.qp, sock, sock, noCM, s.onHangup), buf[1:n], fds, nil)
 }
 
 // noCM takes the messages of a connection manager that the test is in place of.

@@ -11,26 +11,27 @@ import (
 )
 
 // attach connects the QP by l with the peer whose offer came over its socket or is to come back
-// over that, and which must have the QPN want unless that is 0. It owns l and peerFDs, also on
+// over that, and for which d has looked unless that is nil. It owns l and peerFDs, also on
 // error.
-func (q *qp) attach(l *link, peerOffer []byte, peerFDs []int, want uint32) error {
+func (q *qp) attach(l *link, peerOffer []byte, peerFDs []int, d *bringUp) error {
 	p, err := openOffer(peerOffer, peerFDs)
-	if err == nil && want != 0 && p.qpn != want {
-		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, want)
+	if err == nil && d != nil && p.qpn != d.to {
+		err = fmt.Errorf("%w: offer of QP %d in place of %d", verbs.ErrProtocol, p.qpn, d.to)
 		p.unmap()
 	}
 	if err != nil {
 		l.closeSockets()
 		return err
 	}
-	return q.attachPeer(l, p)
+	return q.attachPeer(l, p, d)
 }
 
 // attachPeer is attach for a peer whose offer was taken. It owns p, also on error.
-func (q *qp) attachPeer(l *link, p *peer) error {
+func (q *qp) attachPeer(l *link, p *peer, d *bringUp) error {
 	p.findLocal(q.ctx, l.rx)
 	q.mu.Lock()
-	if st := q.State(); q.closed || q.link != nil || st == verbs.QPReset || st == verbs.QPErr {
+	// One that was reset since d began has another inbox than the peer was offered, and another peer perhaps.
+	if st := q.State(); q.closed || q.link != nil || st == verbs.QPReset || st == verbs.QPErr || d != nil && d != q.dialing {
 		closed := q.closed
 		q.mu.Unlock()
 		p.unmap()
