@@ -85,7 +85,8 @@ const commitPiece = 4 << 20
 // plausible is the size from which on it is asked whether the machine has as much.
 const plausible = 64 << 20
 
-// Commit backs a range with memory now, so that touching it cannot be SIGBUS later.
+// Commit backs a range with memory now, so that touching it cannot be SIGBUS later. Where it fails, what was backed
+// stays: peers may have written there.
 func Commit(fd, off, n int) error {
 	// The kernel takes page after page for a request that is larger than the
 	// machine, until somebody is killed for it.
@@ -102,9 +103,6 @@ func Commit(fd, off, n int) error {
 			done += size
 		case unix.EINTR:
 		default:
-			if done > 0 { // as if it had been one call
-				_ = unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(done))
-			}
 			return NoMemory("fallocate", n, err)
 		}
 	}
