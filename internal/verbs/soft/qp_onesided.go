@@ -261,8 +261,11 @@ func (p *pd) allows(sges []verbs.SGE, need verbs.AccessFlags) bool {
 // localInv is LOCAL_INV. It completes when no peer has the memory mapped any more.
 func (q *qp) localInv(wr *verbs.SendWR) outcome {
 	s := &q.sq
-	if s.wait.inv {
+	switch {
+	case s.wait.revoked:
 		return succeeded
+	case s.wait.inv:
+		return waitMR // this is somebody else's retry
 	}
 	m := q.ctx.keys.lookup(wr.ImmData)
 	if m == nil || m.pd != q.pd || !m.usableBy(q) || m.busy() {
@@ -272,12 +275,13 @@ func (q *qp) localInv(wr *verbs.SendWR) outcome {
 	if revoking == nil {
 		return succeeded
 	}
+	s.wait.inv = true
 	at := s.done
 	go func() {
 		revoking()
 		q.mu.Lock()
 		if s.done == at && s.done != s.posted {
-			s.wait.inv = true
+			s.wait.revoked = true
 			q.progress()
 		}
 		q.unlock()

@@ -15,7 +15,8 @@ type waitState struct {
 	since   time.Time // when it began to wait for the peer; zero if it does not
 	naks    uint8     // how often the peer had no receive
 	due     outcome   // what the timer runs for; 0 if it does not
-	inv     bool      // a LOCAL_INV: its key has been revoked everywhere
+	inv     bool      // a LOCAL_INV: its key is being revoked
+	revoked bool      // and has been, everywhere
 	tooLong bool      // it failed for its length
 	badRecv bool      // and for a receive whose memory is not valid
 	sent    uint32    // bytes of it that are in the bounce area already

@@ -3,6 +3,7 @@
 package soft
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -105,4 +106,16 @@ func TestQueueFull(t *testing.T) {
 	n, err = a.qp.PostSend([]verbs.SendWR{wr, wr, wr, wr, wr})
 	require.ErrorIs(t, err, verbs.ErrQueueFull)
 	require.Equal(t, 4, n)
+}
+
+// TestLocalInvWaits: a LOCAL_INV that waits for the peer goes on waiting when that answers what it was asked before.
+func TestLocalInvWaits(t *testing.T) {
+	a, b := newConnected(t, defaults())
+	data := bytes.Repeat([]byte("long"), 100<<10) // more than the bounce area holds
+	_, err := b.qp.PostRecv([]verbs.RecvWR{{WRID: 1, SGList: []verbs.SGE{b.sge(0, len(data))}}})
+	require.NoError(t, err)
+	a.post(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: data})
+	a.post(verbs.SendWR{Opcode: verbs.WRLocalInv, Flags: verbs.SendSignaled, ImmData: a.mr.RKey()})
+	require.Equal(t, verbs.WCSuccess, b.next().Status)
+	require.Equal(t, verbs.WCSuccess, a.next().Status)
 }
