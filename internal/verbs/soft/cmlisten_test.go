@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -381,4 +382,51 @@ func sendTooMany(t *testing.T, s *control.Socket, msg []byte) {
 	var err error
 	require.NoError(t, s.Control(func(fd uintptr) { err = control.SendTo(fd, msg, slices.Repeat([]int{1}, control.MaxFDs+1)) }))
 	require.NoError(t, err)
+}
+
+// leaveDescriptors has the process get no more than n descriptors, until the end of the test or until restored.
+func leaveDescriptors(t *testing.T, n int) (restore func()) {
+	t.Helper()
+	var was unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	var free []int // the next that there are
+	for range n + 1 {
+		fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+		require.NoError(t, err)
+		free = append(free, fd)
+	}
+	control.CloseFDs(free)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free[n]), Max: was.Max}))
+	restore = sync.OnceFunc(func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)) })
+	t.Cleanup(restore)
+	return restore
+}
+
+// TestRequestForLastDescriptor: a listener on all addresses that has a descriptor for a dialer and no more, to ask which
+// addresses there are, takes the dialer's for what it was a moment ago.
+func TestRequestForLastDescriptor(t *testing.T) {
+	l := listenAt(t, "0.0.0.0:0", 1, driver.CMOptions{})
+	addr := netip.MustParseAddr("192.0.2.1") // as one of an interface
+	age := func(by time.Duration) {
+		hostNetCache.Lock()
+		hostNetCache.addrs = map[netip.Addr]struct{}{addr: {}}
+		hostNetCache.at = time.Now().Add(-by)
+		hostNetCache.Unlock()
+	}
+	age(0)
+	t.Cleanup(func() { age(time.Hour) })
+	d := resolved(t, netip.AddrPortFrom(addr, l.LocalAddr().Port()), driver.CMOptions{})
+	age(time.Hour)
+	restore := leaveDescriptors(t, 1)
+	require.NoError(t, d.Connect(nil, patience))
+	eventually(t, func() bool { s := l.ListenStats(); return s.Requests+s.Malformed > 0 })
+	restore()
+	require.EqualValues(t, 1, l.ListenStats().Requests)
+	for {
+		if ev := <-l.events; ev.Type == driver.CMConnectRequest {
+			require.NoError(t, ev.ID.Close())
+			break
+		}
+	}
+	d.next(driver.CMRejected)
 }
