@@ -81,7 +81,9 @@ func (q *qp) endDial() {
 // it is connected later.
 func (q *qp) dial(d *bringUp, to uint32) {
 	if to == q.num {
-		q.connectSelf(d)
+		if !q.connectSelf(d) {
+			go q.redial(d, to)
+		}
 		return
 	}
 	// A block that cannot listen is as a port that is down: if we have to be found,
@@ -108,10 +110,16 @@ func (q *qp) redial(d *bringUp, to uint32) {
 			return
 		case <-time.After(pause):
 		}
-		if q.hello(d, to, helloTimeout) {
+		if to == q.num && q.connectSelf(d) || to != q.num && q.hello(d, to, helloTimeout) {
 			return
 		}
 	}
+}
+
+// endsSearch reports whether nobody is to be looked for any more, by what came of a try: the QP is connected, or not
+// to be. What a try may lack, a later one may have.
+func endsSearch(err error) bool {
+	return err == nil || errors.Is(err, verbs.ErrState) || errors.Is(err, verbs.ErrClosed)
 }
 
 // helloMessage begins a message to the block of to.
@@ -131,7 +139,7 @@ func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 	d.busy.Lock()
 	defer d.busy.Unlock()
 	if err := q.offer(); err != nil {
-		return true // not to be connected any more, or already
+		return endsSearch(err)
 	}
 	s, err := dialBlock(blockName(q.ctx.dev.name, to>>qpnBlockBits))
 	if err != nil {
@@ -143,8 +151,7 @@ func (q *qp) hello(d *bringUp, to uint32, patience time.Duration) bool {
 		s.Close()
 		return false
 	}
-	err = q.attach(newLink(q, s, s, nil, nil), reply[1:], fds, d)
-	return err == nil || errors.Is(err, verbs.ErrState) || errors.Is(err, verbs.ErrClosed)
+	return endsSearch(q.attach(newLink(q, s, s, nil, nil), reply[1:], fds, d))
 }
 
 // nudge has a peer with a higher QPN say hello now; false if it was not there.
@@ -210,11 +217,11 @@ func checkPeer(s *control.Socket) error {
 	return err
 }
 
-// connectSelf connects a QP that has its own number for a peer.
-func (q *qp) connectSelf(d *bringUp) {
+// connectSelf connects a QP that has its own number for a peer; true ends the search.
+func (q *qp) connectSelf(d *bringUp) bool {
 	tx, rx, err := control.SocketPair()
 	if err != nil {
-		return
+		return false
 	}
 	var offer []byte
 	var fds []int
@@ -226,9 +233,9 @@ func (q *qp) connectSelf(d *bringUp) {
 	if err != nil {
 		tx.Close()
 		rx.Close()
-		return
+		return endsSearch(err)
 	}
-	_ = q.attach(newLink(q, tx, rx, nil, nil), offer, fds, d)
+	return endsSearch(q.attach(newLink(q, tx, rx, nil, nil), offer, fds, d))
 }
 
 // blockAcceptor takes the hellos for the QPs of a block.

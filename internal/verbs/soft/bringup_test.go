@@ -78,6 +78,28 @@ func TestConnectedToItself(t *testing.T) {
 	require.Equal(t, "self", string(s.bytes(1000, 4)))
 }
 
+// TestConnectedToItselfWithoutDescriptors: it is tried again until there are some.
+func TestConnectedToItselfWithoutDescriptors(t *testing.T) {
+	s := newSide(t, defaults())
+	s.bringUpTo(s.qp.QPN() | 0xfff000 | 1) // nobody
+	s.postRecv(1, 5)
+	q := s.qp
+	q.mu.Lock()
+	q.endDial()
+	q.attr.DestQPN = q.num
+	d := q.startDial()
+	q.mu.Unlock()
+	restore, err := leaktest.LimitDescriptors(0)
+	require.NoError(t, err)
+	defer restore()
+	q.dial(d, q.num)
+	require.Nil(t, linkOf(s))
+	restore()
+	s.post(writeImm(s, 0, []byte("self"), 8))
+	require.EqualValues(t, 5, s.next().WRID)
+	control.KeepSpare()
+}
+
 // TestUnknownPeersAtTheBlock say all kinds of things and get nothing.
 func TestUnknownPeersAtTheBlock(t *testing.T) {
 	a := newSide(t, defaults())
