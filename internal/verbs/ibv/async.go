@@ -124,8 +124,17 @@ func (a *asyncEvents) handle(raw *cAsyncEvent) (fatal bool) {
 	case isOfObject(ev.Type) && ev.QP == nil && ev.CQ == nil && ev.SRQ == nil:
 		return false // being destroyed
 	}
-	a.queue.Raise(ev)
+	a.ctx.raise(raw, ev)
 	return false
+}
+
+// raise tells of an event, unless the object that it names was destroyed since it was acknowledged.
+func (c *devContext) raise(raw *cAsyncEvent, ev verbs.AsyncEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.named(raw) == ev {
+		c.async.queue.Raise(ev)
+	}
 }
 
 // isOfObject reports whether events of the type concern a QP, a CQ or an SRQ.
@@ -140,9 +149,14 @@ func isOfObject(t verbs.AsyncEventType) bool {
 
 // event is a C event with the objects it is about.
 func (c *devContext) event(raw *cAsyncEvent) verbs.AsyncEvent {
-	ev := verbs.AsyncEvent{Type: verbs.AsyncEventType(raw.eventType)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.named(raw)
+}
+
+// named is event with mu held.
+func (c *devContext) named(raw *cAsyncEvent) verbs.AsyncEvent {
+	ev := verbs.AsyncEvent{Type: verbs.AsyncEventType(raw.eventType)}
 	switch ev.Type {
 	case verbs.EventCQErr:
 		if q := c.cqs[raw.element]; q != nil {

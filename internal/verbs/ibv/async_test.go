@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"context"
 	"os"
 	"syscall"
 	"testing"
@@ -89,4 +90,46 @@ func TestQPFatal(t *testing.T) {
 	fatal(nil)
 	assert.Equal(t, verbs.QPErr, <-modified, "a QP that was made on no id")
 	assert.Empty(t, disconnected)
+}
+
+// TestEventOfWhatIsBeingDestroyed: who destroys an object waits until its events are acknowledged, and
+// hears of none of them afterwards.
+func TestEventOfWhatIsBeingDestroyed(t *testing.T) {
+	var destroy func() error
+	lib := fakeVerbs(t)
+	lib.destroyCQ, lib.destroyQP, lib.destroySRQ = succeedingCall(), succeedingCall(), succeedingCall()
+	lib.ackAsyncEvent = purego.NewCallback(func() uintptr {
+		assert.NoError(t, destroy())
+		return 0
+	})
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, typ := range []verbs.AsyncEventType{verbs.EventCQErr, verbs.EventSQDrained, verbs.EventSRQLimitReached} {
+		ctx := fakeContext(t, lib, verbs.TransportRoCE)
+		ctx.async.ctx = ctx
+		p := &pd{ctx: ctx}
+		newMem := func() *arena {
+			mem, err := newArena(lib, 8)
+			require.NoError(t, err)
+			return mem
+		}
+		handle := addressOf(&cMemory[cQP](t, 1)[0])
+		switch typ {
+		case verbs.EventCQErr:
+			q := &cq{ctx: ctx, handle: handle, mem: newMem()}
+			ctx.addCQ(q)
+			destroy = q.Close
+		case verbs.EventSQDrained:
+			q := &qp{ctx: ctx, pd: p, handle: handle, c: at[cQP](handle), sendCQ: &cq{}, recvCQ: &cq{}}
+			ctx.addQP(q)
+			destroy = q.Close
+		default:
+			s := &srq{pd: p, handle: handle, mem: newMem()}
+			ctx.addSRQ(s)
+			destroy = s.Close
+		}
+		require.False(t, ctx.async.handle(&cAsyncEvent{element: handle, eventType: uint32(typ)}))
+		ev, err := ctx.AsyncEvent(over)
+		assert.ErrorIs(t, err, context.Canceled, "%v", ev.Type)
+	}
 }
