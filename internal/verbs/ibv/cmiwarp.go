@@ -29,17 +29,19 @@ func (id *cmID) connectOverTCP(c *cParam) {
 	id.abandoned, id.overTCP = abandoned, over
 	late := time.AfterFunc(id.ch.askPatience, id.notAsked)
 	go func() {
-		defer func() { _ = id.unuse() }()
-		defer close(over)
-		asks := id.mayAsk(listener, abandoned)
-		late.Stop()
-		if !asks || !id.ch.connects.takeUnless(listener.Addr(), abandoned) {
-			return
-		}
-		err := id.withPrivateData(nil, c, "rdma_connect", id.ch.lib.connect, handle)
-		id.ch.connects.give(listener.Addr())
+		err := func() error {
+			defer func() { _ = id.unuse() }()
+			defer close(over)
+			asks := id.mayAsk(listener, abandoned)
+			late.Stop()
+			if !asks || !id.ch.connects.takeUnless(listener.Addr(), abandoned) {
+				return nil
+			}
+			defer id.ch.connects.give(listener.Addr())
+			return id.withPrivateData(nil, c, "rdma_connect", id.ch.lib.connect, handle)
+		}()
 		if err != nil {
-			id.notConnected(err)
+			id.notConnected(err) // whose sink may close the QP, which waits for over
 		}
 	}()
 }

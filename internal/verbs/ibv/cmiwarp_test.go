@@ -270,6 +270,37 @@ func TestConnectOverTCPFails(t *testing.T) {
 	assert.Nil(t, id.timer)
 }
 
+// Who is told so may close the QP and the id at once, as a program of C does where it reads the event.
+func TestCloseWhereConnectOverTCPFails(t *testing.T) {
+	lib := fakeVerbs(t)
+	lib.destroyQP = succeedingCall()
+	destroyed := 0
+	ch := newCMChannel(lib, &librdmacm{
+		connect: failingCall(t, ^uintptr(0), syscall.ECONNREFUSED),
+		destroyID: purego.NewCallback(func() uintptr {
+			destroyed++
+			return 0
+		}),
+	})
+	ctx := fakeContext(t, lib, verbs.TransportIWARP)
+	id := &cmID{ch: ch, handle: 1, state: cmRouteResolved, ctx: ctx}
+	id.qp = &qp{ctx: ctx, pd: &pd{ctx: ctx}, id: id, handle: 1, sendCQ: &cq{}, recvCQ: &cq{}}
+	q := id.qp
+	closed := make(chan error, 1)
+	id.events.Init(func(driver.CMEvent) {
+		err := errors.Join(q.Close(), id.Close())
+		assert.Equal(t, 1, destroyed, "when Close returns")
+		closed <- err
+	})
+	require.NoError(t, id.Connect(nil, time.Minute))
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("Close of the QP waits for the goroutine that it is on")
+	}
+}
+
 // A port that the kernel chose and TCP has is another one the next time; one that the user
 // chose is not.
 func TestPortTaken(t *testing.T) {
