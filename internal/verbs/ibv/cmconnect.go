@@ -157,11 +157,13 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	asked := id.asked
 	handle := id.useLocked()
 	id.mu.Unlock()
-	defer func() { _ = id.unuse() }()
 
 	if was == cmResponded {
-		return id.confirmed(id.confirm(q, handle))
+		err := id.confirm(q, handle)
+		_ = id.unuse()
+		return id.confirmed(err)
 	}
+	defer func() { _ = id.unuse() }()
 	if err := id.answer(q, handle, c, &asked); err != nil {
 		q.fail()
 		id.mu.Lock()
@@ -283,6 +285,7 @@ func (id *cmID) Disconnect() error {
 	q, answered := id.qp, id.state == cmAccepting && id.overIB()
 	handle := id.useLocked()
 	id.mu.Unlock()
+	defer id.events.Deliver() // when it is used no more
 	defer func() { _ = id.unuse() }()
 	err := id.disconnect(q, handle)
 	if err != nil || !answered {
@@ -300,7 +303,6 @@ func (id *cmID) Disconnect() error {
 		id.events.Push(driver.CMEvent{Type: driver.CMDisconnected, ID: id})
 	}
 	id.mu.Unlock()
-	id.events.Deliver()
 	if confirmed { // perhaps after rdma_disconnect, which did nothing then
 		return id.disconnect(q, handle)
 	}

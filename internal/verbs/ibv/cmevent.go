@@ -37,6 +37,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 	q, asks := id.qp, id.opts.AskToConfirm
 	handle := id.useLocked()
 	id.mu.Unlock()
+	defer id.events.Deliver() // when it is used no more
 	defer func() { _ = id.unuse() }()
 
 	switch {
@@ -66,7 +67,6 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		id.events.Push(out)
 	}
 	id.mu.Unlock()
-	id.events.Deliver()
 }
 
 // overIB reports whether InfiniBand's connection management is at work, which is that of

@@ -246,3 +246,41 @@ func TestMilliseconds(t *testing.T) {
 	assert.EqualValues(t, 2000, milliseconds(2*time.Second))
 	assert.EqualValues(t, 1<<31-1, milliseconds(1<<62))
 }
+
+// Close destroys the id before it returns, also where it is called by who is told how a call has ended:
+// he may need the port again.
+func TestCloseWhereItIsTold(t *testing.T) {
+	lib := needVerbs(t)
+	destroyed := 0
+	succeeds := succeedingCall()
+	ch := newCMChannel(lib, &librdmacm{
+		establish: succeeds, disconnect: succeeds, resolveRoute: failingCall(t, ^uintptr(0), syscall.EINVAL),
+		destroyID: purego.NewCallback(func() uintptr {
+			destroyed++
+			return 0
+		}),
+	})
+	for name, c := range map[string]struct {
+		state cmState
+		do    func(*cmID)
+	}{
+		"an event": {cmConnecting, func(id *cmID) {
+			id.onEvent(&cmEvent{typ: driver.CMRejected, status: int32(driver.RejectConsumer)})
+		}},
+		"Accept":       {cmResponded, func(id *cmID) { assert.NoError(t, id.Accept(nil)) }},
+		"Disconnect":   {cmAccepting, func(id *cmID) { assert.NoError(t, id.Disconnect()) }},
+		"ResolveRoute": {cmAddrResolved, func(id *cmID) { assert.NoError(t, id.ResolveRoute(time.Minute)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			destroyed = 0
+			id := &cmID{ch: ch, handle: 1, state: c.state, ctx: &devContext{dev: &device{transport: verbs.TransportIB}}}
+			closed := make(chan int, 1)
+			id.events.Init(func(driver.CMEvent) {
+				assert.NoError(t, id.Close())
+				closed <- destroyed
+			})
+			c.do(id)
+			assert.Equal(t, 1, <-closed)
+		})
+	}
+}

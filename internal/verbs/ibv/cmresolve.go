@@ -160,9 +160,9 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		id.noRoute(handle, why, true)
 	})
 	go func() {
-		defer func() { _ = id.unuse() }()
 		if !begun.Load() {
 			if !id.ch.routes.takeUnless(abandoned) {
+				_ = id.unuse()
 				return
 			}
 			begun.Store(true)
@@ -170,6 +170,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		r, errno := id.ch.verbs.callErrno(id.ch.lib.resolveRoute, handle, milliseconds(timeout))
 		asked.Store(int32(r) == 0)
 		id.ch.routes.give()
+		_ = id.unuse()
 		if int32(r) != 0 {
 			id.noRoute(handle, failed("rdma_resolve_route", errno), false)
 		}
