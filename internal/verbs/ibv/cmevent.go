@@ -58,7 +58,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		q.fail()
 	}
 	id.mu.Lock()
-	if id.handle != 0 {
+	if id.handle != 0 && (!id.lost || ev.typ == driver.CMDeviceRemoval) { // of a lost device nothing else is told
 		if ev.typ == driver.CMDisconnected && was == cmAccepting && id.overIB() {
 			// Only who has a connection takes leave of it (IBA 12.9.7): the confirmation was
 			// lost, or the leave has overtaken it. What the peer has sent is there.

@@ -284,3 +284,29 @@ func TestCloseWhereItIsTold(t *testing.T) {
 		})
 	}
 }
+
+// A device may break down while an event of one of its ids is acted upon. That is the last that the id tells.
+func TestDeviceLostDuringEvent(t *testing.T) {
+	lib := fakeVerbs(t)
+	var id *cmID
+	lose := purego.NewCallback(func() uintptr {
+		id.onEvent(&cmEvent{typ: driver.CMDeviceRemoval})
+		return 0
+	})
+	lib.modifyQP = succeedingCall()
+	ch := newCMChannel(lib, &librdmacm{establish: lose, disconnect: lose, initQPAttr: succeedingCall()})
+	ctx := fakeContext(t, lib, verbs.TransportRoCE)
+	handle := addressOf(&cMemory[cQP](t, 1)[0])
+	for typ, state := range map[driver.CMEventType]cmState{
+		driver.CMConnectResponse: cmConnecting,
+		driver.CMDisconnected:    cmAccepting,
+	} {
+		var told []driver.CMEventType
+		id = &cmID{ch: ch, handle: 1, state: state, ctx: ctx}
+		id.qp = &qp{ctx: ctx, id: id, handle: handle, c: at[cQP](handle)}
+		id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
+		id.onEvent(&cmEvent{typ: typ})
+		assert.Equal(t, []driver.CMEventType{driver.CMDeviceRemoval}, told, "%v", typ)
+		assert.Equal(t, cmFailed, id.state, "%v", typ)
+	}
+}
