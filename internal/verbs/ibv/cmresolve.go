@@ -157,7 +157,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		case asked.Load() && local:
 			why = noTimeError{"a route that the kernel knows by itself", timeout}
 		}
-		id.noRoute(handle, why, true)
+		id.noRoute(abandoned, why, true)
 	})
 	go func() {
 		if !begun.Load() {
@@ -172,7 +172,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		id.ch.routes.give()
 		_ = id.unuse()
 		if int32(r) != 0 {
-			id.noRoute(handle, failed("rdma_resolve_route", errno), false)
+			id.noRoute(abandoned, failed("rdma_resolve_route", errno), false)
 		}
 	}()
 	return nil
@@ -198,11 +198,12 @@ func routeTimedOut(timeout time.Duration) error {
 	return fmt.Errorf("not resolved within %v: %w", timeout, syscall.ETIMEDOUT)
 }
 
-// noRoute tells that ResolveRoute has failed. An id whose call is left alone serves no
-// more: the kernel may still resolve the route.
-func (id *cmID) noRoute(handle uintptr, why error, leave bool) {
+// noRoute tells that a ResolveRoute, of which abandoned is, has failed. It may have ended, and another
+// begun, since its time was up. An id whose call is left alone serves no more: the kernel may
+// still resolve the route.
+func (id *cmID) noRoute(abandoned chan struct{}, why error, leave bool) {
 	id.mu.Lock()
-	if id.handle != handle || id.state != cmResolvingRoute {
+	if id.abandoned != abandoned || id.state != cmResolvingRoute {
 		id.mu.Unlock()
 		return
 	}

@@ -8,9 +8,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // TestNetdevs: the entries of a GID table name the network interface that they belong to but on InfiniBand,
@@ -54,4 +58,23 @@ func TestNetdevs(t *testing.T) {
 	}
 	_, err := netdevsIn(dir, "ib0", func() ([]net.Interface, error) { return nil, syscall.EMFILE })
 	require.ErrorIs(t, err, syscall.EMFILE)
+}
+
+// TestRouteTimerOfAFormerCall: a ResolveRoute whose time was up just as it ended leaves the next one alone.
+func TestRouteTimerOfAFormerCall(t *testing.T) {
+	var told []driver.CMEventType
+	id := &cmID{
+		ch: newCMChannel(needVerbs(t), &librdmacm{resolveRoute: succeedingCall()}), handle: 1, state: cmAddrResolved,
+		ctx: &devContext{dev: &device{transport: verbs.TransportIB}},
+	}
+	id.events.Init(func(ev driver.CMEvent) { told = append(told, ev.Type) })
+	require.NoError(t, id.ResolveRoute(time.Minute))
+	former := id.abandoned
+	id.onEvent(&cmEvent{typ: driver.CMRouteError})
+	require.NoError(t, id.ResolveRoute(time.Minute))
+	defer id.stopTimer()
+	id.noRoute(former, routeTimedOut(time.Minute), true)
+	require.Equal(t, cmResolvingRoute, id.state)
+	id.onEvent(&cmEvent{typ: driver.CMRouteResolved})
+	require.Equal(t, []driver.CMEventType{driver.CMRouteError, driver.CMRouteResolved}, told)
 }
