@@ -31,13 +31,7 @@ func TestDialerLeftMeanwhile(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { failing.OnAcquire(nil) })
-	done := make(chan error, 1)
-	go func() { done <- converse(b.links, b.l) }()
-	go serveEchoes(b.l)
-	within(t, "the request", func() {
-		require.Eventually(t, func() bool { return b.l.Requests() == Requests{Failed: 1} }, patience, time.Millisecond)
-	})
-	within(t, "the dial", func() { <-done })
+	converseWithOneFailure(t, b)
 	require.Empty(t, out.String())
 }
 
@@ -61,6 +55,14 @@ func TestRefusalThatFails(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { failing.OnAcquire(nil) })
+	converseWithOneFailure(t, b)
+	require.Zero(t, *meanwhile.Load())
+}
+
+// converseWithOneFailure dials until it has a conversation, and waits until one request counts as failed, and nothing
+// else does.
+func converseWithOneFailure(t *testing.T, b *bed) {
+	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- converse(b.links, b.l) }()
 	go serveEchoes(b.l)
@@ -68,5 +70,4 @@ func TestRefusalThatFails(t *testing.T) {
 		require.Eventually(t, func() bool { return b.l.Requests() == Requests{Failed: 1} }, patience, time.Millisecond)
 	})
 	within(t, "the dial", func() { <-done })
-	require.Zero(t, *meanwhile.Load())
 }

@@ -172,12 +172,7 @@ func TestRedialClosed(t *testing.T) {
 					// While it is dialled again, which waits for a place.
 					h.next.mu.Lock()
 					h.leave(t)
-					require.Eventually(t, func() bool {
-						e := h.client.e
-						e.mu.Lock()
-						defer e.mu.Unlock()
-						return h.client.moving()
-					}, patience, time.Millisecond)
+					h.awaitMoving(t)
 					err = end()
 					h.next.mu.Unlock()
 				} else {

@@ -27,15 +27,21 @@ func (h *handOver) whileMoving(t *testing.T, f func()) *Stream {
 	held := sync.OnceFunc(h.next.mu.Unlock)
 	defer held()
 	h.leave(t)
+	h.awaitMoving(t)
+	f()
+	held()
+	return h.accept(t)
+}
+
+// awaitMoving waits until the client is being dialled again.
+func (h *handOver) awaitMoving(t *testing.T) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		e := h.client.e
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return h.client.moving()
 	}, patience, time.Millisecond)
-	f()
-	held()
-	return h.accept(t)
 }
 
 // TestRedialKeepsSettings: what the program has set before or meanwhile holds where the stream is
@@ -577,11 +583,6 @@ func (h *handOver) closeWhileMoving(t *testing.T) (refuse func()) {
 	require.NoError(t, err)
 	require.NoError(t, h.client.Close())
 	h.leave(t)
-	require.Eventually(t, func() bool {
-		e := h.client.e
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return h.client.moving()
-	}, patience, time.Millisecond)
+	h.awaitMoving(t)
 	return refuse
 }
