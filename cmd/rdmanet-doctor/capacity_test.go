@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,8 +42,26 @@ func TestCapacity(t *testing.T) {
 
 // A host whose processors nobody counted has lanes as well.
 func TestLanes(t *testing.T) {
-	for processors, want := range map[int]int{0: 1, 1: 1, 3: 3, 8: 8, 9: 8} {
+	for processors, want := range map[int]struct{ away, beside int }{
+		0: {1, 1}, 1: {1, 1}, 2: {2, 1}, 3: {3, 2}, 8: {8, 4}, 9: {8, 5}, 16: {8, 8}, 64: {8, 8},
+	} {
 		h := host{maxProcs: processors}
-		assert.Equal(t, want, h.lanes())
+		assert.Equal(t, want.away, h.lanes(false))
+		assert.Equal(t, want.beside, h.lanes(true))
 	}
+}
+
+// Where there is the software device alone, processes have half the lanes between them, and take half.
+func TestLanesWithinTheHost(t *testing.T) {
+	h := fakeHost(limited("0", "0", "1432").with(files{
+		"sys/fs/cgroup/user.slice/memory.max": fmt.Sprint(100*2*perLane + 1<<20),
+	}))
+	h.maxProcs = 4
+	assert.Equal(t, statusOK, one(t, h.checkMemory(100)).Status, "the cgroup leaves what two lanes for each take")
+	c := h.checkDescriptors(costs{}, 100)
+	assert.Equal(t, statusOK, c.Status)
+	assert.Contains(t, c.Detail, "up to 2 lanes for each, take 1400, 7 for each lane")
+	h = fakeHost(limited("0", "0", "1432"), roce())
+	h.maxProcs = 4
+	assert.Equal(t, statusFail, h.checkDescriptors(costs{}, 100).Status, "by the network there are four")
 }

@@ -89,7 +89,8 @@ func (h *host) checkMemlock(need costs, n int) check {
 	if each == 0 {
 		each = usual.locked
 	}
-	total := each * int64(h.lanes()*n)
+	lanes := h.lanes(false)
+	total := each * int64(lanes*n)
 	text := "unlimited"
 	if !l.unlimited() {
 		text = console.Size(int64(min(l.soft, math.MaxInt64)))
@@ -98,11 +99,11 @@ func (h *host) checkMemlock(need costs, n int) check {
 	case !h.locks():
 		return t.ok("%s; the software device locks no memory", text)
 	case l.unlimited(), l.soft >= uint64(total):
-		return t.ok("%s; %s lock %s, %s for each lane", text, h.to(n), console.Size(total), console.Size(each))
+		return t.ok("%s; %s lock %s, %s for each lane", text, to(n, lanes), console.Size(total), console.Size(each))
 	case h.mayLock():
 		return t.ok("%s, but this process may lock as much as it likes (CAP_IPC_LOCK)", text)
 	}
-	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: %s lock %s, %s for each lane", text, h.to(n), console.Size(total), console.Size(each))
+	return t.fail(h.raise(memlock, "unlimited"), "%s is too little: %s lock %s, %s for each lane", text, to(n, lanes), console.Size(total), console.Size(each))
 }
 
 // locks reports whether there is a device that locks memory.
@@ -124,17 +125,18 @@ func (h *host) checkDescriptors(need costs, n int) check {
 		each = usual.descriptors
 	}
 	l := h.limit(nofile)
-	lanes := h.lanes() * n
-	total := uint64(each*lanes + ownDescriptors)
+	lanes := h.lanes(!h.locks()) // those of a network are more
+	take := each * lanes * n
+	total := uint64(take + ownDescriptors)
 	if l.soft >= total {
 		text := "no limit"
 		if !l.unlimited() {
 			text = strconv.FormatUint(l.soft, 10)
 		}
-		return t.ok("%s; %s take %d, %d for each lane", text, h.to(n), each*lanes, each)
+		return t.ok("%s; %s take %d, %d for each lane", text, to(n, lanes), take, each)
 	}
 	return t.fail(h.raise(nofile, strconv.FormatUint(max(total, 65536), 10)),
-		"%d are too few: %s take %d, %d for each lane", l.soft, h.to(n), each*lanes, each)
+		"%d are too few: %s take %d, %d for each lane", l.soft, to(n, lanes), take, each)
 }
 
 // Capabilities, by their numbers in linux/capability.h.

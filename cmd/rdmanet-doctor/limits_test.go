@@ -61,14 +61,14 @@ func TestDescriptors(t *testing.T) {
 		{"not known", plain.without("proc/self/limits"), costs{}, statusOK, "no limit", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := fakeHost(tt.files)
+			h := fakeHost(tt.files, roce())
 			c := h.checkDescriptors(tt.need, 100)
 			assert.Equal(t, tt.want, c.Status)
 			assert.Contains(t, c.Detail, tt.detail)
 			assert.Equal(t, tt.fix, c.Fix)
 		})
 	}
-	h := fakeHost(limited("0", "0", "1024"))
+	h := fakeHost(limited("0", "0", "1024"), roce())
 	assert.Equal(t, "sudo prlimit --pid $$ --nofile=1400032", h.checkDescriptors(costs{}, 100_000).Fix, "as many as it takes")
 }
 

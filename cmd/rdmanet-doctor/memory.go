@@ -35,12 +35,14 @@ func (h *host) checkMemory(n int) []check {
 		what += fmt.Sprintf("; %s has %s free", devShm, console.Size(free))
 	}
 	left, file := h.cgroupRoom()
+	lanes := h.lanes(true)
+	take := int64(lanes*n) * perLane
 	switch {
 	case file == "":
 		return []check{t.ok("%s", what)}
-	case left < int64(h.lanes()*n)*perLane:
+	case left < take:
 		return []check{t.fail(h.moreMemory(), "%s, but the cgroup leaves %s: %s take %s, %s for each lane",
-			what, console.Size(left), h.to(n), console.Size(int64(h.lanes()*n)*perLane), console.Size(perLane))}
+			what, console.Size(left), to(n, lanes), console.Size(take), console.Size(perLane))}
 	}
 	return []check{t.ok("%s; the cgroup leaves %s", what, console.Size(left))}
 }

@@ -55,11 +55,13 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 		})
 	}
 	h := fakeHost(limit(200*mib, 40*mib))
+	h.maxProcs = 4 // so that there are two lanes within the host
 	c := one(t, h.checkMemory(100))
 	assert.Equal(t, statusOK, c.Status)
 	assert.Contains(t, c.Detail, "the cgroup leaves 160 MiB")
 
 	h = fakeHost(limit(100*mib, 40*mib))
+	h.maxProcs = 4
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
 	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 112 MiB, 576 KiB for each lane")

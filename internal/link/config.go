@@ -136,16 +136,21 @@ type Config struct {
 
 var errConfig = errors.New("link: invalid configuration")
 
-// lanes is Lanes, or its default. On each lane a call may poll at either end: if these are more than there
-// are processors they keep each other from running.
+// lanes is Lanes, or its default.
 func (c *Config) lanes(sameHost bool) int {
-	n := c.Lanes
-	if n == 0 {
-		if n = runtime.GOMAXPROCS(0); sameHost {
-			n = (n + 1) / 2
-		}
+	if c.Lanes != 0 {
+		return min(c.Lanes, MaxLanes)
 	}
-	return min(n, MaxLanes)
+	return DefaultLanes(runtime.GOMAXPROCS(0), sameHost)
+}
+
+// DefaultLanes is the default of Config.Lanes in a process that uses so many processors. On each lane a call
+// may poll at either end: if these are more than there are processors they keep each other from running.
+func DefaultLanes(processors int, sameHost bool) int {
+	if sameHost {
+		processors = (processors + 1) / 2
+	}
+	return min(processors, MaxLanes)
 }
 
 // withDefaults returns c with its defaults, or what is wrong with it.
