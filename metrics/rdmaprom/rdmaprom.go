@@ -70,9 +70,18 @@ func collectDevice(ch chan<- prometheus.Metric, d *rdmanet.DeviceStats) {
 	for _, m := range deviceMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(d), d.Device)
 	}
+	for _, errno := range errnos {
+		if d.Errors[errno] == 0 {
+			ch <- prometheus.MustNewConstMetric(connErrors, prometheus.CounterValue, 0, d.Device, errno)
+		}
+	}
 	counts(ch, connErrors, d.Errors, d.Device)
 	counts(ch, failedWRs, d.FailedWRs, d.Device)
 }
+
+// errnos are those that connections fail with as a rule. They are shown before one has: of a counter that
+// comes to be with the first failure rate sees only the second.
+var errnos = []string{"ECONNRESET", "ETIMEDOUT", "ECONNABORTED", "ENODEV"}
 
 // counts gives a counter for each key of m, which is the last label.
 func counts(ch chan<- prometheus.Metric, desc *prometheus.Desc, m map[string]uint64, labels ...string) {

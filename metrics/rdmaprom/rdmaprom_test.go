@@ -21,7 +21,7 @@ import (
 func full(t *testing.T) rdmanet.Stats {
 	t.Helper()
 	s := rdmanet.Stats{
-		Devices:    []rdmanet.DeviceStats{{Device: "soft0", Errors: map[string]uint64{"ECONNRESET": 501}, FailedWRs: map[string]uint64{"WR_FLUSH_ERR": 502}}},
+		Devices:    []rdmanet.DeviceStats{{Device: "soft0", Errors: map[string]uint64{"ECONNRESET": 501, "ETIMEDOUT": 506, "ECONNABORTED": 507, "ENODEV": 508}, FailedWRs: map[string]uint64{"WR_FLUSH_ERR": 502}}},
 		DialErrors: map[string]uint64{"timeout": 503},
 
 		DialFallbacks: map[string]uint64{"no device": 504}, ListenFallbacks: map[string]uint64{"denied": 505},
@@ -74,7 +74,7 @@ func TestComplete(t *testing.T) {
 			seen[value] = family.GetName()
 		}
 	}
-	for _, value := range []float64{501, 502, 503, 504, 505} {
+	for _, value := range []float64{501, 502, 503, 504, 505, 506, 507, 508} {
 		if seen[value] == "" {
 			t.Errorf("the %v of a map is in no metric", value)
 		}
@@ -144,6 +144,23 @@ func TestDocumented(t *testing.T) {
 			t.Errorf("%s is not described", family.GetName())
 		}
 	}
+}
+
+// TestErrorsBeginAtZero: the alarm of docs/OPERATIONS.md sees the first failure of a device's connections, as
+// the counters that it looks at are there before, once each.
+func TestErrorsBeginAtZero(t *testing.T) {
+	s := rdmanet.Stats{Devices: []rdmanet.DeviceStats{{Device: "soft0"}}}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector{func() rdmanet.Stats { return s }})
+	web := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	defer web.Close()
+	const counter = `rdmanet_connection_errors_total{device="soft0",errno=`
+	all := func(n string) []string {
+		return []string{counter + `"ECONNRESET"} ` + n, counter + `"ETIMEDOUT"} 0`, counter + `"ECONNABORTED"} 0`, counter + `"ENODEV"} 0`}
+	}
+	has(t, scrape(t, web.URL), all("0")...)
+	s.Devices[0].Errors = map[string]uint64{"ECONNRESET": 1, "EPIPE": 2}
+	has(t, scrape(t, web.URL), append(all("1"), counter+`"EPIPE"} 2`)...)
 }
 
 // TestScrape sends bytes and scrapes them.
