@@ -81,7 +81,6 @@ func (st *stream) info() ConnInfo {
 	i := ConnInfo{
 		Network: st.network.String(), Local: unmapped(st.localAddr().AddrPort()), Remote: unmapped(st.remoteAddr().AddrPort()),
 		Device: st.deviceName(), Accepted: st.accepted, Checksum: st.hasChecksum(), Since: epoch.Add(st.since),
-		ConnStats: st.stats(),
 	}
 	i.Lane, i.Link = st.lane()
 	st.describe(&i)

@@ -46,6 +46,33 @@ func TestConns(t *testing.T) {
 	require.Greater(t, c.DoorbellsSent, c.MessagesSent, "it was opened, too")
 }
 
+// TestConnInfoIsOfOneMoment: of what has arrived each byte is either read or unread, while a program reads.
+func TestConnInfoIsOfOneMoment(t *testing.T) {
+	const n, rounds = 4000, 20
+	client, server := flavour{dialer: Dialer{ReadBuffer: MinReadBuffer}, listen: ListenConfig{ReadBuffer: MinReadBuffer}}.pair(t)
+	for round := 1; round <= rounds; round++ {
+		write(t, client, n)
+		require.Eventually(t, func() bool { return server.arrived() == n }, patience, time.Millisecond)
+		read := make(chan error, 1)
+		go func() {
+			for range n {
+				if _, err := server.Read(make([]byte, 1)); err != nil {
+					read <- err
+					return
+				}
+			}
+			read <- nil
+		}()
+		for i := server.info(); ; i = server.info() {
+			require.EqualValues(t, round*n, i.BytesRead+uint64(i.Unread))
+			if i.Unread == 0 {
+				break
+			}
+		}
+		require.NoError(t, <-read)
+	}
+}
+
 // waitForNone waits for connections of tests before that are still being torn down.
 func waitForNone(t *testing.T) {
 	t.Helper()

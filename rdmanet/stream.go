@@ -347,6 +347,10 @@ func (st *stream) hasChecksum() bool  { return st.s.Checksum() }
 
 func (st *stream) stats() ConnStats {
 	s := st.s.Status()
+	return connStats(&s)
+}
+
+func connStats(s *link.Status) ConnStats {
 	return ConnStats{
 		BytesRead: s.Read, BytesWritten: s.Written, MessagesSent: s.Sent, MessagesReceived: s.Received,
 		DoorbellsSent: s.Sent + s.CreditsSent + s.RecordsSent, DoorbellsReceived: s.Received + s.CreditsGot + s.RecordsGot,
@@ -357,8 +361,10 @@ func (st *stream) stats() ConnStats {
 	}
 }
 
+// describe has i tell of one moment.
 func (st *stream) describe(i *ConnInfo) {
 	s := st.s.Status()
+	i.ConnStats = connStats(&s)
 	i.Unread, i.Writable, i.Registered = s.Unread, s.Writable, s.ReadBuffer
 	i.Credits, i.SendQueue, i.SendQueueSize = s.FreeSlots, s.SendQueue, s.SendDepth
 	switch {
