@@ -111,7 +111,7 @@ func (p *proxy) carry(cut context.Context, client net.Conn) {
 	}
 	r := &relay{client: client, server: server}
 	release := context.AfterFunc(cut, func() { r.abort(errCut) })
-	err = r.run()
+	err = r.run(cut)
 	release()
 	p.add(r)
 	outcome := "closed"

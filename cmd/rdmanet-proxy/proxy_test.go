@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/command"
 	"github.com/rdmanet/go-rdmanet/internal/cli/commandtest"
+	"github.com/rdmanet/go-rdmanet/internal/cli/endpoint"
 	"github.com/rdmanet/go-rdmanet/internal/syncbuffer"
 )
 
@@ -231,6 +232,53 @@ func TestSecondInterruptDoesNotWait(t *testing.T) {
 	_, errs, status := p.End()
 	assert.Equal(t, command.ExitInterrupted, status)
 	assert.Contains(t, errs, "rdmanet-proxy: interrupted")
+}
+
+// A stuckConn waits in Close for a peer that takes nothing in.
+type stuckConn struct {
+	net.Conn
+	closing, gone chan struct{}
+}
+
+func (c *stuckConn) Close() error {
+	close(c.closing)
+	<-c.gone
+	return c.Conn.Close()
+}
+
+func (c *stuckConn) CloseWrite() error { return endpoint.CloseWrite(c.Conn) }
+
+// Nor does the end of the proxy wait for the last bytes of a connection whose directions have ended, when it cuts
+// off or is interrupted.
+func TestEndDoesNotWaitForLastBytes(t *testing.T) {
+	at := local(t, "tcp")
+	l, err := at.Listen(t.Context(), at.address)
+	require.NoError(t, err)
+	defer l.Close()
+	at.address = l.Addr().String()
+	client := dial(t, at)
+	stuck := &stuckConn{accept(t, l), make(chan struct{}), make(chan struct{})}
+	p := &proxy{options: options{to: echoServer(t)}, log: log.New(io.Discard, "", 0)}
+	cut, cutOff := context.WithCancel(t.Context())
+	defer cutOff()
+	carried := make(chan struct{})
+	go func() {
+		p.carry(cut, stuck)
+		close(carried)
+	}()
+	require.NoError(t, send(client, []byte("hello")))
+	_, err = io.ReadAll(client)
+	require.NoError(t, err)
+	<-stuck.closing
+	cutOff()
+	select {
+	case <-carried:
+	case <-time.After(patience):
+		t.Error("it waits")
+	}
+	close(stuck.gone)
+	<-carried
+	assert.Contains(t, p.total(), "connections: 1, could not reach the server: 0, broken: 0, cut off: 1; there: 5 B, back: 5 B")
 }
 
 // scriptedListener answers Accept with what it is given, and then waits for Close.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -24,18 +25,37 @@ type relay struct {
 // all: unlike TCP's, what has not arrived goes with the process.
 const lastBytes = 10 * time.Second
 
-// run returns when both directions have ended, or with what broke the connections.
-func (r *relay) run() error {
+// run returns when both directions have ended and what was sent has arrived, or with what broke the connections.
+// When cut is done it does not wait for what has not arrived.
+func (r *relay) run(cut context.Context) error {
 	var ways sync.WaitGroup
 	ways.Go(func() { r.there = r.carry(r.server, r.client) })
 	r.back = r.carry(r.client, r.server)
 	ways.Wait()
 	r.ending.Do(func() {}) // from here on nobody aborts it
-	if r.cause == nil {
-		release(r.client)
-		release(r.server)
+	if r.cause == nil && !r.release(cut) {
+		r.cause = errCut
 	}
 	return r.cause
+}
+
+// release closes both connections, whose directions have ended, and reports whether that was done before cut was.
+func (r *relay) release(cut context.Context) bool {
+	var closing sync.WaitGroup
+	for _, conn := range []net.Conn{r.client, r.server} {
+		closing.Go(func() { release(conn) })
+	}
+	closed := make(chan struct{})
+	go func() {
+		closing.Wait()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+		return true
+	case <-cut.Done():
+		return false
+	}
 }
 
 // carry copies one direction to its end and passes the end on.

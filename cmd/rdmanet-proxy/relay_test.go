@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -99,7 +100,7 @@ func TestClientThatHasClosedAlready(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, client.Close())
 		done := make(chan error)
-		go func() { done <- (&relay{client: accepted, server: dialled}).run() }()
+		go func() { done <- (&relay{client: accepted, server: dialled}).run(context.Background()) }()
 		got, err := io.ReadAll(server)
 		require.NoError(t, err)
 		assert.Equal(t, "hello", string(got))
