@@ -236,9 +236,7 @@ func (s *stream) becomes(h *Stream) bool {
 	s.e.mu.Lock()
 	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
 	keepAlive, least, logger := s.kept, s.least, s.logger
-	was := s.counts
-	stalls, stallTime := was.stalledUntil(time.Since(epoch))
-	placed, grown, written := was.seldom().placedOut, was.seldom().grown, s.written()
+	was, written := s.counts.until(time.Since(epoch)), s.written()
 	reader, writer := s.reader.counts(), s.writer.counts()
 	s.finished = nil
 	s.e.mu.Unlock()
@@ -262,14 +260,7 @@ func (s *stream) becomes(h *Stream) bool {
 	next.finished, next.re.replays, next.logger = finished, false, logger
 	next.reader.addCounts(reader)
 	next.writer.addCounts(writer)
-	next.addCounts(&was)
-	if stalls > 0 || placed > 0 || grown > 0 {
-		n := next.counts.count()
-		n.stalls += stalls
-		n.stallTime += stallTime
-		n.placedOut += placed
-		n.grown += grown
-	}
+	next.add(&was)
 	if less := int64(written - next.written()); less > 0 { // it has ended since, and what it lacks was written as well
 		next.counts.count().framingOut -= uint64(less)
 	}

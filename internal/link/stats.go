@@ -34,12 +34,27 @@ func (c *counts) stalledUntil(now time.Duration) (n uint64, took time.Duration) 
 	return r.stalls + 1, r.stallTime + now - r.stalled
 }
 
-// addCounts adds the messages of the stream that s was before it was dialled again, which has received no data. Those
-// that were sent once more count twice, their bytes do not. mu is held.
-func (s *stream) addCounts(was *counts) {
+// until returns what was counted until now, since epoch, in counts of its own. A Write that waits still has waited
+// until then.
+func (c *counts) until(now time.Duration) counts {
+	was := *c
+	if c.rare != nil {
+		rare := *c.rare
+		rare.stalls, rare.stallTime = c.stalledUntil(now)
+		rare.stalled = 0
+		was.rare = &rare
+	}
+	return was
+}
+
+// add adds what the stream has counted that s was before it was dialled again. Messages that were sent once more
+// count twice, their bytes do not: what is told of bytes in rings is of those that s has now. mu is held.
+func (s *stream) add(was *counts) {
 	n := &s.counts
 	n.sent += was.sent
+	n.received += was.received
 	n.creditsOut += was.creditsOut
+	n.creditsIn += was.creditsIn
 	n.recordsOut += was.recordsOut
 	n.recordsIn += was.recordsIn
 	n.wakeups += was.wakeups
@@ -48,6 +63,13 @@ func (s *stream) addCounts(was *counts) {
 		n.keepAlives -= was.keepAlives
 	} else {
 		n.keepAlives += was.keepAlives
+	}
+	if r := was.rare; r != nil {
+		n := n.count()
+		n.grown += r.grown
+		n.stalls += r.stalls
+		n.stallTime += r.stallTime
+		n.placedOut += r.placedOut
 	}
 }
 
