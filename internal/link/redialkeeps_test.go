@@ -201,6 +201,57 @@ func TestRedialStalls(t *testing.T) {
 	})
 }
 
+// TestRedialStallsWhileItMoves: nor does the time go down that it has waited, whenever it is asked for.
+func TestRedialStallsWhileItMoves(t *testing.T) {
+	eachHandOver(t, func(t *testing.T, h *handOver) {
+		h.listenNext(t)
+		c := h.client
+		c.OnFinish(func() {})
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		c.re.home.mu.Lock() // so that it is dialled and no more
+		goesOn := sync.OnceFunc(c.re.home.mu.Unlock)
+		defer goesOn()
+		wrote := make(chan error, 1)
+		server := h.whileMoving(t, func() {
+			go func() {
+				_, err := c.Write([]byte("y"))
+				wrote <- err
+			}()
+			require.Eventually(t, c.writer.waiting, patience, time.Millisecond)
+		})
+		_, err = io.ReadFull(server, make([]byte, 1))
+		require.NoError(t, err)
+		h.links.mu.Lock()
+		lanes := slices.Collect(maps.Keys(h.links.lanes))
+		h.links.mu.Unlock()
+		near := lanes[slices.IndexFunc(lanes, func(e *laneEnd) bool { return e != c.e })]
+		time.Sleep(20 * time.Millisecond) // the Write before is over
+		near.mu.Lock()
+		arrives := sync.OnceFunc(near.mu.Unlock)
+		defer arrives()
+		goesOn()
+		require.Eventually(t, func() bool { // what it has counted is taken along
+			c.e.mu.Lock()
+			defer c.e.mu.Unlock()
+			return c.stream.finished == nil
+		}, patience, time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // for which the Write waits
+		asked := make(chan Status, 1)
+		go func() { asked <- c.Status() }()
+		select {
+		case s := <-asked:
+			asked <- s
+		case <-time.After(20 * time.Millisecond): // it is told when the stream is there
+		}
+		arrives()
+		within(t, "the Write", func() { require.NoError(t, <-wrote) })
+		before, after := <-asked, c.Status()
+		require.EqualValues(t, 1, after.Stalls)
+		require.LessOrEqual(t, before.StallTime, after.StallTime)
+	})
+}
+
 // TestRedialBuffers: a Buffer that was taken before is sent afterwards, also if the first part of
 // it was sent before, and one is taken meanwhile.
 func TestRedialBuffers(t *testing.T) {

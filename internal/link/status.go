@@ -98,9 +98,11 @@ type Status struct {
 	Err    error
 }
 
-// Status may be asked for at any time.
+// Status may be asked for at any time. Of a stream that is about to be elsewhere it tells what is there: until then
+// it counts what is not taken along.
 func (h *Stream) Status() Status {
-	s := h.now()
+	s := h.lockNow()
+	defer h.unlock()
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	rx, tx := s.st.Receiver(), s.st.Sender()
