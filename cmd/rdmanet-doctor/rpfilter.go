@@ -2,6 +2,7 @@ package main
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -19,7 +20,7 @@ func (h *host) checkRPFilter() []check {
 		}
 		for _, p := range d.Ports {
 			nic := h.netdev(d, p)
-			if nic == "" || !active(p) {
+			if nic == "" || !active(p) || slices.Contains(nics, nic) { // two devices may be of one
 				continue
 			}
 			nics = append(nics, nic)

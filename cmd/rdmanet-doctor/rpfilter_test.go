@@ -39,4 +39,7 @@ func TestRPFilter(t *testing.T) {
 	}
 	h := fakeHost(with("1", "1", "1"), roce())
 	assert.Empty(t, h.checkRPFilter(), "there is only one")
+	second.Ports[0].GIDs[0].NetDev = "eth0"
+	h = fakeHost(with("1", "1", "1"), roce(), second)
+	assert.Empty(t, h.checkRPFilter(), "both devices are of one")
 }
