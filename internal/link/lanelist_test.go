@@ -89,6 +89,25 @@ func TestLanes(t *testing.T) {
 	require.Greater(t, after.MessagesReceived, before.MessagesReceived)
 }
 
+// TestPlacesOfAPortInUse: the places of a lane with a port of its own are of use to nobody while a stream has the port.
+func TestPlacesOfAPortInUse(t *testing.T) {
+	b := newBed(t, Config{Idle: time.Minute})
+	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
+	client, err := b.links.Dial(b.ctx(), to)
+	require.NoError(t, err)
+	server := b.accept()
+	e := client.now().e
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.state.Places() > 0
+	}, patience, time.Millisecond)
+	require.Zero(t, client.LaneStats().Places)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	require.Eventually(t, func() bool { return client.LaneStats().Places == 1 }, patience, time.Millisecond)
+}
+
 // TestWakeupsOfStreams: each message is counted by the stream that it is about, as one that has woken
 // the peer or as one that has not.
 func TestWakeupsOfStreams(t *testing.T) {

@@ -100,7 +100,11 @@ func (e *laneEnd) stats() LaneStats {
 		s.WakeupsSent, s.WakeupsSuppressed = all.WakeupsSent, all.WakeupsSuppressed
 		s.Refusals += all.MissedMRs
 	}
-	if s.State < LaneGoingAway {
+	switch {
+	case s.State >= LaneGoingAway, e.busy: // nobody can take them
+	case e.only != 0: // one stream at a time has the port
+		s.Places = min(e.state.Places(), 1)
+	default:
 		s.Places = e.state.Places()
 	}
 	s.FreeSlots, s.Slots = e.state.Slots()
