@@ -206,7 +206,7 @@ func (l *Lane) acceptedArrived(r *Record) error {
 	}
 	for i := range ID(r.Count) {
 		s := l.table.At(r.Stream + i)
-		s.decided = true
+		l.answered(s)
 		l.tell(Event{Kind: EventAccepted, Stream: s})
 	}
 	return nil
@@ -217,11 +217,20 @@ func (l *Lane) refusedArrived(s *Stream, r *Record) error {
 	if !s.unanswered() {
 		return violation(RuleNotOpen, r.Stream, uint64(r.Kind), 0)
 	}
-	s.refused, s.drops, s.decided, s.endGot, s.endSent, s.todo = true, true, true, true, true, 0
+	l.answered(s)
+	s.refused, s.drops, s.endGot, s.endSent, s.todo = true, true, true, true, 0
 	l.tell(Event{Kind: EventRefused, Stream: s, Code: r.Code})
 	l.writable(s)
 	l.release(s)
 	return nil
+}
+
+// answered records that the listener has said what becomes of a stream.
+func (l *Lane) answered(s *Stream) {
+	s.decided = true
+	if l.opens-s.number < l.opens-l.seen {
+		l.seen = s.number
+	}
 }
 
 // unanswered reports whether the listener has not said what becomes of a stream, which may be nil.

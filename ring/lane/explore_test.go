@@ -381,7 +381,7 @@ func (m *model) hash() uint64 {
 				h.add(uint64(r.Kind), uint64(r.Stream), uint64(r.Stage), uint64(r.Opens))
 			}
 		}
-		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.granted), uint64(l.goAway.last))
+		h.add(uint64(l.want), uint64(l.recall), uint64(l.asked), uint64(l.granted), uint64(l.goAway.last), uint64(l.seen))
 		h.bits(l.turn, l.goAway.announced, l.goAway.stopped, l.goAway.final, l.abort.sent, m.sleep[i])
 		h.add(uint64(len(m.wire[i])))
 		for _, p := range m.wire[i] {

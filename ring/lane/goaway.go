@@ -83,10 +83,8 @@ func (l *Lane) dropPlaces() {
 
 // redial drops the streams that the listener ignores: they have to be dialed again.
 func (l *Lane) redial() error {
-	for _, s := range l.table {
-		if l.unseen(s) && s.decided {
-			return violation(RuleOpenNumber, s.id, uint64(l.goAway.last), uint64(s.number))
-		}
+	if l.opens-l.seen < l.opens-l.goAway.last {
+		return violation(RuleOpenNumber, 0, uint64(l.goAway.last), uint64(l.seen))
 	}
 	for id, s := range l.table {
 		if l.unseen(s) {
@@ -97,10 +95,11 @@ func (l *Lane) redial() error {
 	return nil
 }
 
-// unseen reports whether s was opened after what GOAWAY serves. Numbers begin anew after 2^32 opens and a
-// stream may be old, so it is asked how many were opened since, and not which number is larger.
+// unseen reports whether s was opened after what GOAWAY serves. Numbers begin anew after 2^32 opens, so it is
+// asked how many were opened since, and not which number is larger. A stream that was answered may be so old
+// that a later one has its number.
 func (l *Lane) unseen(s *Stream) bool {
-	return s != nil && s.opened && l.opens-s.number < l.opens-l.goAway.last
+	return s.unanswered() && l.opens-s.number < l.opens-l.goAway.last
 }
 
 // drop ends a stream of which the listener knows nothing.

@@ -11,7 +11,7 @@ import (
 func newPairAfter(t testing.TB, opens uint32, places int) [2]*Lane {
 	pair := newPair(t, places)
 	for _, l := range pair {
-		l.opens = opens
+		l.opens, l.seen = opens, opens
 	}
 	return pair
 }
@@ -70,6 +70,30 @@ func TestGoAwayOfAnOldStream(t *testing.T) {
 		require.NotContains(t, kindsOf(carry(t, pair)), EventRedial, "%d opens ago", between)
 		require.Equal(t, stateOpen, old.state())
 	}
+}
+
+// TestGoAwayOfANumberThatCameAgain: a stream may be open for so long that one which the listener ignores has its
+// number. It was answered, so it was seen: the listener tells no lie, and the stream is not dialled again.
+func TestGoAwayOfANumberThatCameAgain(t *testing.T) {
+	pair := newPair(t, 8)
+	d, l := pair[0], pair[1]
+	old, _ := d.Open(Ring{RKey: 2, Size: 4096}, 0)
+	carry(t, pair)
+	d.opens += math.MaxUint32
+	d.seen += math.MaxUint32
+	l.opens += math.MaxUint32
+	l.GoAwayFinal()
+	late, m := openOne(t, d)
+	require.Equal(t, old.number, late.number)
+	deliver(t, l, m, make([]byte, RecordLen))
+	var again []*Stream
+	for _, e := range carry(t, pair) {
+		if e.Kind == EventRedial {
+			again = append(again, e.Stream)
+		}
+	}
+	require.Equal(t, []*Stream{late}, again)
+	require.Equal(t, stateOpen, old.state())
 }
 
 // TestGoAwayCountsWrongly: a listener that has seen more opens than were sent lies, and so does one

@@ -77,6 +77,7 @@ type Lane struct {
 	sent  uint32 // records
 	got   uint32
 	opens uint32 // OPENs sent or taken in
+	seen  uint32 // dialer: the last of them that was answered
 
 	grants  queue[Record] // listener
 	want    int           // dialer
