@@ -149,7 +149,7 @@ func (m *model) appActions(e, life int, add func(string, int, int, func(m *model
 	case m.p.patient && m.moves(life):
 	case !a.done && (a.left == 0 || m.p.impatient) && (m.p.finish[e] != withFIN || a.s.finished() && a.eof):
 		add("end", e, life, func(m *model) error { return m.endApp(e, life) })
-	case !a.s.finished() && a.left == 0 && m.p.finish[e] == withFIN:
+	case !a.s.finished() && (a.left == 0 || a.ahead.Len > 0 && m.p.impatient) && m.p.finish[e] == withFIN:
 		add("fin", e, life, func(m *model) error { return m.lanes[e].CloseWrite(m.apps[e][life].s) })
 	}
 }

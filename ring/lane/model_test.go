@@ -512,6 +512,11 @@ func (m *model) reclaim(e int, a *app) error {
 	if a == nil || a.s == nil {
 		return nil
 	}
+	if a.s.Ended() && a.s.rx.Buffered() == 0 {
+		if err := m.unused(e, a.s.rx.Ring()); err != nil {
+			return err
+		}
+	}
 	for {
 		old, ok := a.s.rx.Reclaim()
 		if !ok {

@@ -184,6 +184,8 @@ var breaches = []breach{
 		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoMoved) }},
 	{name: "a stream ends while it writes ahead", plan: "ahead, moves and resets", want: "is given back while bytes are written to it",
 		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoClose|todoReset) }},
+	{name: "a direction ends while it writes ahead", plan: "ahead, moves and resets", want: "is given back while bytes are written to it",
+		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoFIN) }},
 	{name: "a place is released while bytes are written ahead", plan: "ahead, refusal", want: "is given back while bytes are written to it",
 		before: func(m *model, e int, at spot) { m.forgetAhead(e, at, todoRelease) }},
 	{name: "the ABORT of a lane is lost", plan: "a lie", want: "the end that lied is not told",
