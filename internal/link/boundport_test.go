@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // freeAddr is an address of the device with a port that nobody has.
@@ -215,4 +216,51 @@ func TestPortOfAStreamThatTheServerHas(t *testing.T) {
 			require.NoError(t, accepted.Close())
 		})
 	}
+}
+
+// TestPlaceOfADialThatWaitsForItsPort: a dial that waits for the end of the stream which has its port asks for no
+// other place while there is one for it, and asks again if the listener has had that back meanwhile.
+func TestPlaceOfADialThatWaitsForItsPort(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{Idle: patience})
+	p := newWirePeer(t, lane.RoleListener, wireConfig{device: b.l.cfg.CM.Device})
+	to := Target{Src: b.freeAddr(), Dst: p.listen()}
+	dial := func() <-chan dialled {
+		done := make(chan dialled, 1)
+		go func() {
+			s, err := b.links.Dial(b.ctx(), to)
+			done <- dialled{s, err}
+		}()
+		return done
+	}
+	hears := func(k lane.Kind) {
+		t.Helper()
+		m := p.hear()
+		for m.Type != lane.TypeControl {
+			m = p.hear()
+		}
+		require.Equal(t, k, m.record.Kind)
+	}
+	first := dial()
+	p.request()
+	p.accept()
+	s := p.serve(1)
+	d := <-first
+	require.NoError(t, d.err)
+	require.NoError(t, d.s.Close())
+	hears(lane.KindClose)
+
+	second := dial()
+	hears(lane.KindWant)
+	p.grant(2)
+	p.say(lane.Record{Kind: lane.KindRecall, Count: 1})
+	hears(lane.KindRelease)
+	p.say(lane.Record{Kind: lane.KindClose, Stream: s.id})
+	hears(lane.KindWant)
+	s = p.serve(1)
+	d = <-second
+	require.NoError(t, d.err)
+	require.NoError(t, d.s.Close())
+	hears(lane.KindClose)
+	p.say(lane.Record{Kind: lane.KindClose, Stream: s.id})
 }

@@ -157,10 +157,10 @@ func (e *laneEnd) giveUp(d *dial, err error) {
 	}
 }
 
-// wantPlaces sees that n places were asked for that have not come. What has come to dials that
-// have left meanwhile stays in store. mu is held.
+// wantPlaces sees that for n dials there are places in store, or were asked for and have not come. What has come
+// to dials that have left meanwhile stays in store. mu is held.
 func (e *laneEnd) wantPlaces(n int) {
-	if n > e.asked {
+	if n -= e.state.Places(); n > e.asked {
 		e.state.Want(n - e.asked)
 		e.asked = n
 	}
@@ -190,6 +190,13 @@ func (e *laneEnd) fill() {
 		}
 		d.end(fmt.Errorf("%w: %w", errRetired, err))
 	}
+}
+
+// refill is fill for a dial that has waited for its port: the place that there was for it may have been asked back
+// meanwhile. mu is held.
+func (e *laneEnd) refill() {
+	e.fill()
+	e.wantPlaces(len(e.dials))
 }
 
 // bringUp makes a lane to t, and returns when it can carry streams. A request that a network has

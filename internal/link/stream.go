@@ -208,7 +208,7 @@ func (s *stream) freePort() {
 	case e.role == lane.RoleDialer:
 		if e.busy && s.port == e.only {
 			e.busy = false
-			defer e.fill()
+			defer e.refill()
 		}
 	case s.closed, s.port == e.ports.bound:
 		e.ports.ended(s.port)
