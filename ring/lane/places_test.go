@@ -119,6 +119,35 @@ func TestAcceptTogether(t *testing.T) {
 	assert.True(t, dialed[4].unanswered(), "a lie changes nothing")
 }
 
+// A stream that one record accepts together with another owes the credit for what was read of it before.
+func TestCreditOfAcceptedTogether(t *testing.T) {
+	pair := newPair(t, 2)
+	d, l := pair[0], pair[1]
+	for range 2 {
+		s, err := d.Open(Ring{RKey: 2, Size: 4096}, 0)
+		require.NoError(t, err)
+		m, ok := d.Next()
+		require.True(t, ok)
+		deliver(t, l, m, make([]byte, RecordLen))
+		_, bell, ok, err := d.Data(s, 4096, true)
+		require.NoError(t, err)
+		require.True(t, ok)
+		deliver(t, l, Message{Bell: bell}, nil)
+	}
+	for id := ID(1); id <= 2; id++ {
+		require.NoError(t, l.Accept(l.table.At(id)))
+		require.NoError(t, l.Consume(l.table.At(id), 4096))
+	}
+	m, ok := l.Next()
+	require.True(t, ok)
+	require.EqualValues(t, 2, m.Record.Count)
+	var credits []uint32
+	for m, ok = l.Next(); ok; m, ok = l.Next() {
+		credits = append(credits, m.Imm)
+	}
+	require.ElementsMatch(t, []uint32{Doorbell{TypeCredit, 1, 64}.Imm(), Doorbell{TypeCredit, 2, 64}.Imm()}, credits)
+}
+
 // The id of a stream that was refused is the dialer's until it says so: more of the stream may be on
 // its way, an end of it included.
 func TestReleaseOfRefused(t *testing.T) {
