@@ -10,8 +10,9 @@ import (
 	"github.com/rdmanet/go-rdmanet/cm"
 )
 
-// portPatience is for how long a dial waits for its port, where a lane of this process has ended, or is about to,
-// that still has it. As a rule that takes some milliseconds; a device that does not answer may take a minute.
+// portPatience is for how long a dial waits for its port, and a listener with a lane from it, where a lane of this
+// process has ended, or is about to, that still has it. As a rule that takes some milliseconds; a device that does
+// not answer may take a minute.
 const portPatience = time.Second
 
 // resolve makes an id with the way to t. The port that the caller has bound is free as soon as a program

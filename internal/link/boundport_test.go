@@ -264,3 +264,34 @@ func TestPlaceOfADialThatWaitsForItsPort(t *testing.T) {
 	hears(lane.KindClose)
 	p.say(lane.Record{Kind: lane.KindClose, Stream: s.id})
 }
+
+// TestPortOfALaneThatTheServerHas: a listener that has not taken in yet that a client has left its lane waits for that
+// before it has another lane from the port that the client has bound, whose streams it would refuse.
+func TestPortOfALaneThatTheServerHas(t *testing.T) {
+	needFailing(t)
+	b := newBed(t, Config{Idle: patience})
+	b.links.portPatience = patience
+	to := Target{Src: b.freeAddr(), Dst: b.l.Addr()}
+	client, err := b.links.Dial(b.ctx(), to)
+	require.NoError(t, err)
+	server := b.accept()
+	say(t, client, server)
+	e := server.now().e
+	e.mu.Lock()
+	client.now().e.fail(errors.New("the client leaves"))
+	require.NoError(t, client.Close())
+	b.awaitUnbound()
+	second := make(chan dialled, 1)
+	go func() {
+		s, err := b.links.Dial(b.ctx(), to)
+		second <- dialled{s, err}
+	}()
+	time.Sleep(50 * time.Millisecond) // as good as any time below portPatience
+	e.mu.Unlock()
+	d := <-second
+	require.NoError(t, d.err)
+	accepted := b.accept()
+	require.Equal(t, to.Src.String(), accepted.RemoteAddr().String())
+	say(t, d.s, accepted)
+	require.NoError(t, d.s.Close())
+}

@@ -10,6 +10,7 @@ import (
 	"runtime/trace"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
@@ -181,6 +182,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 		l.noteAnswer(e)
 		return true
 	}
+	l.awaitFormer(e, from)
 	e.mu.Lock()
 	if e.err == nil && l.clients.take(e.ports.host, from.Port()) {
 		e.ports.bound = from.Port()
@@ -201,6 +203,31 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 	h.handOver(e)
 	l.ups.answered(u)
 	return true
+}
+
+// awaitFormer waits for the end of an earlier lane from the same port, for portPatience at most: its dialer has left
+// it, which may not be taken in yet, and what is opened from the port would be refused.
+func (l *Listener) awaitFormer(e *laneEnd, from netip.AddrPort) {
+	if !l.clients.uses(e.ports.host, from.Port()) {
+		return
+	}
+	var former *laneEnd
+	l.mu.Lock()
+	for o := range l.lanes {
+		if o != e && o.id.RemoteAddr() == from {
+			former = o
+		}
+	}
+	l.mu.Unlock()
+	if former == nil {
+		return // a place or a stream has it
+	}
+	patience := time.NewTimer(portPatience)
+	defer patience.Stop()
+	select {
+	case <-former.done:
+	case <-patience.C:
+	}
 }
 
 // evict has a lane end that is to give way to others, and reports whether it has ended.

@@ -85,6 +85,18 @@ func (p *ports) take(host netip.Addr, port uint16) bool {
 	return true
 }
 
+// uses reports whether a port is taken.
+func (p *ports) uses(host netip.Addr, port uint16) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hosts[host]
+	if h == nil {
+		return false
+	}
+	_, used := h.used[port]
+	return used
+}
+
 // free gives n ports back.
 func (p *ports) free(host netip.Addr, first uint16, n int) {
 	p.mu.Lock()
