@@ -26,7 +26,7 @@ func (s *stream) writeAhead(p []byte) (n int, err error) {
 	at := e.state.Reserve(s.st, len(p))
 	defer e.state.Unreserve(s.st)
 	if at.Len <= copyUnderLock {
-		return s.message(p, nil, len(p), summed{})
+		return s.message(p, nil, true, summed{})
 	}
 	if err = e.postAhead(p[:at.Len], at.Ring.Addr+uint64(at.Off), at.Ring.RKey); err != nil {
 		e.sendFailed(err)
@@ -34,7 +34,7 @@ func (s *stream) writeAhead(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if err = s.writeErr(); err == nil {
-		n, err = s.ringFor(p[:at.Len], len(p))
+		n, err = s.ringFor(p[:at.Len])
 	}
 	if n == 0 && e.blocking() {
 		e.unblock() // no completion tells of the room that the doorbell would have taken
@@ -67,10 +67,10 @@ func (e *laneEnd) yieldDue() bool {
 	return true
 }
 
-// ringFor posts the doorbell of p, which is in the peer's ring where the machine has it go, of a Write
-// of which left bytes are left. The send queue has room for it. mu is held.
-func (s *stream) ringFor(p []byte, left int) (int, error) {
-	span, wr, err := s.request(len(p), left, 1)
+// ringFor posts the doorbell of p, which is in the peer's ring where the machine has it go. The send queue
+// has room for it. mu is held.
+func (s *stream) ringFor(p []byte) (int, error) {
+	span, wr, err := s.request(len(p), 1, false)
 	if wr == nil {
 		return 0, err
 	}

@@ -167,7 +167,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 			continue
 		}
 		var k int
-		k, err = s.message(b.Bytes()[sent:n], &b.from, n-sent, ahead)
+		k, err = s.message(b.Bytes()[sent:n], &b.from, false, ahead)
 		if k > 0 {
 			b.from.last = e.sq.posted
 			e.inFlight.add(e.sq.posted, k)

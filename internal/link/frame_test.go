@@ -258,7 +258,7 @@ func TestFrameSummedAhead(t *testing.T) {
 	want := noise(100, 1)
 	for _, ahead := range []summed{{}, {n: 99, sum: 1}, {n: 101, sum: 1}, {n: 100, sum: ring.Checksum(ring.Checksum(0, bytes.Repeat(want, 3)), want)}} {
 		client.e.mu.Lock()
-		n, err := client.message(want, nil, len(want), ahead)
+		n, err := client.message(want, nil, true, ahead)
 		client.e.settle()
 		client.e.mu.Unlock()
 		require.NoError(t, err)

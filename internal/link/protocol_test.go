@@ -44,7 +44,7 @@ func TestDocumentedFrame(t *testing.T) {
 	require.NoError(t, err)
 	_, ok = dialer.Next()
 	require.True(t, ok)
-	p, bell, ok, err := dialer.Data(s, len(text), true)
+	p, bell, ok, err := dialer.Data(s, len(text), false)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.EqualValues(t, 0x40010020, bell.Imm)
@@ -109,7 +109,7 @@ func TestDocumentedConversation(t *testing.T) {
 	}
 	sends := func(from, to *lane.Lane, s *lane.Stream, text string, addr uint64, imm uint32) {
 		t.Helper()
-		p, m, ok, err := from.Data(s, len(text), true)
+		p, m, ok, err := from.Data(s, len(text), false)
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, addr, p.Ring.Addr+uint64(p.Off))

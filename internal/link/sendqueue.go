@@ -50,6 +50,10 @@ func (q *sendQueue) room() int {
 // hasHalf reports whether half of the queue is free at least.
 func (q *sendQueue) hasHalf() bool { return q.room() >= sendDepth/2 }
 
+// hasTwo reports whether there is room for another message behind the next one for certain, if the lane's lock is not let
+// go of in between.
+func (q *sendQueue) hasTwo() bool { return q.confirm == nil && q.hasHalf() }
+
 // post posts wrs. The caller has made sure of the room.
 func (q *sendQueue) post(wrs []verbs.SendWR, signal bool) error {
 	signal = signal || q.posted+uint64(len(wrs))-q.signaled >= q.cap/4

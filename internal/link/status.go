@@ -189,7 +189,7 @@ func (s *stream) awaitWritable() error {
 		}
 		err := s.writeErr()
 		if err == nil && s.writable && s.st.Free() == 0 {
-			_, err = s.message(nil, nil, 1, summed{}) // which has the machine tell of room
+			_, err = s.message(nil, nil, false, summed{}) // which has the machine tell of room
 			s.e.settle()
 		}
 		if err != nil || s.writable {

@@ -118,7 +118,7 @@ func (s *stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
 func (s *stream) send(p []byte) (n int, err error) {
 	e := s.e
 	for first := true; first || n < len(p); first = false {
-		if !first {
+		if !first && e.state.Marked() {
 			s.giveWay()
 		}
 		if err = s.writeErr(); err != nil || len(p) == 0 {
@@ -129,7 +129,7 @@ func (s *stream) send(p []byte) (n int, err error) {
 		case s.writesAhead(len(rest)):
 			k, err = s.writeAhead(rest)
 		case e.p.synchronous || len(rest)+s.header() <= e.p.inline:
-			k, err = s.message(rest, nil, len(rest), summed{})
+			k, err = s.message(rest, nil, true, summed{})
 		default:
 			k, err = s.stage(rest)
 		}
@@ -142,10 +142,11 @@ func (s *stream) send(p []byte) (n int, err error) {
 }
 
 // message posts the begin of what is left of a Write: of p inline, or of what was staged from
-// it. 0 means that there is no room now. What was summed ahead is of p. mu is held.
-func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, error) {
+// it. 0 means that there is no room now. What was summed ahead is of p. follows says that the caller sends
+// at once what the end of the ring cuts off, without a wait. mu is held.
+func (s *stream) message(p []byte, from *staged, follows bool, ahead summed) (int, error) {
 	e := s.e
-	span, wr, err := s.request(len(p), left, controlRoom)
+	span, wr, err := s.request(len(p), controlRoom, follows)
 	if wr == nil {
 		return 0, err
 	}
@@ -173,16 +174,16 @@ func (s *stream) message(p []byte, from *staged, left int, ahead summed) (int, e
 	return n, nil
 }
 
-// request has the machine say where the next bytes of a Write go, at most n of the left ones, and
-// returns the request of their message, or nil if there is no room now. The send queue is to have room
-// for as many requests as the last argument says. mu is held.
-func (s *stream) request(n, left, room int) (span lane.Span, wr *verbs.SendWR, err error) {
+// request has the machine say where the next bytes of a Write go, at most n, and returns the request of
+// their message, or nil if there is no room now. The send queue is to have room for so many requests. mu is
+// held.
+func (s *stream) request(n, room int, follows bool) (span lane.Span, wr *verbs.SendWR, err error) {
 	e := s.e
 	if !e.sq.hasHalf() && !e.room(room) || !s.reaches() {
 		e.block(s)
 		return span, nil, nil
 	}
-	span, bell, ok, err := e.state.Data(s.st, n, n == left)
+	span, bell, ok, err := e.state.Data(s.st, n, follows && e.sq.hasTwo())
 	if err != nil {
 		if errors.Is(err, lane.ErrStream) {
 			if cause := s.writeErr(); cause != nil {
@@ -216,7 +217,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	free := s.st.Free()
 	switch {
 	case free == 0:
-		return s.message(nil, nil, len(p), summed{}) // which has the machine tell of room
+		return s.message(nil, nil, false, summed{}) // which has the machine tell of room
 	case !e.room(controlRoom) || !s.reaches():
 		s.endTurn(&e.staging.turns)
 		e.block(s)
@@ -255,7 +256,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 			break
 		}
 		var k int
-		if k, err = s.message(piece[n:], from, len(p)-n, summed{len(piece), sum}); k == 0 {
+		if k, err = s.message(piece[n:], from, !from.framed, summed{len(piece), sum}); k == 0 {
 			break
 		}
 		n += k

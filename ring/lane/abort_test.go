@@ -20,7 +20,7 @@ func TestLaneAbort(t *testing.T) {
 	}
 	l.Abort(RuleEpoch)
 	l.Abort(RuleRecall) // the first counts
-	_, _, ok, err := l.Data(l.table.At(1), 1, true)
+	_, _, ok, err := l.Data(l.table.At(1), 1, false)
 	require.NoError(t, err)
 	require.False(t, ok)
 	events := carry(t, pair)

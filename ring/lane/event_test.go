@@ -23,7 +23,7 @@ func TestReadableInOrder(t *testing.T) {
 	for _, order := range [][]int{{0}, {2, 0, 1}, {1, 1, 0, 1, 2, 0}, {2, 2}, {0, 1, 2}} {
 		var want []ID
 		for i, k := range order {
-			_, b, ok, err := pair[0].Data(streams[k], 1, true)
+			_, b, ok, err := pair[0].Data(streams[k], 1, false)
 			require.NoError(t, err)
 			require.True(t, ok)
 			if i == 1 { // in the middle of it

@@ -285,13 +285,13 @@ func (l *Lane) acceptedBehind(s *Stream) (n uint16) {
 }
 
 // Data returns where in the peer's ring the next bytes of s go, at most n, and the doorbell that
-// announces them. They count as sent, and have to be posted. last means that no more bytes of s
-// follow soon. ok is false if none may be sent now; EventWritable tells when to try again. The
-// error is ErrStream if s has ended.
+// announces them. They count as sent, and have to be posted. follows means that what the end of the
+// ring cuts off is sent at once, whatever happens: then this message need not wake the peer. ok is false
+// if none may be sent now; EventWritable tells when to try again. The error is ErrStream if s has ended.
 //
 // On a lane with checksums p has room for a frame with Payload bytes of the stream. Its padding
 // need not be written. Call Summed next.
-func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err error) {
+func (l *Lane) Data(s *Stream, n int, follows bool) (p Span, b Bell, ok bool, err error) {
 	if s.finished() || s.ignored {
 		return p, b, false, ErrStream
 	}
@@ -311,11 +311,14 @@ func (l *Lane) Data(s *Stream, n int, last bool) (p Span, b Bell, ok bool, err e
 		return Span{}, b, false, nil
 	}
 	s.tx.wrote(p)
-	wake := last && int(p.Len) == n || s.tx.Free() == 0 || p.Len >= bulk
+	wake := !follows || int(p.Len) == n || s.tx.Free() == 0 || p.Len >= bulk
 	b.Imm = dataImm(s.id, p.Len)
 	b.Solicited = l.slots.Data(s.id, wake)
 	return p, b, true, nil
 }
+
+// Marked reports whether the last message wakes a peer that sleeps. If not, another has to follow.
+func (l *Lane) Marked() bool { return l.slots.unmarked == 0 }
 
 // Reserve returns where Data has the next bytes of s go, at most n, for a caller that writes them there
 // before it calls Data. The Len is 0 if Data would announce nothing now. Until Unreserve the peer

@@ -109,7 +109,7 @@ func TestLaneMisuse(t *testing.T) {
 	require.ErrorIs(t, l.Refuse(l.table.At(5), CodePort), ErrStream, "it was accepted")
 	require.NoError(t, d.CloseWrite(s))
 	require.ErrorIs(t, d.CloseWrite(s), ErrStream)
-	_, _, _, err = d.Data(s, 1, true)
+	_, _, _, err = d.Data(s, 1, false)
 	require.ErrorIs(t, err, ErrStream)
 	l.GoAway()
 	require.ErrorIs(t, l.Grant(7, 1, good, 40000), ErrGoingAway)
@@ -124,11 +124,11 @@ func TestLaneLife(t *testing.T) {
 	d, l := pair[0], pair[1]
 	s, err := d.Open(Ring{RKey: 2, Size: 4096}, 40001)
 	require.NoError(t, err)
-	_, _, ok, err := d.Data(s, 5, true)
+	_, _, ok, err := d.Data(s, 5, false)
 	require.NoError(t, err)
 	require.False(t, ok, "OPEN goes first")
 	assert.Equal(t, []EventKind{EventWritable, EventOpened, EventAccepted}, kindsOf(carry(t, pair)))
-	p, m, ok, err := d.Data(s, 5, true)
+	p, m, ok, err := d.Data(s, 5, false)
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, Span{Ring{RKey: 1, Size: 4096}, 0, 5}, p)
@@ -225,7 +225,7 @@ func TestLaneFlood(t *testing.T) {
 	carry(t, pair)
 	flood := func(s *Stream) (n int) {
 		for {
-			if _, _, ok, err := pair[0].Data(s, 1, false); err != nil || !ok {
+			if _, _, ok, err := pair[0].Data(s, 1, true); err != nil || !ok {
 				return n
 			}
 			n++
@@ -260,7 +260,7 @@ func TestLaneNoAllocation(t *testing.T) {
 	carry(t, pair)
 	peer := pair[1].table.At(1)
 	step := func() {
-		p, m, ok, err := pair[0].Data(s, 1000, true)
+		p, m, ok, err := pair[0].Data(s, 1000, false)
 		if err != nil || !ok {
 			t.Fatal("no data", err)
 		}
@@ -276,21 +276,38 @@ func TestLaneNoAllocation(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(200, step))
 }
 
-// TestBulkSolicits: a message of much data wakes a peer that sleeps, so that it reads while the rest is
-// written; one of less does not, if more follows.
-func TestBulkSolicits(t *testing.T) {
-	for _, n := range []int{bulk - 1, bulk, MaxMessage} {
-		pair := newPair(t, 0)
-		require.NoError(t, pair[1].Grant(1, 1, Ring{RKey: 1, Size: 4 * MaxMessage}, 40000))
-		carry(t, pair)
-		s, err := pair[0].Open(Ring{Size: MinRing}, 0)
-		require.NoError(t, err)
-		carry(t, pair)
-		p, m, ok, err := pair[0].Data(s, n, false)
-		require.NoError(t, err)
-		require.True(t, ok)
-		require.EqualValues(t, n, p.Len)
-		require.Equal(t, n >= bulk, m.Solicited, "%d bytes", n)
+// TestCutMessageSolicits: a message that the end of the ring cuts does not wake a peer that sleeps, as the rest
+// does, if that follows for certain, and if it is not so much that the peer reads it while the rest is written.
+func TestCutMessageSolicits(t *testing.T) {
+	const size = 4 * MaxMessage
+	for _, cut := range []int{bulk - 1, bulk} {
+		for _, follows := range []bool{false, true} {
+			pair := newPair(t, 0)
+			require.NoError(t, pair[1].Grant(1, 1, Ring{RKey: 1, Size: size}, 40000))
+			carry(t, pair)
+			d, l := pair[0], pair[1]
+			s, err := d.Open(Ring{Size: MinRing}, 0)
+			require.NoError(t, err)
+			carry(t, pair)
+			send := func(n, want int) bool {
+				p, b, ok, err := d.Data(s, n, follows)
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.EqualValues(t, want, p.Len)
+				require.Equal(t, b.Solicited, d.Marked())
+				deliver(t, l, Message{Bell: b}, nil)
+				require.NoError(t, l.Consume(l.table.At(1), int(p.Len)))
+				carry(t, pair)
+				return b.Solicited
+			}
+			for at := 0; at < size-cut; {
+				n := min(MaxMessage, size-cut-at)
+				require.True(t, send(n, n), "it is whole")
+				at += n
+			}
+			require.Equal(t, !follows || cut >= bulk, send(cut+1, cut), "%d bytes and one, follows: %v", cut, follows)
+			require.True(t, send(1, 1))
+		}
 	}
 }
 
@@ -302,7 +319,7 @@ func BenchmarkLaneData(b *testing.B) {
 	peer := pair[1].table.At(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		p, m, _, _ := pair[0].Data(s, 64, true)
+		p, m, _, _ := pair[0].Data(s, 64, false)
 		deliver(b, pair[1], Message{Bell: m}, nil)
 		_ = pair[1].Consume(peer, int(p.Len))
 		settle(b, pair)

@@ -142,7 +142,7 @@ func TestLaneFrames(t *testing.T) {
 	memory := make([]byte, 256)
 	send := func(text string) {
 		t.Helper()
-		p, bell, ok, err := d.Data(s, len(text), true)
+		p, bell, ok, err := d.Data(s, len(text), false)
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Zero(t, p.Len%ring.FrameAlign)
@@ -171,12 +171,12 @@ func TestLaneFrames(t *testing.T) {
 	send("45678")
 	require.Equal(t, "12345678", read(), "two frames")
 
-	p, _, ok, err := d.Data(s, 1000, false)
+	p, _, ok, err := d.Data(s, 1000, true)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.EqualValues(t, 192, p.Len, "to the end of the ring")
 	require.Equal(t, 184, s.Payload(p, 1000))
-	_, _, ok, _ = d.Data(s, 0, false)
+	_, _, ok, _ = d.Data(s, 0, true)
 	require.False(t, ok, "nothing is no frame")
 
 	// The end, without what Data was asked for last.
@@ -203,7 +203,7 @@ func TestLaneSumOfWhatIsDropped(t *testing.T) {
 	pair, s, peer := newSummedPair(t)
 	d, l := pair[0], pair[1]
 	l.Close(peer)
-	_, bell, ok, err := d.Data(s, 5, true)
+	_, bell, ok, err := d.Data(s, 5, false)
 	require.NoError(t, err)
 	require.True(t, ok)
 	s.Summed(ring.Checksum(s.Sum(), []byte("hello")))

@@ -554,7 +554,7 @@ func (m *model) write(e int, a *app) error {
 		clear(m.rings[ahead.Ring.RKey].bytes[ahead.Off:][:ahead.Len]) // post puts them there
 	}
 	err := m.do(e, atData, func() (err error) {
-		p, msg.Bell, ok, err = m.lanes[e].Data(a.s, n, a.left <= m.p.chunk)
+		p, msg.Bell, ok, err = m.lanes[e].Data(a.s, n, true)
 		return err
 	})
 	if ahead := a.ahead; ahead.Len > 0 {

@@ -86,7 +86,7 @@ func TestAcceptTogether(t *testing.T) {
 		default:
 			require.NoError(t, l.Accept(s))
 		}
-		_, _, ok, err := l.Data(l.table.At(id), 5, true)
+		_, _, ok, err := l.Data(l.table.At(id), 5, false)
 		require.False(t, ok, "before the answer")
 		require.Equal(t, id == 2, err != nil)
 	}
@@ -110,7 +110,7 @@ func TestAcceptTogether(t *testing.T) {
 	}
 	slices.Sort(told[EventWritable])
 	assert.Equal(t, map[EventKind][]ID{EventAccepted: {1, 3, 4, 6}, EventRefused: {2}, EventWritable: {1, 3, 4, 6}}, told)
-	_, _, ok, err := l.Data(l.table.At(4), 5, true)
+	_, _, ok, err := l.Data(l.table.At(4), 5, false)
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.False(t, dialed[3].unanswered())
@@ -129,7 +129,7 @@ func TestCreditOfAcceptedTogether(t *testing.T) {
 		m, ok := d.Next()
 		require.True(t, ok)
 		deliver(t, l, m, make([]byte, RecordLen))
-		_, bell, ok, err := d.Data(s, 4096, true)
+		_, bell, ok, err := d.Data(s, 4096, false)
 		require.NoError(t, err)
 		require.True(t, ok)
 		deliver(t, l, Message{Bell: bell}, nil)
