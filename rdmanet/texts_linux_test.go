@@ -336,7 +336,8 @@ var printedBelow = map[string][]string{
 		"the listener hung up before it answered", "ports below ... need CAP_NET_BIND_SERVICE",
 		"no such file or directory (mount -t proc proc /proc)",
 	},
-	"../internal/verbs/soft/shm": {"membarrier: ... (a seccomp filter that came later must go on allowing it)"},
+	"../internal/verbs/soft/control": {"the peer speaks version ... of the software device's protocol, this library speaks ...: update the older of the two"},
+	"../internal/verbs/soft/shm":     {"membarrier: ... (a seccomp filter that came later must go on allowing it)"},
 }
 
 // headingTexts are the texts that docs/TROUBLESHOOTING.md explains.

@@ -51,6 +51,10 @@ func TestMessagesRoundTrip(t *testing.T) {
 	require.Equal(t, "no", string(private))
 }
 
+func TestVersionErrorText(t *testing.T) {
+	require.EqualError(t, VersionError(3), "the peer speaks version 3 of the software device's protocol, this library speaks 4: update the older of the two")
+}
+
 func TestMessagesOfWrongLength(t *testing.T) {
 	req, rep := testREQ(), ConnMsg{Offer: []byte("answer")}
 	parse := map[string]func([]byte) error{
