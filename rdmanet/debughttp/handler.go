@@ -47,7 +47,8 @@ func now() listing {
 // state, addresses, device, how full the rings and queues are, how often and for how
 // long Writes waited, age. Below are the lanes that carry the connections. The listing is
 // plain text, HTML or JSON, by the parameter format (text, html, json) or else by what the
-// client accepts: a browser gets HTML, curl text.
+// client accepts: a browser gets HTML, curl text. JSON has the fields of
+// rdmanet.ListenerInfo, ConnInfo and LaneInfo, durations in nanoseconds.
 //
 // These parameters choose what is listed, in every format:
 //
@@ -64,8 +65,8 @@ func now() listing {
 // accept, and dials that wait for a place. It needs no script and loads nothing.
 //
 // The handler changes nothing and may be called concurrently. It tells who is connected to
-// whom, and the name of the host, so it belongs where net/http/pprof does: on an address that
-// strangers do not reach.
+// whom, and the names of the host and the program, so it belongs where net/http/pprof does: on
+// an address that strangers do not reach.
 func Handler() http.Handler { return handler(now) }
 
 type handler func() listing
