@@ -127,8 +127,8 @@ type Dialer struct {
 	// RetryRDMA is how long a destination that could only be reached by TCP is dialled
 	// without RDMA, by whatever Dialer of this process; 0 means DefaultRetryRDMA, and
 	// below 0 every dial tries RDMA first and remembers nothing. That RDMA was slow is
-	// remembered for a second at most. A dial that is to take RDMA, and reaches it, ends
-	// the time.
+	// remembered for a second at most. A dial that tries RDMA all the same, as on network
+	// "rdma", and gets there ends the time.
 	RetryRDMA time.Duration
 
 	// Control is that of net.Dialer, for the sockets of TCP only.

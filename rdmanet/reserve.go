@@ -16,13 +16,13 @@ const MaxReserve = link.BufferSize
 
 var errInvalidRead = errors.New("rdmanet: the reader returned an impossible count")
 
-// ReadFrom sends all that it reads from r until io.EOF. r reads straight into
-// memory from which the bytes are sent, as long as there is any. It
-// returns how many bytes were sent. Other writes of the Conn may come between two
-// reads from r. Nothing is read from r while nothing can be sent, but where this end was
-// closed for writing or the peer has closed: as over TCP a copy of nothing succeeds then. A file, also in an
-// io.LimitedReader, is left behind the last byte that was sent; of other readers more may have been read. Errors, also those of r, come in a
-// *net.OpError of "readfrom".
+// ReadFrom sends all that it reads from r until io.EOF, and returns how many bytes were
+// sent. r reads straight into memory from which the bytes are sent, as long as there is
+// any. Other writes of the Conn may come between two reads from r. Nothing is read from r
+// while nothing can be sent; but where this end was closed for writing, or the peer has
+// closed, r is read all the same, so that a copy of nothing succeeds as over TCP. A file,
+// also in an io.LimitedReader, is left behind the last byte that was sent; of other readers
+// more may have been read. Errors, also those of r, come in a *net.OpError of "readfrom".
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	if !c.ok() {
 		return 0, syscall.EINVAL

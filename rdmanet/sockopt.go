@@ -47,8 +47,8 @@ func (c *Conn) SetNoDelay(bool) error { return c.set(nil) }
 //     peer is on this host, it polls while other goroutines have something to do, if that pays.
 //   - Below 0 it never polls.
 //
-// No more goroutines poll for longer than a few microseconds than there are processors, and none polls
-// where there is one. What wakes a Read that sleeps may be for another connection: unless d is below 0 it
+// At most as many goroutines poll for longer than a few microseconds as there are processors, and with
+// one processor none does. What wakes a Read that sleeps may be for another connection: unless d is below 0 it
 // then polls on for the others, for 50 microseconds at a time, as long as that pays. With 0, and the peer on
 // this host, a Read may begin to poll 12 microseconds late where small messages come by the thousand, close
 // upon one another, and nothing is sent: it takes many of them at once.

@@ -9,13 +9,15 @@ import (
 // copied to memory that the device sends from. It waits while the peer's ring is
 // full. p may be changed as soon as Write has returned.
 //
-// If the peer has closed, Write fails with EPIPE, but for the first one of up to 64 KiB before
-// the program can know of it, and for those of nothing until another was refused: these succeed
-// as over TCP. If this end was closed for writing it fails with EPIPE; if the peer reset the
-// connection or died, with ECONNRESET; if it does not answer, with ETIMEDOUT; if it broke the
-// protocol, with ECONNABORTED; if the device was removed, with ENODEV; at the deadline with
-// os.ErrDeadlineExceeded, and after Close with net.ErrClosed. Then it returns how many of p's
-// first bytes were sent before that.
+// If the peer has closed, or this end was closed for writing, Write fails with EPIPE; if the peer
+// reset the connection or died, with ECONNRESET; if it does not answer, with ETIMEDOUT; if it
+// broke the protocol, with ECONNABORTED; if the device was removed, with ENODEV; at the deadline
+// with os.ErrDeadlineExceeded, and after Close with net.ErrClosed. Then it returns how many of
+// p's first bytes were sent before that.
+//
+// As over TCP the first Write after the peer's Close succeeds, if it is of at most 64 KiB and no
+// Read has returned io.EOF, and so does one that waits while the peer closes, with at most 64 KiB
+// of it left. A Write of nothing succeeds until another was refused.
 func (c *Conn) Write(p []byte) (int, error) {
 	growCallStack()
 	if !c.ok() {
