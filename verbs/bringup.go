@@ -27,7 +27,7 @@ type PortGID struct {
 }
 
 // AH is the address vector that leads from here to the port with the given GID and,
-// on InfiniBand, LID.
+// on InfiniBand, LID, over at most 64 hops.
 func (p *PortGID) AH(dgid GID, dlid uint16) AHAttr {
 	return AHAttr{
 		DGID: dgid, DLID: dlid, SGIDIndex: p.Index, PortNum: p.Port, HopLimit: bringUpHopLimit,

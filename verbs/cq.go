@@ -26,8 +26,8 @@ type CompChannel interface {
 	SetWriteDeadline(t time.Time) error
 
 	// GetEvent waits under the read deadline for an event and returns the CQ it
-	// is for (ibv_get_cq_event); the event counts as acknowledged. It must not be
-	// mixed with WaitRead and WaitWrite.
+	// is for (ibv_get_cq_event); the event counts as acknowledged. Its errors are those of
+	// WaitRead. It must not be mixed with WaitRead and WaitWrite.
 	GetEvent() (CQ, error)
 
 	// Close destroys the channel and wakes the waiters; ErrBusy while CQs use it.

@@ -64,16 +64,20 @@ type Context interface {
 	Close() error
 }
 
-// Memory is page-aligned memory outside the Go heap.
+// Memory is page-aligned memory outside the Go heap. Its methods may be called concurrently, but
+// for Bytes beside Close.
 type Memory interface {
 	// Bytes is the whole mapping. Touching it past the committed part is not allowed,
 	// but where a peer has written (CapODP).
 	Bytes() []byte
 	// Committed is how many bytes from the start may be touched.
 	Committed() int
-	// Commit extends the committed part to n bytes. Fails with ErrNoMemory.
+	// Commit extends the committed part to n bytes, rounded up to pages; fewer than there are
+	// change nothing. It fails with ErrNoMemory, with ErrInvalid beyond the mapping, and with
+	// ErrClosed.
 	Commit(n int) error
-	// Close unmaps the memory. The caller answers for it that no MR covers it any more.
+	// Close unmaps the memory. The caller closes the MRs that cover it before: a device that
+	// knows of one fails with ErrBusy, and others unmap it all the same.
 	Close() error
 }
 

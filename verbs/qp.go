@@ -65,7 +65,7 @@ type AHAttr struct {
 	DLID         uint16 // of the destination, InfiniBand only
 	SL           uint8  // service level, 0 to 15
 	PortNum      uint8  // port that sends; they count from 1
-	HopLimit     uint8
+	HopLimit     uint8  // of the GRH; the TTL of RoCE v2's IP packets
 	TrafficClass uint8  // type of service of RoCE v2's IP packets
 	FlowLabel    uint32 // 20 bits
 	IsGlobal     bool   // DGID, SGIDIndex, HopLimit, TrafficClass, FlowLabel count; always so on RoCE
