@@ -1,11 +1,16 @@
 // Package rdmanet gives Go programs network connections whose bytes move by RDMA.
 //
 // Dial and Listen return a net.Conn and a net.Listener that take the place of
-// TCP's: wrap the listener in an http.Server, hand the dialer to a client. Each
-// side owns a registered receive ring that its peer fills with RDMA WRITE; the
-// doorbell travels in the immediate data, and credits flow back as the reader
-// consumes. docs/PROTOCOL.md specifies the wire, docs/ARCHITECTURE.md tells how it
-// is made.
+// TCP's: wrap the listener in an http.Server, hand the dialer to a client. Between
+// processes of one Linux host the software device "soft0" moves the bytes, through
+// shared memory and without hardware; between hosts RDMA cards do. docs/GUIDE.md
+// has more for users.
+//
+// Each end of a connection owns a ring of registered memory, which its peer fills by
+// RDMA WRITE; immediate data, the doorbell, say how much came, and credits flow back
+// as the reader consumes. The connections of two processes share a few queue pairs,
+// called lanes. docs/PROTOCOL.md specifies the wire, docs/ARCHITECTURE.md tells how
+// it is made.
 //
 //   - *Conn implements net.Conn, io.ReaderFrom and io.WriterTo
 //   - *Listener implements net.Listener
