@@ -17,5 +17,6 @@ import (
 // variables are shown. Like expvar.Publish it panics if the name is taken.
 func Publish(name string) { expvar.Publish(name, Var()) }
 
-// Var is the variable that Publish publishes, for an expvar.Map of one's own.
+// Var is the variable that Publish publishes, for an expvar.Map of one's own. Durations in it are
+// nanoseconds.
 func Var() expvar.Var { return expvar.Func(func() any { return rdmanet.ReadStats() }) }
