@@ -9,14 +9,21 @@ import (
 
 // Attempt delays of a dial on a network of TCP (RFC 8305, section 5): how long RDMA is
 // tried before TCP is, and the first address family before the other. The latter is
-// that of net.Dialer.
+// that of net.Dialer. Within a host nothing is lost on the way: RDMA is late there because
+// some process gets no processor, and a connection over TCP that came too late is one that
+// the server has accepted, while its dialer has another.
 const (
-	rdmaHeadStart   = 250 * time.Millisecond
-	familyHeadStart = 300 * time.Millisecond
+	rdmaHeadStart     = 250 * time.Millisecond
+	rdmaHeadStartHere = 2 * time.Second
+	familyHeadStart   = 300 * time.Millisecond
 )
 
-// headStart is rdmaHeadStart but in tests of what comes by RDMA, however slowly.
-var headStart = rdmaHeadStart
+// headStart and headStartHere are rdmaHeadStart and rdmaHeadStartHere but in tests of what
+// comes by RDMA, however slowly.
+var (
+	headStart     = rdmaHeadStart
+	headStartHere = rdmaHeadStartHere
+)
 
 // A dialFunc makes one attempt, which ends soon after ctx does.
 type dialFunc func(ctx context.Context) (net.Conn, error)
@@ -69,6 +76,21 @@ func race(ctx context.Context, headStart time.Duration, first, second dialFunc) 
 	}
 	r := <-done
 	return r.conn, firstErr, r.err
+}
+
+// stayAhead has an attempt that a race has begun wait until the other, which began then, has
+// had a longer head start, or half of a deadline that is nearer, or has ended.
+func stayAhead(ctx context.Context, began time.Time, headStart time.Duration, ended <-chan struct{}) {
+	if at, ok := ctx.Deadline(); ok {
+		headStart = min(headStart, at.Sub(began)/2)
+	}
+	timer := time.NewTimer(headStart - time.Since(began))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ended:
+	case <-ctx.Done():
+	}
 }
 
 // reset closes a connection that nobody is to see.

@@ -122,3 +122,44 @@ func TestRace(t *testing.T) {
 		})
 	}
 }
+
+// TestStayAhead has a head start end by its time, by half of a deadline, and at once when
+// nobody needs it any more.
+func TestStayAhead(t *testing.T) {
+	const headStart = 2 * time.Second
+	for _, tt := range []struct {
+		name                     string
+		since                    time.Duration // the race has begun so long ago
+		timeout, endsAt, givenUp time.Duration // 0 is never
+		want                     time.Duration
+	}{
+		{name: "all of it", want: headStart},
+		{name: "the rest of it", since: time.Second, want: time.Second},
+		{name: "none is left", since: time.Minute, want: 0},
+		{name: "much time", timeout: time.Hour, want: headStart},
+		{name: "little time", timeout: time.Second, want: 500 * time.Millisecond},
+		{name: "the rest of little time", since: 200 * time.Millisecond, timeout: 800 * time.Millisecond, want: 300 * time.Millisecond},
+		{name: "the other has ended", endsAt: time.Second, want: time.Second},
+		{name: "given up", givenUp: time.Second, want: time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if tt.timeout > 0 {
+					ctx, cancel = context.WithTimeout(ctx, tt.timeout)
+				}
+				defer cancel()
+				if tt.givenUp > 0 {
+					defer time.AfterFunc(tt.givenUp, cancel).Stop()
+				}
+				ended := make(chan struct{})
+				if tt.endsAt > 0 {
+					defer time.AfterFunc(tt.endsAt, func() { close(ended) }).Stop()
+				}
+				now := time.Now()
+				stayAhead(ctx, now.Add(-tt.since), headStart, ended)
+				require.Equal(t, tt.want, time.Since(now))
+			})
+		})
+	}
+}

@@ -149,7 +149,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 //
 // On the networks "tcp", "tcp4" and "tcp6" RDMA is tried first. TCP is tried as soon as
 // that has failed, and otherwise beside it after a quarter of a second, in the manner
-// of RFC 8305; what is there first is returned. If that is a *net.TCPConn then
+// of RFC 8305, or after two seconds to an address of this host; what is there first is
+// returned. A server may accept the connection that was not, which ends at once. If that is a *net.TCPConn then
 // OnFallback is told why, the Logger gets a line and the process counts it; if it is
 // nothing the error is that of TCP.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {

@@ -7,7 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 )
 
 // dialEither dials on a network of TCP, by RDMA if that gets there.
@@ -29,14 +32,21 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 		d.fellBack(p, conn, FallbackRemembered, reason)
 		return conn, nil
 	}
+	began, ended := time.Now(), make(chan struct{})
 	overRDMA := func(ctx context.Context) (net.Conn, error) {
+		defer close(ended)
 		conn, err := d.dialRDMA(ctx, promising)
 		if err != nil {
 			return nil, err // not a typed nil
 		}
 		return conn, nil
 	}
-	conn, reason, err := race(ctx, headStart, overRDMA, overTCP)
+	conn, reason, err := race(ctx, headStart, overRDMA, func(ctx context.Context) (net.Conn, error) {
+		if d.allHere(promising.addrs) {
+			stayAhead(ctx, began, headStartHere, ended)
+		}
+		return overTCP(ctx)
+	})
 	if err != nil {
 		return nil, d.neither(err, reason)
 	}
@@ -112,6 +122,16 @@ func (d *Dialer) promising(p *dialPlan) (*dialPlan, error) {
 		return &less, nil
 	}
 	return nil, reason
+}
+
+// allHere reports whether all of addrs are known to be addresses of this host.
+func (d *Dialer) allHere(addrs []netip.AddrPort) bool {
+	return !slices.ContainsFunc(addrs, func(a netip.AddrPort) bool {
+		return !slices.ContainsFunc(driver.Drivers(), func(drv driver.Driver) bool {
+			r, err := drv.Route(deviceOr(d.Device), a.Addr())
+			return err == nil && r.SameHost
+		})
+	})
 }
 
 func (d *Dialer) destination(src, dst netip.AddrPort) destination {

@@ -318,10 +318,13 @@ func TestNothingIsRememberedOfNobody(t *testing.T) {
 
 // withHeadStart gives RDMA another head start for a test. TestMain has given it one that is
 // enough on a busy machine.
-func withHeadStart(t *testing.T, d time.Duration) {
-	before := headStart
-	headStart = d
-	t.Cleanup(func() { headStart = before })
+func withHeadStart(t *testing.T, d time.Duration) { withHeadStarts(t, d, d) }
+
+// withHeadStarts is withHeadStart with another one for addresses of this host.
+func withHeadStarts(t *testing.T, d, here time.Duration) {
+	before, beforeHere := headStart, headStartHere
+	headStart, headStartHere = d, here
+	t.Cleanup(func() { headStart, headStartHere = before, beforeHere })
 }
 
 // TestPlainServer has a server of package net cost a dialer that would rather have RDMA far
@@ -406,6 +409,26 @@ func TestFastRDMALeavesNoTrace(t *testing.T) {
 		require.NoError(t, server.Close())
 	}
 	require.Zero(t, l.Stats().AcceptedTCP)
+}
+
+// TestSlowWithinAHostLeavesNoTrace has RDMA outlast its head start at every dial, as on a busy
+// machine: a server on the same host still accepts one connection for each, and none that
+// its dialer never had.
+func TestSlowWithinAHostLeavesNoTrace(t *testing.T) {
+	onTCPPorts(t)
+	withHeadStarts(t, 0, lasting)
+	b := tcpKinds()[0]
+	for range 20 {
+		l := b.newListener(t)
+		client, server, err := b.meet(l)
+		require.NoError(t, err)
+		requireKind(t, true, client, server)
+		require.Equal(t, client.LocalAddr().String(), server.RemoteAddr().String())
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Close())
+		require.Zero(t, l.Stats().AcceptedTCP)
+		require.NoError(t, l.Close())
+	}
 }
 
 // TestVersionFallsBack has a server that speaks another version over RDMA.

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runRole(role))
 	}
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dialNoNames}
-	headStart = lasting
+	headStart, headStartHere = lasting, lasting
 	flag.Parse()
 	keptIdle = 50 * time.Millisecond
 	openDevices()
