@@ -1,9 +1,12 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"regexp"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,4 +73,31 @@ func converseWithOneFailure(t *testing.T, b *bed) {
 		require.Eventually(t, func() bool { return b.l.Requests() == Requests{Failed: 1} }, patience, time.Millisecond)
 	})
 	within(t, "the dial", func() { <-done })
+}
+
+// TestCloseMeanwhile: a dialer whose answer fails because the Listener is closed is refused for that, and nobody has
+// to look at it.
+func TestCloseMeanwhile(t *testing.T) {
+	needFailing(t)
+	var out syncbuffer.Buffer
+	b := newBed(t, Config{CM: cm.Options{Device: "failing0"}, Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	b.links = newBed(t, Config{CM: cm.Options{Device: "soft0"}}).links
+	var once atomic.Bool
+	failing.OnAcquire(func(what string) error {
+		if what == faulty.Accept && once.CompareAndSwap(false, true) {
+			return errors.Join(b.l.Close(), verbs.ErrState)
+		}
+		return nil
+	})
+	t.Cleanup(func() { failing.OnAcquire(nil) })
+	within(t, "the dial", func() {
+		_, err := b.links.Dial(b.ctx(), Target{Dst: b.l.Addr()})
+		require.Error(t, err)
+	})
+	within(t, "the request", func() {
+		require.Eventually(t, func() bool { r := b.l.Requests(); return r.Refused+r.Failed == 1 }, patience, time.Millisecond)
+	})
+	refused := regexp.MustCompile(`level=(\w+) msg="link: no lane for a dialer" .*err="(.*)"`)
+	require.Eventually(t, func() bool { return refused.MatchString(out.String()) }, patience, time.Millisecond, "%s", &out)
+	require.Equal(t, []string{"DEBUG", net.ErrClosed.Error()}, refused.FindStringSubmatch(out.String())[1:])
 }

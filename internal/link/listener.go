@@ -195,6 +195,11 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 		PrivateData: mine.Encode(), RetryCount: uint8(max(l.cfg.Retries, 0)), RNRRetryCount: rnrRetries,
 		ResponderResources: e.p.maxReads(), InitiatorDepth: e.p.maxReads(),
 	}); err != nil {
+		e.mu.Lock()
+		if errors.Is(e.err, net.ErrClosed) { // Close has ended the lane, which has Accept fail
+			err = e.err
+		}
+		e.mu.Unlock()
 		l.refuseLane(id, err, true)
 		e.fail(err)
 		return true
