@@ -12,7 +12,7 @@ import "github.com/rdmanet/go-rdmanet/internal/link/memory"
 func (s *stream) holdsBack() bool {
 	rx := s.st.Receiver()
 	size := rx.Ring().Size
-	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < uint64(min(larger(size), s.e.cfg.MaxRing))
+	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < uint64(s.larger())
 	s.heldBack = s.heldBack || hold
 	return hold
 }

@@ -49,7 +49,7 @@ func (s *stream) latestRing(t *testing.T) (size uint32) {
 		defer e.mu.Unlock()
 		rx := s.st.Receiver()
 		if size = rx.Ring().Size; rx.Offering() {
-			size = larger(size)
+			size = s.larger()
 		}
 		return !s.resizing && !e.work.any() && !e.work.running
 	}, patience, time.Millisecond)

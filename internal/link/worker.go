@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"log/slog"
+	"math/bits"
 
 	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
@@ -105,14 +106,25 @@ const (
 	// chunkGrowth is that of one which has a chunk of its own: to back such a chunk with pages takes as long as
 	// to move through a ring what fills it.
 	chunkGrowth = 4
+	// unreadGrowth is in place of it while the program has read nothing of the stream, or much of the process's memory
+	// is used: of the last ring of a stream that nobody reads most may be empty, and others have to do without. It is
+	// so while as few rings suffice as may hold unread bytes.
+	unreadGrowth = 2
 )
 
-// larger returns the size of the ring that is offered in place of one that is too small.
-func larger(size uint32) uint32 {
-	if size < memory.ChunkSize {
-		return min(size*growthFactor, memory.ChunkSize)
+// larger returns the size of the ring that is offered in place of one that is too small. mu is held.
+func (s *stream) larger() uint32 {
+	rx, c := s.st.Receiver(), s.e.cfg
+	size := rx.Ring().Size
+	switch {
+	case size < memory.ChunkSize:
+		size = min(size*growthFactor, memory.ChunkSize)
+	case rx.ConsumedBytes() > 0 && c.Budget.Ample(), rx.Rings()+bits.Len32((c.MaxRing-1)/size) > lane.MaxRings:
+		size *= chunkGrowth
+	default:
+		size *= unreadGrowth
 	}
-	return size * chunkGrowth
+	return min(size, c.MaxRing)
 }
 
 // nextRing is the size of the ring to be offered, and what it is for: a larger one where the
@@ -129,7 +141,7 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 		case s.holdsBack(): // another Read has begun
 			s.wants = false
 		case now < e.cfg.MaxRing:
-			return min(larger(now), e.cfg.MaxRing), memory.ForGrowth
+			return s.larger(), memory.ForGrowth
 		}
 	case now > s.smallest() && rx.Buffered() == 0:
 		return s.smallest(), memory.ForStream

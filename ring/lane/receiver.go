@@ -145,6 +145,10 @@ func (r *Receiver) Full() bool {
 // hold unread bytes.
 func (r *Receiver) MayOffer() bool { return r.offered.Size == 0 && len(r.older) < MaxRings-1 }
 
+// Rings returns how many rings there are, at most MaxRings: the one that the peer writes to, and those before it that
+// hold unread bytes.
+func (r *Receiver) Rings() int { return len(r.older) + 1 }
+
 // offer records that a ring is offered to the peer, of any size, which may be smaller. It is
 // the peer's to write to from then on. The error is ring.ErrGrowing while the peer has not
 // moved to an earlier one, or MaxRings hold unread bytes.

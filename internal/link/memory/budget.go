@@ -214,8 +214,8 @@ func (b *Budget) awaitLess(enough func() bool, late <-chan time.Time) bool {
 	}
 }
 
-// ample reports whether so little is in use that some of it may be kept for later.
-func (b *Budget) ample() bool { return b.used.Load() <= b.SetLimit(-1)/4 }
+// Ample reports whether so little is in use that some of it may be kept for later, or be more than is needed.
+func (b *Budget) Ample() bool { return b.used.Load() <= b.SetLimit(-1)/4 }
 
 // Short reports whether memory runs out: something was refused lately, or would be.
 func (b *Budget) Short() bool {

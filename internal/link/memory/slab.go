@@ -235,7 +235,7 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 		}
 		s.note() // an empty chunk may not be needed any more
 		return false, s.ages()
-	case s.spare+n <= maxSpare && s.budget.ample() || c == s.needed() && !s.budget.Short():
+	case s.spare+n <= maxSpare && s.budget.Ample() || c == s.needed() && !s.budget.Short():
 		c.idle = false
 		s.addSpare(n)
 		return false, s.ages()
