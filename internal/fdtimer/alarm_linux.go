@@ -36,10 +36,11 @@ func newAlarm() alarm {
 }
 
 func (t *timerfd) set() {
-	// 0 would be never.
+	// 0 would be never. The call does not wait. Made as one that may, it would wake the runtime's monitor thread in a
+	// process that was asleep, which then looks after it every 20 us for a while.
 	var spec struct{ interval, value syscall.Timespec }
 	spec.value = syscall.NsecToTimespec(max(int64(time.Until(until)), 1))
-	_, _, _ = syscall.Syscall6(syscall.SYS_TIMERFD_SETTIME, t.fd, 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_TIMERFD_SETTIME, t.fd, 0, uintptr(unsafe.Pointer(&spec)), 0, 0, 0)
 }
 
 func (t *timerfd) wait() {
