@@ -1,13 +1,15 @@
 package cm
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// ErrVersion means that two ends have no version of the protocol in common. See VersionError.
-var ErrVersion = errors.New("no common protocol version")
+// ErrVersion means that two ends have no version of the protocol in common, see VersionError,
+// or of that of the software device.
+var ErrVersion = verbs.ErrVersion
 
 // A VersionError says which versions the two ends speak.
 type VersionError struct {

@@ -55,4 +55,8 @@ var (
 	// ErrProtocol means that the peer broke the protocol of the device or of the
 	// connection manager. The connection is closed; others are not touched.
 	ErrProtocol = errors.New("RDMA peer broke the protocol")
+
+	// ErrVersion means that two ends have no version of a protocol in common: of the device's
+	// own, or of the one that they speak over it. One of the two has to be updated.
+	ErrVersion = errors.New("no common protocol version")
 )

@@ -3,7 +3,9 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +136,7 @@ func TestDialBadListeners(t *testing.T) {
 			err := d.next(tt.typ).Err
 			require.ErrorIs(t, err, tt.err)
 			require.ErrorContains(t, err, texts[tt.name])
+			require.Equal(t, strings.Contains(tt.name, "version"), errors.Is(err, verbs.ErrVersion))
 			require.ErrorIs(t, d.Disconnect(), verbs.ErrState)
 			d.nothing()
 		})

@@ -58,7 +58,7 @@ func (v VersionError) Error() string {
 	return fmt.Sprintf("the peer speaks version %d of the software device's protocol, this library speaks %d: update the older of the two", uint8(v), WireVersion)
 }
 
-func (VersionError) Unwrap() error { return verbs.ErrProtocol }
+func (VersionError) Unwrap() []error { return []error{verbs.ErrVersion, verbs.ErrProtocol} }
 
 // A ConnMsg is a REQ or a REP.
 type ConnMsg struct {

@@ -104,6 +104,7 @@ func TestMessageOfAnotherVersion(t *testing.T) {
 	_, err := ParseREQ(b)
 	require.Equal(t, VersionError(9), err)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
+	require.ErrorIs(t, err, verbs.ErrVersion)
 
 	// A REJ is understood whoever sends it.
 	b = AppendREJ(nil, RejectUnsupported, nil)
