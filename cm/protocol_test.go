@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/internal/doctest"
+	"github.com/rdmanet/go-rdmanet/internal/protocol"
 )
 
 func protocolPage(t *testing.T) doctest.Page {
@@ -36,7 +37,7 @@ func TestDocumentedQPAddr(t *testing.T) {
 func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 120, MaxRefusalText)
 	require.EqualValues(t, 40, QPAddrSize)
-	require.EqualValues(t, 1, refusalVersion)
+	require.EqualValues(t, 1, protocol.Version)
 	require.LessOrEqual(t, refusalHeader+MaxRefusalText, MaxRejectPrivateData)
 	require.EqualValues(t, 4, FeatureChecksum)
 	require.EqualValues(t, 8, FeatureWantChecksum)

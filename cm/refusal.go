@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/rdmanet/go-rdmanet/internal/protocol"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -58,18 +59,16 @@ func (c RefusalCode) String() string {
 // A Refusal is what the passive end says in the private data of Reject.
 // docs/PROTOCOL.md, section 12.
 type Refusal struct {
-	Version    uint8 // the highest version the passive end speaks
+	Version    uint8 // the highest version of the protocol that the passive end speaks
 	MinVersion uint8 // the lowest
 	Code       RefusalCode
 	Text       string // for people; UTF-8 without NUL
 }
 
-// refusalVersion is the only version of refusals that there is.
-const refusalVersion = 1
-
-// NewRefusal is a Refusal of the version that this package speaks.
+// NewRefusal is a Refusal with the version of docs/PROTOCOL.md that this library speaks. A
+// program with a protocol of its own sets the versions of that.
 func NewRefusal(code RefusalCode, text string) Refusal {
-	return Refusal{Version: refusalVersion, MinVersion: refusalVersion, Code: code, Text: text}
+	return Refusal{Version: protocol.Version, MinVersion: protocol.Version, Code: code, Text: text}
 }
 
 // AppendBinary appends the refusal as it goes on the wire. Text is cut to what
@@ -151,7 +150,7 @@ func (e *RefusedError) Error() string {
 	s := "the peer refuses: " + e.Code.String()
 	if e.Code == RefusedVersion {
 		s += fmt.Sprintf(", it speaks version %s, this end %s",
-			versionRange(e.MinVersion, e.Version), versionRange(refusalVersion, refusalVersion))
+			versionRange(e.MinVersion, e.Version), versionRange(protocol.Version, protocol.Version))
 	}
 	if e.Text != "" {
 		// Quoted, for the peer may have put anything there.

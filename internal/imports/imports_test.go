@@ -59,10 +59,10 @@ func TestArrows(t *testing.T) {
 		"rdmanet/rdmahttp":           "rdmanet rdmanet/internal/dialtrace",
 
 		"internal/link":        "cm internal/asktwice internal/asynclog internal/cacheline internal/fdtimer internal/link/hello internal/link/memory internal/runtimer internal/shortage internal/verbs/driver ring ring/lane verbs",
-		"internal/link/hello":  "cm internal/verbs/driver ring/lane",
+		"internal/link/hello":  "cm internal/protocol internal/verbs/driver ring/lane",
 		"internal/link/memory": "internal/verbs/driver ring/lane verbs",
 
-		"cm":        "internal/verbs/driver internal/verbs/drivers verbs",
+		"cm":        "internal/protocol internal/verbs/driver internal/verbs/drivers verbs",
 		"ring":      "",
 		"ring/lane": "internal/cacheline ring",
 

@@ -231,6 +231,7 @@ func TestHostileFirstWords(t *testing.T) {
 					if l.want == cm.ErrVersion {
 						require.ErrorAs(t, ev.Err, &no)
 						require.Equal(t, cm.RefusedVersion, no.Code)
+						require.EqualError(t, no, `the peer refuses: no common protocol version, it speaks version 1, this end 1: "update the older one"`)
 					}
 					b.l.mu.Lock()
 					require.Empty(t, b.l.lanes)

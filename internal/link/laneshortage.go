@@ -116,6 +116,9 @@ func refusal(why error) cm.RefusalCode {
 // refuse tells a dialer why there is no lane for it, and reports whether it was still there.
 func refuse(id *cm.ID, why error) bool {
 	r := cm.NewRefusal(refusal(why), why.Error())
+	if r.Code == cm.RefusedVersion {
+		r.Text = "update the older one" // the refusal has the versions, and "this end" is another one there
+	}
 	private, err := r.MarshalBinary()
 	if err == nil {
 		err = id.Reject(private)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/protocol"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -44,7 +45,6 @@ const MaxLanes = 8
 
 const (
 	magic   = "RDML"
-	version = 1
 	wordLen = 48
 
 	featureWriteImm  = 1 << 0
@@ -62,7 +62,7 @@ var (
 func (w *Word) Encode() []byte {
 	b := make([]byte, wordLen)
 	copy(b, magic)
-	b[4], b[5] = version, wordLen
+	b[4], b[5] = protocol.Version, wordLen
 	le := binary.LittleEndian
 	le.PutUint16(b[6:], uint16(w.Streams))
 	features := uint32(w.Checksums)
@@ -85,8 +85,8 @@ func Parse(b []byte) (w Word, err error) {
 	switch {
 	case len(b) < 6 || string(b[:4]) != magic:
 		return w, fmt.Errorf("%w: the peer speaks another protocol", ErrMalformed)
-	case b[4] != version:
-		return w, driver.Explain(fmt.Sprintf("no common protocol version: the peer has %d, this end %d (update the older one)", b[4], version), errVersion)
+	case b[4] != protocol.Version:
+		return w, driver.Explain(fmt.Sprintf("no common protocol version: the peer has %d, this end %d (update the older one)", b[4], protocol.Version), errVersion)
 	case b[5] != wordLen || len(b) < wordLen:
 		return w, fmt.Errorf("%w: %d bytes of %d", ErrMalformed, len(b), b[5])
 	}

@@ -1,12 +1,14 @@
 package hello
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
 	"github.com/rdmanet/go-rdmanet/internal/doctest"
+	"github.com/rdmanet/go-rdmanet/internal/protocol"
 )
 
 // The bytes that docs/PROTOCOL.md shows are the bytes that the code makes.
@@ -27,7 +29,17 @@ func TestDocumentedHello(t *testing.T) {
 func TestDocumentedNumbers(t *testing.T) {
 	require.EqualValues(t, 48, wordLen)
 	require.EqualValues(t, 8, MaxLanes)
-	require.EqualValues(t, 1, version)
+	require.EqualValues(t, 1, protocol.Version)
 	require.EqualValues(t, 1, featureWriteImm)
 	require.EqualValues(t, 1<<2|1<<3, featureChecksums)
+}
+
+// A dialer compares the versions of a refusal with the one of its first word.
+func TestRefusalHasVersionOfFirstWord(t *testing.T) {
+	speaks := (&Word{}).Encode()[4]
+	r := cm.NewRefusal(cm.RefusedVersion, "")
+	require.Equal(t, speaks, r.Version)
+	require.Equal(t, speaks, r.MinVersion)
+	theirs := cm.RefusedError{Refusal: cm.Refusal{Version: speaks + 1, MinVersion: speaks + 1, Code: cm.RefusedVersion}}
+	require.EqualError(t, &theirs, fmt.Sprintf("the peer refuses: no common protocol version, it speaks version %d, this end %d", speaks+1, speaks))
 }
