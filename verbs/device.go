@@ -76,8 +76,7 @@ type Memory interface {
 	// change nothing. It fails with ErrNoMemory, with ErrInvalid beyond the mapping, and with
 	// ErrClosed.
 	Commit(n int) error
-	// Close unmaps the memory. The caller closes the MRs that cover it before: a device that
-	// knows of one fails with ErrBusy, and others unmap it all the same.
+	// Close unmaps the memory; ErrBusy while MRs that were made from its Context cover it.
 	Close() error
 }
 

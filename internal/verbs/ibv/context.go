@@ -37,6 +37,7 @@ type devContext struct {
 	ownChannels atomic.Int32 // compChannels that use none of those
 
 	users object.Users // what was made from the context
+	mems  object.Memories[*memory]
 
 	mu   sync.Mutex
 	qps  map[uintptr]*qp // by their C structs, which asynchronous events name

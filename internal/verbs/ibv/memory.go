@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/object"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -22,12 +23,12 @@ func pageUp(n int) int { return (n + pageSize - 1) &^ (pageSize - 1) }
 // touched or registered, and a registration backs all that it covers, committed
 // or not.
 type memory struct {
-	ctx  *devContext
-	data []byte
+	ctx   *devContext
+	data  []byte       // nil when it is closed
+	users object.Users // MRs that cover it
 
 	mu        sync.Mutex
 	committed int
-	closed    bool
 }
 
 func newMemory(ctx *devContext, size, committed int) (*memory, error) {
@@ -44,7 +45,9 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 		_ = unix.Munmap(data)
 		return nil, os.NewSyscallError("madvise", err)
 	}
-	return &memory{ctx: ctx, data: data, committed: pageUp(committed)}, nil
+	m := &memory{ctx: ctx, data: data, committed: pageUp(committed)}
+	ctx.mems.Add(m)
+	return m, nil
 }
 
 func (m *memory) Bytes() []byte { return m.data }
@@ -58,7 +61,7 @@ func (m *memory) Committed() int {
 func (m *memory) Commit(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
+	if m.data == nil {
 		return verbs.ErrClosed
 	}
 	if err := driver.CheckCommit(n, len(m.data)); err != nil {
@@ -68,15 +71,23 @@ func (m *memory) Commit(n int) error {
 	return nil
 }
 
+// Close fails while an MR covers the memory: the device would go on writing into pages that the
+// process has no more.
 func (m *memory) Close() error {
+	err := m.users.Close(func(mrs int) error {
+		if mrs > 0 {
+			return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, mrs)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.ctx.mems.Remove(m)
+	m.ctx.users.Release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return verbs.ErrClosed
-	}
-	m.closed = true
-	err := unix.Munmap(m.data)
+	err = unix.Munmap(m.data)
 	m.data = nil
-	m.ctx.users.Release()
 	return os.NewSyscallError("munmap", err)
 }

@@ -37,6 +37,7 @@ func (p *pd) Close() error {
 // mr is verbs.MR.
 type mr struct {
 	pd         *pd
+	mem        *memory // that buf is of, or nil
 	buf        []byte
 	access     verbs.AccessFlags
 	lkey, rkey uint32
@@ -55,16 +56,23 @@ func (p *pd) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
 		return nil, fmt.Errorf("%w: remote write or atomic without local write", verbs.ErrInvalid)
 	}
-	if err := p.users.Hold(); err != nil {
-		return nil, err
-	}
+	return object.Create(&p.users, func() (verbs.MR, error) {
+		mem, _ := p.ctx.mems.Find(buf)
+		if mem == nil {
+			return p.register(nil, buf, access)
+		}
+		return object.Create(&mem.users, func() (verbs.MR, error) { return p.register(mem, buf, access) })
+	})
+}
+
+// register makes an MR of what is of mem, or of none. Both are held.
+func (p *pd) register(mem *memory, buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	r, errno := p.ctx.makes(p.ctx.lib.regMR, p.handle, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(access))
 	if r == 0 {
-		p.users.Release()
 		return nil, fmt.Errorf("registering %d bytes: %w", len(buf), failed("ibv_reg_mr", errno))
 	}
 	m := at[cMR](r)
-	return &mr{pd: p, buf: buf, access: access, lkey: m.lkey, rkey: m.rkey, handle: r}, nil
+	return &mr{pd: p, mem: mem, buf: buf, access: access, lkey: m.lkey, rkey: m.rkey, handle: r}, nil
 }
 
 func (m *mr) PD() verbs.PD              { return m.pd }
@@ -87,6 +95,9 @@ func (m *mr) Close() error {
 		return err
 	}
 	m.handle = 0
+	if m.mem != nil {
+		m.mem.users.Release()
+	}
 	m.pd.users.Release()
 	return nil
 }

@@ -59,7 +59,7 @@ type devContext struct {
 	isShared bool
 
 	keys  keyTable
-	mems  memories
+	mems  object.Memories[*memory]
 	async event.Async
 	qpns  qpnBlocks
 	out   datagramOut

@@ -3,12 +3,9 @@
 package soft
 
 import (
-	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +37,7 @@ func newMemory(ctx *devContext, size, committed int) (*memory, error) {
 		return nil, err
 	}
 	m := &memory{ctx: ctx, fd: fd, data: data, committed: committed}
-	ctx.mems.add(m)
+	ctx.mems.Add(m)
 	return m, nil
 }
 
@@ -82,7 +79,7 @@ func (m *memory) Close() error {
 	if err != nil {
 		return err
 	}
-	m.ctx.mems.remove(m)
+	m.ctx.mems.Remove(m)
 	m.ctx.users.Release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,50 +87,4 @@ func (m *memory) Close() error {
 	m.data = nil
 	unix.Close(m.fd)
 	return os.NewSyscallError("munmap", err)
-}
-
-// base is the address of the first byte.
-func (m *memory) base() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) }
-
-// memories finds the memory that an address belongs to.
-type memories struct {
-	mu   sync.Mutex
-	list []*memory // by address
-}
-
-func compareBase(m *memory, addr uintptr) int { return cmp.Compare(m.base(), addr) }
-
-func (s *memories) add(m *memory) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(s.list, m.base(), compareBase)
-	s.list = slices.Insert(s.list, i, m)
-}
-
-func (s *memories) remove(m *memory) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i, ok := slices.BinarySearchFunc(s.list, m.base(), compareBase); ok {
-		s.list = slices.Delete(s.list, i, i+1)
-	}
-}
-
-// find returns the memory that holds all of buf and buf's place in it, or nil.
-func (s *memories) find(buf []byte) (*memory, int) {
-	addr := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := slices.BinarySearchFunc(s.list, addr, compareBase)
-	if !ok {
-		if i == 0 {
-			return nil, 0
-		}
-		i--
-	}
-	m := s.list[i]
-	off := addr - m.base()
-	if off >= uintptr(len(m.data)) || uintptr(len(buf)) > uintptr(len(m.data))-off {
-		return nil, 0
-	}
-	return m, int(off)
 }

@@ -78,19 +78,19 @@ func TestMemoriesFind(t *testing.T) {
 		all = append(all, m)
 	}
 	for _, m := range all {
-		got, off := ctx.mems.find(m.Bytes())
+		got, off := ctx.mems.Find(m.Bytes())
 		require.Same(t, m, got)
 		require.Zero(t, off)
-		got, off = ctx.mems.find(m.Bytes()[shm.PageSize+7 : shm.PageSize+8])
+		got, off = ctx.mems.Find(m.Bytes()[shm.PageSize+7 : shm.PageSize+8])
 		require.Same(t, m, got)
 		require.Equal(t, shm.PageSize+7, off)
 	}
 	heap := make([]byte, 100)
-	got, _ := ctx.mems.find(heap)
+	got, _ := ctx.mems.Find(heap)
 	require.Nil(t, got)
 	gone := all[2].Bytes()
 	require.NoError(t, all[2].Close())
-	got, _ = ctx.mems.find(gone)
+	got, _ = ctx.mems.Find(gone)
 	require.Nil(t, got)
 	for i, m := range all {
 		if i != 2 {

@@ -60,7 +60,7 @@ func newMR(p *pd, buf []byte, access verbs.AccessFlags) (*mr, error) {
 		return nil, fmt.Errorf("%w: remote write and remote atomic access need local write (IBA 10.6.3.1)", verbs.ErrInvalid)
 	}
 	m := &mr{pd: p, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))), buf: buf, access: access}
-	m.mem, m.memOff = p.ctx.mems.find(buf)
+	m.mem, m.memOff = p.ctx.mems.Find(buf)
 	if m.mem == nil && access&(verbs.AccessRemote|verbs.AccessMWBind) != 0 {
 		return nil, fmt.Errorf("%w: remote access needs memory from Context.AllocMemory", verbs.ErrInvalid)
 	}

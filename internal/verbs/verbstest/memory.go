@@ -77,6 +77,26 @@ func testMemory(t *testing.T, s *suite) {
 		require.Equal(e.t, page, m.Committed())
 	})
 
+	s.run(t, "KeptByItsMRs", func(e *env) {
+		page := os.Getpagesize()
+		pd := e.pd()
+		m, err := e.ctx.AllocMemory(3*page, 3*page)
+		require.NoError(e.t, err)
+		whole, err := pd.RegMR(m.Bytes(), everything)
+		require.NoError(e.t, err)
+		part, err := pd.RegMR(m.Bytes()[page+8:page+16], verbs.AccessLocalWrite)
+		require.NoError(e.t, err)
+		require.ErrorIs(e.t, m.Close(), verbs.ErrBusy)
+		require.NoError(e.t, whole.Close())
+		require.ErrorIs(e.t, m.Close(), verbs.ErrBusy)
+		m.Bytes()[page] = 1 // it is mapped still
+		require.NoError(e.t, m.Commit(3*page))
+		require.NoError(e.t, part.Close())
+		require.NoError(e.t, m.Close())
+		require.ErrorIs(e.t, m.Close(), verbs.ErrClosed)
+		require.ErrorIs(e.t, m.Commit(page), verbs.ErrClosed)
+	})
+
 	s.run(t, "Invalid", func(e *env) {
 		for _, c := range [][2]int{{0, 0}, {-1, 0}, {4096, -1}, {4096, 1 << 20}} {
 			_, err := e.ctx.AllocMemory(c[0], c[1])
