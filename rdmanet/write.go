@@ -37,8 +37,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // CloseWrite ends the stream to the peer, whose Reads return io.EOF after all
-// that was written. Reading goes on. It fails with ENOTCONN when neither end can send any more,
-// and with net.ErrClosed after Close.
+// that was written. Reading goes on. It fails with ENOTCONN when neither end can send any more, as
+// after a reset and after a Write behind the peer's Close, and with net.ErrClosed after Close.
 func (c *Conn) CloseWrite() error {
 	if !c.ok() {
 		return syscall.EINVAL

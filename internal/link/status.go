@@ -38,7 +38,7 @@ func (s *stream) closeRead() error {
 	})
 }
 
-// over reports whether neither end can send any more. mu is held.
+// over reports whether neither end can send any more, as TCP's shutdown(2) sees it. mu is held.
 func (s *stream) over() bool {
 	if s.moving() {
 		return false
@@ -46,7 +46,8 @@ func (s *stream) over() bool {
 	if s.cause != nil || s.e.err != nil && !s.st.Ended() {
 		return true
 	}
-	return s.st.Ended() && s.shut
+	// What is written behind the peer's Close makes TCP's kernel there reset the connection.
+	return s.st.Ended() && (s.shut || s.writeRefused)
 }
 
 // QueryQP asks the device for the attributes of the QP that carries the stream.
