@@ -43,7 +43,8 @@ type Dialer struct {
 
 	// KeepAlive and KeepAliveConfig are as in net.Dialer, with the meanings and the
 	// defaults of Conn.SetKeepAliveConfig: KeepAlive is the Idle of a connection
-	// without a KeepAliveConfig, and below 0 there is no keepalive.
+	// without a KeepAliveConfig, and below 0 there is no keepalive. As with package net, what those
+	// would refuse changes nothing and is no error.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 

@@ -2,6 +2,8 @@ package rdmanet
 
 import (
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/link"
@@ -19,13 +21,46 @@ const (
 	DefaultKeepAliveCount    = link.DefaultKeepAliveCount    // 4
 )
 
+// What Linux takes for TCP, and no more, so that a program is told the same by both: Count times
+// Interval is then a time, too.
+const (
+	maxKeepAliveTime  = 32767 * time.Second
+	maxKeepAliveCount = 127
+)
+
 // dialKeepAlive is the configuration of a Dialer's or ListenConfig's two fields, as
-// package net reads them.
+// package net reads them: nobody is told of what is out of bounds.
 func dialKeepAlive(idle time.Duration, config net.KeepAliveConfig) net.KeepAliveConfig {
 	if !config.Enable && idle >= 0 {
 		config = net.KeepAliveConfig{Enable: true, Idle: idle}
 	}
+	config, _ = boundKeepAlive(config)
 	return mergeKeepAlive(defaultKeepAlive, config)
+}
+
+// boundKeepAlive checks config, and returns what is to be done of it all the same: as package net sets
+// one option after the other, what comes before the first that is out of bounds.
+func boundKeepAlive(config net.KeepAliveConfig) (net.KeepAliveConfig, error) {
+	const unchanged = -1
+	switch {
+	case config.Idle > maxKeepAliveTime:
+		err := keepAliveTimeError("Idle", config.Idle)
+		config.Idle, config.Interval, config.Count = unchanged, unchanged, unchanged
+		return config, err
+	case config.Interval > maxKeepAliveTime:
+		err := keepAliveTimeError("Interval", config.Interval)
+		config.Interval, config.Count = unchanged, unchanged
+		return config, err
+	case config.Count > maxKeepAliveCount:
+		err := invalid("keepalive Count %d is out of bounds: choose at most %d", config.Count, maxKeepAliveCount)
+		config.Count = unchanged
+		return config, err
+	}
+	return config, nil
+}
+
+func keepAliveTimeError(field string, d time.Duration) error {
+	return invalid("keepalive %s %v is out of bounds: choose at most %v", field, d, maxKeepAliveTime)
 }
 
 var defaultKeepAlive = net.KeepAliveConfig{Enable: true, Idle: DefaultKeepAliveIdle, Interval: DefaultKeepAliveInterval, Count: DefaultKeepAliveCount}
@@ -63,8 +98,12 @@ func (c *Conn) SetKeepAlive(keepalive bool) error {
 }
 
 // SetKeepAlivePeriod sets how long the peer may be silent before it is asked for a
-// sign of life; 0 means DefaultKeepAliveIdle, and a negative value changes nothing.
+// sign of life; 0 means DefaultKeepAliveIdle, and a negative value changes nothing. One above
+// 32,767 s is syscall.EINVAL, as for TCP on Linux.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+	if d > maxKeepAliveTime {
+		return c.setInvalid(keepAliveTimeError("Idle", d))
+	}
 	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
 		choose(&old.Idle, d, DefaultKeepAliveIdle)
 		return old
@@ -74,16 +113,31 @@ func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 // SetKeepAliveConfig sets the keepalive. A peer that does not answer is given up,
 // with ETIMEDOUT, after at most Idle + Count * Interval. Fields that are 0 mean
 // DefaultKeepAliveIdle, DefaultKeepAliveInterval and DefaultKeepAliveCount;
-// negative ones change nothing. Unlike TCP's the times need not be whole seconds.
+// negative ones change nothing. Unlike TCP's the times need not be whole seconds. Times above
+// 32,767 s and a Count above 127 are syscall.EINVAL, as for TCP on Linux: the field changes nothing then, nor
+// does one behind it.
 //
 // A connection that was given work notices a dead peer by that, too; see the
 // timeouts in docs/ARCHITECTURE.md.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	return c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
+	config, refused := boundKeepAlive(config)
+	err := c.setKeepAlive(func(old net.KeepAliveConfig) net.KeepAliveConfig {
 		return mergeKeepAlive(old, config)
 	})
+	if err == nil && refused != nil {
+		return c.setInvalid(refused)
+	}
+	return err
 }
 
 func (c *Conn) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConfig) error {
 	return c.set(func() { c.stream.configureKeepAlive(change) })
+}
+
+// setInvalid is the error of a setting that cannot be: that there is no connection any more says more.
+func (c *Conn) setInvalid(why error) error {
+	if err := c.set(nil); err != nil {
+		return err
+	}
+	return c.opError(opSet, os.NewSyscallError("setsockopt", newConnError(syscall.EINVAL, why)))
 }

@@ -30,6 +30,12 @@ func scriptSet(w *world, a []string) (string, error) {
 		return "", c.SetKeepAlivePeriod(duration(a[2]))
 	case "keepaliveconfig":
 		return "", c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: a[2] == "true"})
+	case "keepaliveidle":
+		return "", c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: duration(a[2])})
+	case "keepaliveinterval":
+		return "", c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Interval: duration(a[2])})
+	case "keepalivecount":
+		return "", c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Count: number(a[2])})
 	}
 	panic("set " + a[1])
 }

@@ -173,6 +173,13 @@ var printedTexts = []printedText{
 	{"... is out of bounds: choose ...", "listen rdma: ListenConfig.Backlog -1 is out of bounds: choose 1 or more, or 0 for the system's", func(*testing.T) error {
 		return of((&ListenConfig{Backlog: -1}).Listen(context.Background(), "rdma", loopbackAddr))
 	}},
+	{"... is out of bounds: choose ...", "", func(t *testing.T) error {
+		client, _ := pair(t)
+		err := client.SetKeepAlivePeriod(32768 * time.Second)
+		require.ErrorContains(t, err, "keepalive Idle 9h6m8s is out of bounds: choose at most 9h6m7s")
+		require.ErrorIs(t, err, syscall.EINVAL)
+		return err
+	}},
 	{"....MaxReadBuffer ... is smaller than ReadBuffer ...", "dial rdma: Dialer.MaxReadBuffer 4096 is smaller than ReadBuffer 8192", func(*testing.T) error {
 		return of((&Dialer{ReadBuffer: 8192, MaxReadBuffer: 4096}).Dial("rdma", "127.0.0.1:9"))
 	}},
