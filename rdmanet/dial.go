@@ -208,15 +208,14 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 		return nil, err
 	}
 	p.sizes.checksum = d.Checksum
+	noPort := false // is in LocalAddr
 	if d.LocalAddr != nil {
 		la, ok := d.LocalAddr.(*net.TCPAddr)
 		if !ok {
 			return nil, &net.AddrError{Err: "mismatched local address type", Addr: d.LocalAddr.String()}
 		}
 		if la != nil {
-			if la.Port != int(uint16(la.Port)) { // as package net has it from its bind
-				return nil, os.NewSyscallError("bind", syscall.EINVAL)
-			}
+			noPort = la.Port != int(uint16(la.Port))
 			if p.src = unmapped(la.AddrPort()); !p.src.Addr().IsValid() && len(la.IP) > 0 {
 				return nil, &net.AddrError{Err: "no suitable address found", Addr: la.String()}
 			}
@@ -232,6 +231,9 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 		return nil, &net.AddrError{Err: "no suitable address found", Addr: d.LocalAddr.String()}
 	}
 	p.addrs = loopbacks(p.src.Addr(), p.addrs)
+	if noPort { // as package net has it from its bind, which comes last
+		return nil, opError(opDial, network, d.LocalAddr, tcpAddr(p.addrs[0]), os.NewSyscallError("bind", syscall.EINVAL))
+	}
 	return p, nil
 }
 

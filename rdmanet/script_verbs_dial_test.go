@@ -108,13 +108,16 @@ func scriptDial(w *world, a []string) (string, error) {
 	return "", w.add(a[0], c, err)
 }
 
-// localAddr is an IP address with a port, or a value that is no TCP address.
+// localAddr is an IP address with a port, a port alone, or a value that is no TCP address.
 func (w *world) localAddr(word string) net.Addr {
 	switch word {
 	case "udp":
 		return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 	case "nil":
 		return (*net.TCPAddr)(nil)
+	}
+	if port, ok := strings.CutPrefix(word, "port:"); ok { // which need be none
+		return &net.TCPAddr{Port: number(port)}
 	}
 	a, err := net.ResolveTCPAddr("tcp", w.address(word))
 	if err != nil {
