@@ -65,6 +65,10 @@ func hello(address string) error {
 func main() {
 	listen := flag.String("listen", "", "serve on this `address`")
 	dial := flag.String("dial", "", "say hello to the server at this `address`")
+	flag.Usage = func() { // go run would have it name a temporary file
+		fmt.Fprintln(flag.CommandLine.Output(), "Usage of hello:")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	var err error
 	switch {

@@ -38,6 +38,9 @@ func TestFailures(t *testing.T) {
 	_, errs, status = commandtest.Finish(t, commandtest.Program(t))
 	assert.Equal(t, 2, status)
 	assert.Contains(t, errs, "-dial address")
+	_, errs, status = commandtest.Finish(t, commandtest.Program(t, "-help"))
+	assert.Zero(t, status)
+	assert.Regexp(t, "^Usage of hello:\n  -dial address\n", errs)
 }
 
 // What is copied must not need what cannot be: packages that are internal here.
