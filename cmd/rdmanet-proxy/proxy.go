@@ -30,7 +30,11 @@ func (p *proxy) serve(stop, interrupt context.Context, l net.Listener) error {
 	defer cutOff()
 	var relays sync.WaitGroup
 	err := p.accept(stop, l, func(client net.Conn) {
-		relays.Go(func() { p.carry(cut, client) })
+		p.open.Add(1) // before stop may be looked at
+		relays.Go(func() {
+			defer p.open.Add(-1)
+			p.carry(cut, client)
+		})
 	})
 	_ = l.Close()
 	if open := p.open.Load(); open > 0 && err == nil {
@@ -95,8 +99,6 @@ func passing(err error) bool {
 // other or cut is done.
 func (p *proxy) carry(cut context.Context, client net.Conn) {
 	p.connections.Add(1)
-	p.open.Add(1)
-	defer p.open.Add(-1)
 	start := time.Now()
 	server, err := p.to.Dial(cut, p.to.address)
 	if err != nil {

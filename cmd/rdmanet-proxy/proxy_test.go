@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -280,6 +281,38 @@ func TestEndDoesNotWaitForLastBytes(t *testing.T) {
 	<-carried
 	assert.Contains(t, p.total(), "connections: 1, could not reach the server: 0, broken: 0, cut off: 1; there: 5 B, back: 5 B")
 }
+
+// A client that was just accepted is among the open connections, though nothing has been done for it.
+func TestEndKnowsOfTheLastClient(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that nothing has
+	nobody := local(t, "tcp")
+	nobody.address = "127.0.0.1:0"
+	stop, stopped := context.WithCancel(t.Context())
+	var said syncbuffer.Buffer
+	p := &proxy{options: options{to: nobody, drain: time.Hour}, log: log.New(&said, "", 0)}
+	require.NoError(t, p.serve(stop, t.Context(), &lastClient{stopped: stopped}))
+	assert.Contains(t, said.String(), "open connections: 1, which may go on for 1h0m0s")
+	assert.Zero(t, p.open.Load())
+}
+
+// lastClient is a listener with one client, which is told to stop behind it.
+type lastClient struct {
+	net.Listener
+	stopped func()
+	told    bool
+}
+
+func (l *lastClient) Accept() (net.Conn, error) {
+	if l.told {
+		return nil, net.ErrClosed
+	}
+	l.told = true
+	l.stopped()
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
+func (l *lastClient) Close() error { return nil }
 
 // scriptedListener answers Accept with what it is given, and then waits for Close.
 type scriptedListener struct {
