@@ -36,6 +36,9 @@ func (h *host) checkInterrupts(d rdmanet.Device) []check {
 			return []check{t.note("systemctl enable --now irqbalance", "all %d go to processor %s, which wakes every reader", interrupts, only)}
 		}
 	}
+	if interrupts == 1 || h.processors() < 2 {
+		return []check{t.ok("%d: there is nothing to spread over processors", interrupts)}
+	}
 	return []check{t.ok("%d, spread over processors", interrupts)}
 }
 

@@ -69,7 +69,39 @@ func (h *host) userProcesses() bound {
 	if l.unlimited() || h.capability(capSysResource) {
 		return bound{left: math.MaxUint64}
 	}
-	return bound{l.soft, fmt.Sprintf("the user may have %d processes and threads together (ulimit -u)", l.soft), h.raise(nproc, "65536")}
+	by := fmt.Sprintf("the user may have %d processes and threads together (ulimit -u)", l.soft)
+	has := h.userThreads()
+	if has > 0 {
+		by += fmt.Sprintf(" and has %d", has)
+	}
+	return bound{l.soft - min(has, l.soft), by, h.raise(nproc, "65536")}
+}
+
+// userThreads is how many threads all processes of the user have, as far as they are to be seen: those
+// of other containers count as well and are not.
+func (h *host) userThreads() (n uint64) {
+	user := h.statusField("self", "Uid:")
+	for _, pid := range h.list("proc") {
+		if _, err := strconv.Atoi(pid); err != nil || user == "" || h.statusField(pid, "Uid:") != user {
+			continue
+		}
+		threads, _ := strconv.ParseUint(h.statusField(pid, "Threads:"), 10, 64) // it may have ended
+		n += threads
+	}
+	return n
+}
+
+// statusField is the first word behind a name in the status of a process: of Uid: the real one, for which
+// RLIMIT_NPROC counts.
+func (h *host) statusField(pid, name string) string {
+	for line := range strings.Lines(h.read(path.Join("proc", pid, "status"))) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				return f[0]
+			}
+		}
+	}
+	return ""
 }
 
 // systemThreads is what the kernel allows all of the system.

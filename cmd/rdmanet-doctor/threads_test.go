@@ -18,6 +18,11 @@ func TestThreads(t *testing.T) {
 	slice := func(pids, used string) files {
 		return withRoCE.with(files{"sys/fs/cgroup/user.slice/pids.max": pids, "sys/fs/cgroup/user.slice/pids.current": used})
 	}
+	of := func(uids, threads string) string { return "Name:\tx\nUid:\t" + uids + "\nThreads:\t" + threads }
+	running := files{
+		"proc/self/status": of("7\t0\t0\t0", "9"), "proc/12/status": of("7\t0\t0\t0", "9"), "proc/13/status": of("7\t7\t7\t7", "91"),
+		"proc/1/status": of("0\t0\t0\t0", "500"), "proc/14/status": "", "proc/sys/status": of("7\t7\t7\t7", "500"),
+	}
 	for name, tt := range map[string]struct {
 		files  files
 		want   status
@@ -29,6 +34,9 @@ func TestThreads(t *testing.T) {
 		"user, unlimited":       {processes("unlimited"), statusOK, "no limit", ""},
 		"user, too few":         {processes("63"), statusFail, "may have 63 processes and threads together (ulimit -u): a program with connections may need 64 threads", "sudo prlimit --pid $$ --nproc=65536"},
 		"user, just enough":     {processes("64"), statusOK, "may have 64", ""},
+		"user, others run":      {processes("163").with(running), statusFail, "may have 163 processes and threads together (ulimit -u) and has 100: a program with connections may need 64 threads", "sudo prlimit --pid $$ --nproc=65536"},
+		"user, others fit":      {processes("164").with(running), statusOK, "may have 164 processes and threads together (ulimit -u) and has 100; a program", ""},
+		"user, more than fit":   {processes("90").with(running), statusFail, "has 100", "sudo prlimit --pid $$ --nproc=65536"},
 		"root":                  {processes("32").with(files{"proc/self/status": asRoot}), statusOK, "no limit", ""},
 		"cgroup":                {slice("2000", "100"), statusOK, "room for 1900 more threads (/sys/fs/cgroup/user.slice/pids.max)", ""},
 		"cgroup, max":           {slice("max", "100"), statusOK, "no limit", ""},
