@@ -74,11 +74,7 @@ func (l listing) listenerRecords() []record {
 	records := make([]record, len(l.Listeners))
 	for i := range l.Listeners {
 		n := &l.Listeners[i]
-		records[i] = record{Anchor: listenerAnchor(i), Cells: cellsOf(listenerColumns, row{
-			n.Addr.String(), n.Network, cmp.Or(n.Device, "*"), fmt.Sprintf("%d of %d", n.Pending, n.Backlog),
-			fmt.Sprint(n.Accepted), fmt.Sprint(n.AcceptedTCP), fmt.Sprint(n.Refused + n.Malformed + n.Denied),
-			fmt.Sprint(n.Failed + n.TimedOut + n.Evicted), fmt.Sprint(n.Shortages),
-		})}
+		records[i] = record{Anchor: listenerAnchor(i), Cells: listenerCells(n)}
 		if fullBacklog(n) {
 			records[i].Class = "warn"
 		}
@@ -86,18 +82,24 @@ func (l listing) listenerRecords() []record {
 	return records
 }
 
+func listenerCells(n *rdmanet.ListenerInfo) []cell {
+	return cellsOf(listenerColumns, row{
+		n.Addr.String(), n.Network, cmp.Or(n.Device, "*"), fmt.Sprintf("%d of %d", n.Pending, n.Backlog),
+		fmt.Sprint(n.Accepted), fmt.Sprint(n.AcceptedTCP), fmt.Sprint(n.Refused + n.Malformed + n.Denied),
+		fmt.Sprint(n.Failed + n.TimedOut + n.Evicted), fmt.Sprint(n.Shortages),
+	})
+}
+
 func (l listing) connRecords(q query) []record {
 	records := make([]record, len(l.Conns))
 	for i := range l.Conns {
 		c := &l.Conns[i]
-		r := record{Anchor: connAnchor(i), Cells: cellsOf(columns, connRow(c, l.Time))}
+		r := record{Anchor: connAnchor(i), Cells: connCells(c, l.Time)}
 		set(r.Cells, "Lane", func(cell *cell) {
 			if c.Lane != 0 {
 				cell.Href = q.onlyLane(c.Lane)
 			}
 		})
-		set(r.Cells, "Unread", sized(c.Unread, c.ReadBuffer))
-		set(r.Cells, "Room", sized(c.Writable, c.WriteBuffer))
 		if kind, _, ok := problemOf(c, l.Time); ok {
 			r.Class = "warn"
 			if kind.Severe() {
@@ -109,20 +111,32 @@ func (l listing) connRecords(q query) []record {
 	return records
 }
 
+func connCells(c *rdmanet.ConnInfo, now time.Time) []cell {
+	cells := cellsOf(columns, connRow(c, now))
+	set(cells, "Unread", sized(c.Unread, c.ReadBuffer))
+	set(cells, "Room", sized(c.Writable, c.WriteBuffer))
+	return cells
+}
+
 func (l listing) laneRecords(q query) []record {
 	records := make([]record, len(l.Lanes))
 	for i := range l.Lanes {
 		n := &l.Lanes[i]
-		r := record{Anchor: laneAnchor(n), Cells: cellsOf(laneColumns, laneRow(n, l.Time))}
+		r := record{Anchor: laneAnchor(n), Cells: laneCells(n, l.Time)}
 		set(r.Cells, "Lane", func(c *cell) { c.Href = q.onlyLane(n.ID) })
 		set(r.Cells, "Link", func(c *cell) { c.Href = q.onlyLink(n.Link) })
-		set(r.Cells, "Memory", func(c *cell) { c.Title, c.Text = c.Text+" bytes", size(n.Registered) })
 		if n.Waiting > 0 {
 			r.Class = "warn"
 		}
 		records[i] = r
 	}
 	return records
+}
+
+func laneCells(n *rdmanet.LaneInfo, now time.Time) []cell {
+	cells := cellsOf(laneColumns, laneRow(n, now))
+	set(cells, "Memory", func(c *cell) { c.Title, c.Text = c.Text+" bytes", size(n.Registered) })
+	return cells
 }
 
 // linkColumns are those of links, which are in the page alone.

@@ -63,7 +63,10 @@ func (q query) apply(l listing) listing {
 		return l
 	}
 	words := strings.Fields(strings.ToLower(q.text))
-	has := func(r row) bool {
+	has := func(r row, cells []cell) bool { // what it shows as text, and in the page
+		for _, c := range cells {
+			r = append(r, c.Text)
+		}
 		text := strings.ToLower(strings.Join(r, " "))
 		for _, w := range words {
 			if !strings.Contains(text, w) {
@@ -76,18 +79,18 @@ func (q query) apply(l listing) listing {
 	l.Listeners, l.Conns, l.Lanes = []rdmanet.ListenerInfo{}, []rdmanet.ConnInfo{}, []rdmanet.LaneInfo{}
 	if q.lane == 0 && q.link == 0 {
 		for i := range all.Listeners {
-			if has(listenerRow(&all.Listeners[i])) {
-				l.Listeners = append(l.Listeners, all.Listeners[i])
+			if n := &all.Listeners[i]; has(listenerRow(n), listenerCells(n)) {
+				l.Listeners = append(l.Listeners, *n)
 			}
 		}
 	}
 	for i := range all.Conns {
-		if c := &all.Conns[i]; q.of(c.Lane, c.Link) && has(connRow(c, l.Time)) {
+		if c := &all.Conns[i]; q.of(c.Lane, c.Link) && has(connRow(c, l.Time), connCells(c, l.Time)) {
 			l.Conns = append(l.Conns, *c)
 		}
 	}
 	for i := range all.Lanes {
-		if n := &all.Lanes[i]; q.of(n.ID, n.Link) && has(laneRow(n, l.Time)) {
+		if n := &all.Lanes[i]; q.of(n.ID, n.Link) && has(laneRow(n, l.Time), laneCells(n, l.Time)) {
 			l.Lanes = append(l.Lanes, *n)
 		}
 	}

@@ -2,8 +2,10 @@ package debughttp
 
 import (
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,6 +25,12 @@ func TestFilter(t *testing.T) {
 		{"?q=failed+soft0", 0, 0, 0},
 		{"?q=7000", 1, 0, 0},
 		{"?q=0000beef", 0, 0, 2},
+		{"?q=12345", 1, 0, 0},
+		{"?q=tcp", 1, 0, 0},
+		{"?q=4096+OF", 2, 0, 0},
+		{"?q=16384/16384", 0, 1, 0},
+		{"?q=16+kib+of", 0, 9, 0},
+		{"?q=640+kib", 0, 0, 2},
 		{"?lane=2", 0, 4, 1},
 		{"?link=1", 0, 5, 1},
 		{"?link=1&lane=2", 0, 0, 0},
@@ -42,6 +50,22 @@ func TestFilter(t *testing.T) {
 			want += 2 + c.lanes
 		}
 		require.Len(t, lines, want, c.query)
+	}
+}
+
+// TestFilterFindsWhatIsShown: a row stays when one looks for what it shows.
+func TestFilterFindsWhatIsShown(t *testing.T) {
+	h := handler(troubled)
+	row, cell := regexp.MustCompile(`<tr id="([^"]*)"[^>]*>(.*)</tr>`), regexp.MustCompile(`<td[^>]*>(?:<a[^>]*>)?([^<]+)<`)
+	rows := row.FindAllStringSubmatch(get(t, h, "", "text/html").Body.String(), -1)
+	require.Len(t, rows, 2+9+2)
+	for _, r := range rows {
+		for _, c := range cell.FindAllStringSubmatch(r[2], -1) {
+			shown := html.UnescapeString(c[1])
+			kind, _, _ := strings.Cut(r[1], "-")
+			page := get(t, h, "?"+url.Values{"q": {shown}}.Encode(), "text/html").Body.String()
+			require.Regexp(t, `<tr id="`+kind+`-[^>]*>.*>`+regexp.QuoteMeta(c[1])+`<`, page, "%s: %q", r[1], shown)
+		}
 	}
 }
 
