@@ -42,9 +42,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range listenerMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&s))
 	}
-	counts(ch, dialErrors, s.DialErrors)
-	counts(ch, fallbacks, s.DialFallbacks, "dial")
-	counts(ch, fallbacks, s.ListenFallbacks, "listen")
+	countsFrom(ch, dialFailures, dialErrors, s.DialErrors)
+	countsFrom(ch, dialFallbacks, fallbacks, s.DialFallbacks, "dial")
+	countsFrom(ch, listenFallbacks, fallbacks, s.ListenFallbacks, "listen")
 	l := &s.Listening
 	counts(ch, accepted, map[string]uint64{"rdma": l.Accepted, "tcp": l.AcceptedTCP})
 	counts(ch, handshakes, map[string]uint64{
@@ -70,18 +70,20 @@ func collectDevice(ch chan<- prometheus.Metric, d *rdmanet.DeviceStats) {
 	for _, m := range deviceMetrics {
 		ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(d), d.Device)
 	}
-	for _, errno := range errnos {
-		if d.Errors[errno] == 0 {
-			ch <- prometheus.MustNewConstMetric(connErrors, prometheus.CounterValue, 0, d.Device, errno)
-		}
-	}
-	counts(ch, connErrors, d.Errors, d.Device)
-	counts(ch, failedWRs, d.FailedWRs, d.Device)
+	countsFrom(ch, errnos, connErrors, d.Errors, d.Device)
+	countsFrom(ch, statuses, failedWRs, d.FailedWRs, d.Device)
 }
 
-// errnos are those that connections fail with as a rule. They are shown before one has: of a counter that
-// comes to be with the first failure rate sees only the second.
-var errnos = []string{"ECONNRESET", "ETIMEDOUT", "ECONNABORTED", "ENODEV"}
+// countsFrom is counts that also has those of expected which are 0: of a counter that comes to be with the
+// first failure rate sees only the second.
+func countsFrom(ch chan<- prometheus.Metric, expected []string, desc *prometheus.Desc, m map[string]uint64, labels ...string) {
+	for _, key := range expected {
+		if m[key] == 0 {
+			counts(ch, desc, map[string]uint64{key: 0}, labels...)
+		}
+	}
+	counts(ch, desc, m, labels...)
+}
 
 // counts gives a counter for each key of m, which is the last label.
 func counts(ch chan<- prometheus.Metric, desc *prometheus.Desc, m map[string]uint64, labels ...string) {

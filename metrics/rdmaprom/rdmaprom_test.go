@@ -26,6 +26,18 @@ func full(t *testing.T) rdmanet.Stats {
 
 		DialFallbacks: map[string]uint64{"no device": 504}, ListenFallbacks: map[string]uint64{"denied": 505},
 	}
+	fill := uint64(600) // what would be there with 0
+	for _, m := range []struct {
+		of       map[string]uint64
+		expected []string
+	}{{s.Devices[0].FailedWRs, statuses}, {s.DialErrors, dialFailures}, {s.DialFallbacks, dialFallbacks}, {s.ListenFallbacks, listenFallbacks}} {
+		for _, key := range m.expected {
+			if m.of[key] == 0 {
+				m.of[key] = fill
+				fill++
+			}
+		}
+	}
 	next := int64(1)
 	number(reflect.ValueOf(&s).Elem(), &next)
 	return s
@@ -161,6 +173,53 @@ func TestErrorsBeginAtZero(t *testing.T) {
 	has(t, scrape(t, web.URL), all("0")...)
 	s.Devices[0].Errors = map[string]uint64{"ECONNRESET": 1, "EPIPE": 2}
 	has(t, scrape(t, web.URL), append(all("1"), counter+`"EPIPE"} 2`)...)
+}
+
+// TestFailuresBeginAtZero: what fails as a rule has its counter before it does, once each, and another
+// has one from the first time on.
+func TestFailuresBeginAtZero(t *testing.T) {
+	s := rdmanet.Stats{Devices: []rdmanet.DeviceStats{{Device: "rxe0"}}}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector{func() rdmanet.Stats { return s }})
+	web := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}))
+	defer web.Close()
+	has(t, scrape(t, web.URL),
+		`rdmanet_dial_errors_total{error="timeout"} 0`,
+		`rdmanet_dial_errors_total{error="canceled"} 0`,
+		`rdmanet_dial_errors_total{error="other"} 0`,
+		`rdmanet_dial_errors_total{error="ECONNREFUSED"} 0`,
+		`rdmanet_fallbacks_total{op="dial",reason="no device"} 0`,
+		`rdmanet_fallbacks_total{op="dial",reason="version"} 0`,
+		`rdmanet_fallbacks_total{op="dial",reason="failed"} 0`,
+		`rdmanet_fallbacks_total{op="listen",reason="no device"} 0`,
+		`rdmanet_fallbacks_total{op="listen",reason="resources"} 0`,
+		`rdmanet_failed_work_requests_total{device="rxe0",status="RETRY_EXC_ERR"} 0`,
+		`rdmanet_failed_work_requests_total{device="rxe0",status="WR_FLUSH_ERR"} 0`,
+	)
+	s.Devices[0].FailedWRs = map[string]uint64{"RETRY_EXC_ERR": 3, "FATAL_ERR": 1}
+	s.DialErrors = map[string]uint64{"timeout": 4, "EPIPE": 1}
+	s.DialFallbacks, s.ListenFallbacks = map[string]uint64{"version": 5}, map[string]uint64{"slow": 1}
+	has(t, scrape(t, web.URL),
+		`rdmanet_failed_work_requests_total{device="rxe0",status="RETRY_EXC_ERR"} 3`,
+		`rdmanet_failed_work_requests_total{device="rxe0",status="WR_FLUSH_ERR"} 0`,
+		`rdmanet_failed_work_requests_total{device="rxe0",status="FATAL_ERR"} 1`,
+		`rdmanet_dial_errors_total{error="timeout"} 4`,
+		`rdmanet_dial_errors_total{error="EPIPE"} 1`,
+		`rdmanet_fallbacks_total{op="dial",reason="version"} 5`,
+		`rdmanet_fallbacks_total{op="dial",reason="slow"} 0`,
+		`rdmanet_fallbacks_total{op="listen",reason="slow"} 1`,
+	)
+}
+
+// TestEveryReasonIsExpected: a reason that is new is shown at 0 as well.
+func TestEveryReasonIsExpected(t *testing.T) {
+	var all []string
+	for r := rdmanet.FallbackReason(0); !strings.HasPrefix(r.String(), "reason "); r++ {
+		all = append(all, r.String())
+	}
+	if !reflect.DeepEqual(all, dialFallbacks) {
+		t.Errorf("the reasons are %q, not %q", all, dialFallbacks)
+	}
 }
 
 // TestScrape sends bytes and scrapes them.
