@@ -155,6 +155,14 @@ func TestDocumentedConversation(t *testing.T) {
 	require.Zero(t, dialer.Streams()+listener.Streams())
 }
 
+// Who asks whether a lane's queues can be deeper finds the numbers of the code.
+func TestDocumentedDepths(t *testing.T) {
+	require.Contains(t, doctest.Read(t, "../..", "OPERATIONS.md").String(),
+		fmt.Sprintf("A lane has %d send requests and %d receives", sendDepth, defaultReceives))
+	require.Contains(t, doctest.Read(t, "../..", "ARCHITECTURE.md").String(),
+		fmt.Sprintf("with %d send requests and %d receives", sendDepth, defaultReceives))
+}
+
 // The numbers that docs/PROTOCOL.md is full of are those of the code.
 func TestDocumentedLaneNumbers(t *testing.T) {
 	require.EqualValues(t, 16, ring.FrameAlign)
