@@ -10,8 +10,8 @@ import (
 // line with another lane's as a rule, which another processor uses.
 const firstItems = cacheline.Size / (bits.UintSize / 8)
 
-// queue is a first-in, first-out list. It allocates only when it becomes longer than ever before,
-// and keeps no reference to what was taken.
+// queue is a first-in, first-out list. It allocates no more once it has room for twice as many as it ever
+// holds, and keeps no reference to what was taken.
 type queue[T any] struct {
 	items []T
 	head  int
@@ -23,7 +23,7 @@ func (q *queue[T]) len() int { return len(q.items) - q.head }
 func (q *queue[T]) some() bool { return len(q.items) > 0 }
 
 func (q *queue[T]) push(v T) {
-	if q.head > 0 && len(q.items) == cap(q.items) {
+	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 { // fewer are moved than were taken
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0

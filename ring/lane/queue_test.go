@@ -56,3 +56,24 @@ func TestQueue(t *testing.T) {
 		}
 	}))
 }
+
+// TestQueueMoves: what a queue holds is moved seldom, also while it is always full.
+func TestQueueMoves(t *testing.T) {
+	for long := 1; long <= 1000; long++ {
+		var q queue[int]
+		for range long {
+			q.push(0)
+		}
+		moved := 0
+		for range 4 * long {
+			q.pop()
+			first := q.all()
+			q.push(0)
+			if len(first) > 0 && &first[0] != &q.all()[0] {
+				moved += len(first)
+			}
+		}
+		require.LessOrEqual(t, moved, 5*long)
+		require.LessOrEqual(t, cap(q.items), max(4*long, firstItems))
+	}
+}
