@@ -127,11 +127,11 @@ func (s *slots) CanData(id ID) bool {
 // share is what a stream may have under way when slots are few.
 func (s *slots) share() int { return max(s.depth/8, 2) }
 
-// send uses up a slot, and reports whether the message is to be marked as solicited, which wakes a
+// send uses up a slot, and has unmarked be 0 if the message is to be marked as solicited, which wakes a
 // peer that sleeps. Those are records, returns and credits, the last message of a burst, one after
 // which its sender has to wait for the peer, one of much data, all while at most half of the slots are
 // free, and otherwise one for each eighth of the slots.
-func (s *slots) send(u use, solicited bool) bool {
+func (s *slots) send(u use, solicited bool) {
 	if s.free == 0 {
 		panic("lane: a message without a slot") // a bug of this package, not of a peer
 	}
@@ -156,18 +156,15 @@ func (s *slots) send(u use, solicited bool) bool {
 	*s.streams.ref(u.stream)++
 	if s.unmarked++; solicited || s.free <= s.depth/2 || s.unmarked >= s.depth/8 {
 		s.unmarked = 0
-		return true
 	}
-	return false
 }
 
 // Data uses up a slot for a data message of stream id, which CanData has allowed, and reports
 // whether it is to be marked as solicited, as wake asks for: that the peer has to be woken in any case.
 func (s *slots) Data(id ID, wake bool) bool {
 	s.send(use{stream: id}, wake)
-	if wake || !s.CanData(id) {
+	if !wake && !s.CanData(id) {
 		s.unmarked = 0
-		return true
 	}
 	return s.unmarked == 0
 }
