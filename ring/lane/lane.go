@@ -185,8 +185,7 @@ func (l *Lane) nextCredit() (Message, bool) {
 
 // owes reports whether a credit is due that the peer can use.
 func (s *Stream) owes() bool {
-	return s.opened && s.rx.creditDue() && s.todo&(todoOpen|todoAccepted) == 0 &&
-		!s.finGot && !s.endGot && !s.endSent && !s.drops && !s.ignored
+	return s.opened && s.rx.creditDue() && s.todo&todoAccepted == 0 && s.receives()
 }
 
 // owe queues a stream whose credit is due.
@@ -357,7 +356,7 @@ func (l *Lane) Consume(s *Stream, n int) error {
 // way or MaxRings hold unread bytes, ErrStream if the peer sends no more, or matches
 // ring.ErrConfig for an impossible ring.
 func (l *Lane) Offer(s *Stream, to Ring) error {
-	if s.todo&todoOpen != 0 || !s.opened || s.finGot || s.endGot || s.endSent || s.drops || s.ignored {
+	if !s.opened || !s.receives() {
 		return ErrStream
 	}
 	if err := s.rx.offer(to); err != nil {

@@ -291,7 +291,13 @@ func (h *hostile) beyond() string {
 		return "queues"
 	}
 	for _, s := range l.table {
-		if s == nil || s.rx.ring.Size == 0 {
+		if s == nil {
+			continue
+		}
+		if u := s.unsound(); u != "" {
+			return u
+		}
+		if s.rx.ring.Size == 0 {
 			continue
 		}
 		p := s.rx.Readable()

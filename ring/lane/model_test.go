@@ -159,6 +159,14 @@ func (m *model) do(e int, at spot, f func() error) error {
 		b.before(m, e, at)
 	}
 	err := f()
+	for _, s := range m.lanes[e].table {
+		if s == nil || err != nil || m.breach != nil {
+			continue
+		}
+		if u := s.unsound(); u != "" {
+			return failf("a stream is %s", u)
+		}
+	}
 	if b := m.breach; b != nil && b.after != nil {
 		b.after(m, e, at)
 	}

@@ -41,3 +41,20 @@ func (s *Stream) state() streamState {
 func (s streamState) String() string {
 	return [...]string{"place", "opening", "open", "half-closed", "closing", "closed"}[s]
 }
+
+// unsound names what the lane relies on and s contradicts.
+func (s *Stream) unsound() string {
+	switch ended := s.endGot || s.drops; {
+	case s.opened && s.todo&todoOpen != 0:
+		return "opened twice"
+	case s.endSent && !ended:
+		return "ended while it is read"
+	case s.ignored && !ended:
+		return "ignored while it is read"
+	case s.endSent && s.todo&^todoRelease != 0:
+		return "more follows the end"
+	case s.endGot && s.todo&(todoRing|todoMoved|todoFIN) != 0:
+		return "more than the end answers the end"
+	}
+	return ""
+}
