@@ -271,7 +271,6 @@ func (l *Lane) finArrived(s *Stream, r *Record) {
 // endArrived takes in the CLOSE or RESET of a stream, and answers it.
 func (l *Lane) endArrived(s *Stream, r *Record) {
 	s.endGot = true
-	s.todo &^= todoRing | todoMoved | todoFIN
 	switch {
 	case s.ignored:
 		return

@@ -260,7 +260,6 @@ func (l *Lane) take(s *Stream) Record {
 		return r
 	}
 	if s.endSent {
-		s.todo &= todoRelease
 		l.release(s)
 	}
 	return r
