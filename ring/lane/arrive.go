@@ -91,7 +91,7 @@ func (l *Lane) dataArrived(s *Stream, n uint32) error {
 
 // creditArrived gives the stream's writer room.
 func (l *Lane) creditArrived(s *Stream, granules uint32) error {
-	if s.endSent || s.ignored {
+	if s.endSent || s.ignored { // nothing is sent any more, so a lie about it is no news
 		return nil
 	}
 	if err := s.tx.credit(granules); err != nil {
@@ -179,7 +179,7 @@ func (l *Lane) streamRecord(r *Record) error {
 	}
 	switch r.Kind {
 	case KindRing:
-		if s.endSent || s.ignored {
+		if s.endSent || s.ignored { // as for a credit
 			return nil
 		}
 		if err := s.tx.offer(r.Ring); err != nil {
@@ -245,7 +245,7 @@ func (l *Lane) moved(s *Stream) {
 		err = s.rx.moved()
 	}
 	if err != nil {
-		if !s.drops {
+		if !s.drops { // else it has ended, and a lie is no news
 			l.broke(s, err)
 		}
 		return

@@ -58,7 +58,7 @@ func (l *Lane) goAwayArrived(r *Record) error {
 	l.tell(Event{Kind: EventGoAway, Stage: r.Stage})
 	switch r.Stage {
 	case StageAnnounce:
-		g.announced, l.want = true, 0
+		g.announced, l.want = true, 0 // there is nothing to be had for a WANT any more
 		l.dropPlaces()
 		l.control.push(Record{Kind: KindGoAway, Stage: StageStopped, Opens: l.opens})
 	case StageStopped:

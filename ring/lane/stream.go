@@ -82,8 +82,8 @@ func (s *Stream) Quiet() bool { return s.endGot }
 // EndUnsent reports whether CLOSE or RESET of this end was not sent yet.
 func (s *Stream) EndUnsent() bool { return s.todo&(todoClose|todoReset) != 0 }
 
-// receives reports whether the peer may send bytes that will be read. It sends none that are once this end has
-// ended the stream or ignores it: then nobody reads any more, or the peer has ended it before.
+// receives reports whether the peer may send bytes that will be read. Where this end has sent its end, or ignores
+// the stream, drops or endGot is set as well.
 func (s *Stream) receives() bool { return !s.finGot && !s.endGot && !s.drops }
 
 // sends reports whether bytes of the application may be sent.
