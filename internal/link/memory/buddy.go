@@ -13,11 +13,12 @@ const minBlock = lane.MinRing
 // at i times minBlock<<o.
 type buddy struct {
 	blocks [][]uint64 // by order, a bit for each block that is free
+	left   uint32     // bytes of them
 }
 
 func newBuddy(size uint32) buddy {
 	orders := bits.Len32(size / minBlock)
-	b := buddy{blocks: make([][]uint64, orders)}
+	b := buddy{blocks: make([][]uint64, orders), left: size}
 	for o := range b.blocks {
 		b.blocks[o] = make([]uint64, (size/minBlock>>o+63)/64)
 	}
@@ -41,6 +42,7 @@ func (b *buddy) alloc(size uint32) (off uint32, ok bool) {
 				i *= 2
 				b.flip(o-1, i+1)
 			}
+			b.left -= size
 			return uint32(i) << want * minBlock, true
 		}
 	}
@@ -49,6 +51,7 @@ func (b *buddy) alloc(size uint32) (off uint32, ok bool) {
 
 // free gives back a block, or a part of one that is one itself.
 func (b *buddy) free(off, size uint32) {
+	b.left += size
 	o := order(size)
 	i := int(off / minBlock >> o)
 	for ; o < len(b.blocks)-1 && b.isFree(o, i^1); o++ {
@@ -72,6 +75,9 @@ func (b *buddy) has(size uint32) bool {
 
 // whole reports whether all is free.
 func (b *buddy) whole() bool { return b.blocks[len(b.blocks)-1][0] != 0 }
+
+// full reports whether nothing is free.
+func (b *buddy) full() bool { return b.left == 0 }
 
 func (b *buddy) isFree(o, i int) bool { return b.blocks[o][i/64]>>(i%64)&1 != 0 }
 func (b *buddy) flip(o, i int)        { b.blocks[o][i/64] ^= 1 << (i % 64) }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -31,14 +32,16 @@ type Slab struct {
 	access verbs.AccessFlags
 
 	mu     sync.Mutex
-	first  uint32 // the size of a first ring; 0 before Prepare
-	chunks []*chunk
-	spare  int      // bytes of those that are empty
-	keeps  bool     // the Budget knows of those that are to go, or may
-	empty  []*chunk // are to be deregistered
-	going  *chunk   // is being deregistered
-	failed error    // of that
-	users  int      // who may still look at the memory
+	first  uint32              // the size of a first ring; 0 before Prepare
+	chunks []*chunk            // that have room, in the order of their numbers
+	full   map[*chunk]struct{} // have none: where many rings have a chunk each, no call looks at all of them
+	last   int                 // number of a chunk
+	spare  int                 // bytes of those that are empty
+	keeps  bool                // the Budget knows of those that are to go, or may
+	empty  []*chunk            // are to be deregistered
+	going  *chunk              // is being deregistered
+	failed error               // of that
+	users  int                 // who may still look at the memory
 	dead   bool
 
 	deregistering sync.WaitGroup // of going
@@ -46,7 +49,7 @@ type Slab struct {
 
 // NewSlab returns a Slab that registers memory of ctx in pd, for access, and takes it of b.
 func NewSlab(ctx verbs.Context, pd verbs.PD, b *Budget, access verbs.AccessFlags) *Slab {
-	return &Slab{ctx: ctx, pd: pd, budget: b, access: access}
+	return &Slab{ctx: ctx, pd: pd, budget: b, access: access, full: make(map[*chunk]struct{})}
 }
 
 type chunk struct {
@@ -54,6 +57,7 @@ type chunk struct {
 	mr     verbs.MR
 	bytes  []byte
 	blocks buddy
+	number int         // those that are used longest have the lowest, and are filled first
 	idle   bool        // it was empty at the last Age, and is since
 	gone   func(n int) // tells the Budget that it was given back
 }
@@ -105,26 +109,63 @@ func (s *Slab) tryAlloc(size uint32) (Piece, bool) {
 	if s.dead {
 		return Piece{}, false
 	}
-	var spare *chunk
-	for _, c := range s.chunks {
+	spare := -1
+	for i, c := range s.chunks {
 		switch {
 		case !c.serves(size):
 		case c.blocks.whole():
-			if spare == nil || len(c.bytes) < len(spare.bytes) {
-				spare = c // if no other will do
+			if spare < 0 || len(c.bytes) < len(s.chunks[spare].bytes) {
+				spare = i // if no other will do
 			}
 		default:
 			if off, ok := c.blocks.alloc(size); ok {
+				s.filled(i)
 				return Piece{c, off, size}, true
 			}
 		}
 	}
-	if spare == nil {
+	if spare < 0 {
 		return s.allocEmpty(size)
 	}
-	off, _ := spare.blocks.alloc(size)
-	s.addSpare(-len(spare.bytes))
-	return Piece{spare, off, size}, true
+	c := s.chunks[spare]
+	off, _ := c.blocks.alloc(size)
+	s.filled(spare)
+	s.addSpare(-len(c.bytes))
+	return Piece{c, off, size}, true
+}
+
+// filled takes the i-th of chunks out if it has become full.
+func (s *Slab) filled(i int) {
+	if c := s.chunks[i]; c.blocks.full() && !s.dead {
+		s.full[c] = struct{}{}
+		s.chunks = slices.Delete(s.chunks, i, i+1)
+	}
+}
+
+// add adds a chunk that is whole, and takes a piece of it.
+func (s *Slab) add(c *chunk, size uint32) Piece {
+	off, _ := c.blocks.alloc(size)
+	s.last++
+	c.number = s.last
+	s.chunks = append(s.chunks, c)
+	s.filled(len(s.chunks) - 1)
+	return Piece{c, off, size}
+}
+
+// free gives the blocks of a piece back.
+func (s *Slab) free(p Piece) {
+	c := p.chunk
+	if _, ok := s.full[c]; ok {
+		delete(s.full, c)
+		s.chunks = slices.Insert(s.chunks, s.find(c), c)
+	}
+	c.blocks.free(p.off, p.size)
+}
+
+// find returns the place of c among chunks.
+func (s *Slab) find(c *chunk) int {
+	i, _ := slices.BinarySearchFunc(s.chunks, c.number, func(c *chunk, n int) int { return c.number - n })
+	return i
 }
 
 // allocEmpty takes a piece of a chunk that waits to be deregistered. So a lane whose peer lets go of none has
@@ -136,10 +177,9 @@ func (s *Slab) allocEmpty(size uint32) (Piece, bool) {
 	}
 	c := s.empty[i]
 	s.empty = slices.Delete(s.empty, i, i+1)
-	s.chunks = append(s.chunks, c)
+	p := s.add(c, size)
 	s.note()
-	off, _ := c.blocks.alloc(size)
-	return Piece{c, off, size}, true
+	return p, true
 }
 
 // Alloc takes a piece for u, and registers memory for it if there is none. It may block.
@@ -167,11 +207,9 @@ func (s *Slab) alloc(size uint32, least int, u Use) (Piece, error) {
 		s.budget.Give(n)
 		return Piece{}, err
 	}
-	off, _ := c.blocks.alloc(size) // it is empty
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.chunks = append(s.chunks, c)
-	return Piece{c, off, size}, nil
+	return s.add(c, size), nil
 }
 
 // Prepare registers the memory of the first rings, which have size bytes: chunk bytes, or one ring if that is
@@ -184,7 +222,7 @@ func (s *Slab) Prepare(size uint32, chunk int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.first = size
-	p.chunk.blocks.free(p.off, p.size)
+	s.free(p)
 	s.addSpare(len(p.chunk.bytes))
 	return nil
 }
@@ -207,7 +245,7 @@ func (s *Slab) register(size int) (_ *chunk, err error) {
 func (s *Slab) Registered() (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, chunks := range [][]*chunk{s.chunks, s.empty} {
+	for _, chunks := range [][]*chunk{s.chunks, s.empty, slices.Collect(maps.Keys(s.full))} {
 		for _, c := range chunks {
 			n += int64(len(c.bytes))
 		}
@@ -225,7 +263,7 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := p.chunk
-	c.blocks.free(p.off, p.size)
+	s.free(p)
 	switch n := len(c.bytes); {
 	case s.dead:
 		return false, false
@@ -240,7 +278,8 @@ func (s *Slab) Free(p Piece) (trim, age bool) {
 		s.addSpare(n)
 		return false, s.ages()
 	}
-	s.chunks = slices.DeleteFunc(s.chunks, func(o *chunk) bool { return o == c })
+	i := s.find(c)
+	s.chunks = slices.Delete(s.chunks, i, i+1)
 	s.empty = append(s.empty, c)
 	s.note()
 	return true, false
@@ -415,8 +454,8 @@ func (s *Slab) Release() error {
 func (s *Slab) Close() error {
 	s.mu.Lock()
 	s.dead = true
-	s.chunks = append(s.chunks, s.empty...)
-	s.spare, s.empty = 0, nil
+	s.chunks = slices.AppendSeq(append(s.chunks, s.empty...), maps.Keys(s.full))
+	s.spare, s.empty, s.full = 0, nil, nil
 	s.note()
 	s.users++ // until all is deregistered
 	chunks := s.chunks

@@ -345,3 +345,59 @@ func TestSlabHeld(t *testing.T) {
 	require.Zero(t, h.mapped.Load())
 	require.Zero(t, b.InUse())
 }
+
+// TestFullChunks: no call looks at chunks that are full, however many rings have one each; and where two have room,
+// the older is filled.
+func TestFullChunks(t *testing.T) {
+	k := newBook(t, 1<<40)
+	const chunks = 100
+	var pieces []Piece
+	for i := range chunks {
+		pieces = append(pieces, k.alloc(ChunkSize<<(i%2)))
+		require.Len(t, k.s.chunks, 1, "the first")
+	}
+	k.has(chunks*ChunkSize*3/2, chunks)
+	half := func(i int) Piece { return pieces[i].Part(1, ChunkSize/2) }
+	k.free(half(8), half(2), half(4))
+	require.Len(t, k.s.chunks, 4)
+	for _, i := range []int{2, 4, 8} {
+		require.Equal(t, half(i), k.alloc(ChunkSize/2))
+	}
+	require.Len(t, k.s.chunks, 1)
+	k.free(pieces...)
+	require.Empty(t, k.s.full)
+	require.Len(t, k.s.chunks, 1+chunks)
+	require.NoError(t, k.s.Close())
+	require.Zero(t, k.h.mapped.Load())
+	require.Zero(t, k.pd.registered.Load())
+}
+
+// oneMemory is a device whose memory is always the same, which costs nothing.
+type oneMemory struct {
+	verbs.Context
+	verbs.Memory
+	b []byte
+}
+
+func (m oneMemory) AllocMemory(int, int) (verbs.Memory, error) { return m, nil }
+func (m oneMemory) Bytes() []byte                              { return m.b }
+func (m oneMemory) Close() error                               { return nil }
+
+// BenchmarkManyChunks: what a ring costs beside as many others with a chunk each.
+func BenchmarkManyChunks(b *testing.B) {
+	one := oneMemory{b: make([]byte, ChunkSize)}
+	s := NewSlab(one, &heapPD{}, budgetOf(1<<40), verbs.AccessLocalWrite)
+	for b.Loop() {
+		var pieces []Piece
+		for range 8000 {
+			p, err := s.Alloc(ChunkSize, ForGrowth)
+			require.NoError(b, err)
+			pieces = append(pieces, p)
+		}
+		for _, p := range pieces {
+			if trim, _ := s.Free(p); trim {
+				require.NoError(b, s.Trim())
+			}
+		}
+	}
+}
