@@ -74,7 +74,7 @@ func TestArrows(t *testing.T) {
 		"internal/verbs/faulty":       "internal/verbs/driver internal/verbs/event internal/verbs/wakeup verbs",
 		"internal/verbs/ibv":          "internal/asynclog internal/fdtimer internal/verbs/driver internal/verbs/event internal/verbs/object internal/verbs/wakeup verbs",
 		"internal/verbs/object":       "verbs",
-		"internal/verbs/soft":         "internal/fdtimer internal/verbs/driver internal/verbs/event internal/verbs/object internal/verbs/soft/control internal/verbs/soft/shm internal/verbs/wakeup verbs",
+		"internal/verbs/soft":         "internal/fdtimer internal/runtimer internal/verbs/driver internal/verbs/event internal/verbs/object internal/verbs/soft/control internal/verbs/soft/shm internal/verbs/wakeup verbs",
 		"internal/verbs/soft/control": "internal/verbs/driver internal/verbs/soft/shm internal/verbs/wakeup verbs",
 		"internal/verbs/soft/shm":     "internal/cacheline internal/verbs/driver verbs",
 		"internal/verbs/verbstest":    "internal/verbs/driver verbs",

@@ -13,8 +13,7 @@ func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var fired atomic.Int64 // synthetic time orders nothing between a look and a timer after it
-		fire := func() { fired.Store(int64(time.Since(start))) }
-		After(16*time.Second, fire)
+		After(16*time.Second, func() { fired.Store(int64(time.Since(start))) })
 		stopped := After(time.Second, func() { t.Error("it was stopped") })
 		time.Sleep(time.Second / 2)
 		stopped.Stop()
@@ -22,11 +21,15 @@ func TestTimer(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, 16*time.Second, time.Duration(fired.Load()))
+	})
+}
 
-		// The timer of a process that was stopped fires late, and tells of one step.
-		fired.Store(0)
-		start = time.Now()
-		timer := After(16*time.Second, fire)
+// TestTimerOfStopped: the timer of a process that was stopped fires late, and tells of one step.
+func TestTimerOfStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var fired atomic.Int64
+		timer := After(16*time.Second, func() { fired.Store(int64(time.Since(start))) })
 		timer.timer.Stop()
 		time.Sleep(time.Hour)
 		timer.fire()
@@ -34,5 +37,10 @@ func TestTimer(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		require.Equal(t, time.Hour+15*time.Second, time.Duration(fired.Load()))
+
+		fired.Store(0)
+		timer.fire()
+		timer.Stop()
+		require.Zero(t, fired.Load(), "it is over")
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -43,7 +44,7 @@ func (id *cmID) Accept(param *driver.ConnParam) error {
 	attr := id.rtsAttr(own, req.Param)
 	id.state, id.request = cmAccepting, nil
 	// The dialer's whole patience is not known here; RTU follows REP at once.
-	id.rtuWait = startTimeout(id.listen.opts.HandshakeTimeout, id.rtuLate)
+	id.rtuWait = runtimer.After(id.listen.opts.HandshakeTimeout, id.rtuLate)
 	id.mu.Unlock()
 	id.listen.answered()
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 )
@@ -20,7 +21,7 @@ type halfOpen struct {
 	name  string // the name it has bound, which the kernel vouches for
 	since time.Time
 	elem  *list.Element // in listener.half; nil when it was dropped
-	late  *timeout
+	late  *runtimer.Timer
 }
 
 // admit takes in a dialer, in place of the oldest silent one if there are too many. It fails if
@@ -51,7 +52,7 @@ func (l *listener) admit(fd int, name string) error {
 		return nil
 	}
 	h.elem = l.half.PushBack(h)
-	h.late = startTimeout(l.opts.HandshakeTimeout, func() { l.tooLate(h) })
+	h.late = runtimer.After(l.opts.HandshakeTimeout, func() { l.tooLate(h) })
 	l.mu.Unlock()
 	go l.readRequest(h)
 	return nil
@@ -91,7 +92,7 @@ func (l *listener) tooLate(h *halfOpen) {
 func (l *listener) remove(h *halfOpen) {
 	l.half.Remove(h.elem)
 	h.elem = nil
-	h.late.stop()
+	h.late.Stop()
 	if l.half.Len() == l.opts.MaxHalfOpen-1 {
 		l.room.Broadcast()
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/event"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
@@ -77,7 +78,7 @@ type cmID struct {
 
 	listen  *listener        // of a listening id; of an accepted one its parent
 	request *control.ConnMsg // of an accepted id until it is answered
-	rtuWait *timeout         // of an accepted id while it waits for RTU
+	rtuWait *runtimer.Timer  // of an accepted id while it waits for RTU
 }
 
 // CreateID makes an id on the named device; "" is the usual one.
@@ -196,7 +197,7 @@ func (id *cmID) Close() error {
 // confirmed ends the wait for RTU. Called with mu held.
 func (id *cmID) confirmed() {
 	if id.rtuWait != nil {
-		id.rtuWait.stop()
+		id.rtuWait.Stop()
 		id.rtuWait = nil
 	}
 }

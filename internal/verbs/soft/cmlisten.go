@@ -183,7 +183,7 @@ func (l *listener) close(shared bool) {
 	l.room.Broadcast()
 	for e := l.half.Front(); e != nil; e = e.Next() {
 		h := e.Value.(*halfOpen)
-		h.late.stop()
+		h.late.Stop()
 		l.turnAway(h.sock)
 	}
 	l.half.Init()
