@@ -47,7 +47,7 @@ func (id *cmID) onEvent(ev *cmEvent) {
 		}
 		return
 	case ev.typ == driver.CMConnectResponse && q != nil && !asks:
-		id.onAnswer(ev, q, handle, &out)
+		id.onAnswer(q, handle, &out)
 	case out.Type == driver.CMEstablished:
 		q.established()
 	case out.Type == driver.CMDisconnected:
@@ -76,7 +76,7 @@ func (id *cmID) overIB() bool {
 }
 
 // onAnswer brings the connection up with the answer that the peer has given.
-func (id *cmID) onAnswer(ev *cmEvent, q *qp, handle uintptr, out *driver.CMEvent) {
+func (id *cmID) onAnswer(q *qp, handle uintptr, out *driver.CMEvent) {
 	err := id.confirm(q, handle)
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -259,7 +259,7 @@ func causeFor(ev *cmEvent, peer netip.AddrPort) error {
 	}
 	switch ev.typ {
 	case driver.CMRejected:
-		return rejection(ev, peer)
+		return rejection(ev.status)
 	case driver.CMAddrError:
 		return fmt.Errorf("no RDMA device leads there: %w", statusError(ev, syscall.EHOSTUNREACH))
 	case driver.CMRouteError:
@@ -295,8 +295,8 @@ func statusError(ev *cmEvent, otherwise syscall.Errno) error {
 	return failed(ev.typ.String(), errno)
 }
 
-func rejection(ev *cmEvent, peer netip.AddrPort) error {
-	switch reason := rejectReason(ev.status); reason {
+func rejection(status int32) error {
+	switch reason := rejectReason(status); reason {
 	case driver.RejectConsumer:
 		return driver.Explain("refused by the application", syscall.ECONNREFUSED)
 	case driver.RejectNoService:

@@ -109,7 +109,7 @@ func testDestroy(t *testing.T, s *suite) {
 		// fails, and nothing is written any more once Close has returned.
 		for round := range 5 {
 			p := e.pair(PairConfig{})
-			mr := e.part(p.B, 4096, 4096, everything)
+			mr := e.part(p.B, 4096, everything)
 			started, errs := make(chan struct{}), make(chan error, 1)
 			var stop atomic.Bool // for a device on which nothing completes in the end
 			go func() {

@@ -24,11 +24,11 @@ var badSGEs = map[string]func(e *env, x *End) verbs.SGE{
 		return s
 	},
 	"before the start": func(e *env, x *End) verbs.SGE {
-		mr := e.part(x, 4096, 4096, everything)
+		mr := e.part(x, 4096, everything)
 		return verbs.SGE{Addr: mr.Addr() - 1, Length: 64, LKey: mr.LKey()}
 	},
 	"past the end": func(e *env, x *End) verbs.SGE {
-		mr := e.part(x, 4096, 4096, everything)
+		mr := e.part(x, 4096, everything)
 		return verbs.SGE{Addr: mr.Addr() + 4096 - 63, Length: 64, LKey: mr.LKey()}
 	},
 	"address overflow": func(_ *env, x *End) verbs.SGE {
@@ -42,7 +42,7 @@ var badSGEs = map[string]func(e *env, x *End) verbs.SGE{
 		return verbs.SGE{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}
 	},
 	"deregistered MR": func(e *env, x *End) verbs.SGE {
-		mr := e.part(x, 4096, 4096, everything)
+		mr := e.part(x, 4096, everything)
 		require.NoError(e.t, mr.Close())
 		return verbs.SGE{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}
 	},
@@ -50,7 +50,7 @@ var badSGEs = map[string]func(e *env, x *End) verbs.SGE{
 
 func testLocalProtection(t *testing.T, s *suite) {
 	readOnly := func(e *env, x *End) verbs.SGE {
-		mr := e.part(x, 4096, 4096, verbs.AccessRemoteRead)
+		mr := e.part(x, 4096, verbs.AccessRemoteRead)
 		return verbs.SGE{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}
 	}
 	for name, bad := range badSGEs {
@@ -81,7 +81,7 @@ func testLocalProtection(t *testing.T, s *suite) {
 	s.run(t, "Recv/deregistered after the post", func(e *env) {
 		// Memory is looked at when the message comes, not when the receive is posted.
 		p := e.pair(PairConfig{})
-		mr := e.part(p.B, 4096, 4096, everything)
+		mr := e.part(p.B, 4096, everything)
 		p.B.PostRecv(verbs.RecvWR{WRID: 200, SGList: []verbs.SGE{{Addr: mr.Addr(), Length: 64, LKey: mr.LKey()}}})
 		require.NoError(e.t, mr.Close())
 		fill(p.A.Mem[:64], 1)

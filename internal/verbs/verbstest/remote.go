@@ -20,10 +20,10 @@ type violation struct {
 	event  verbs.AsyncEventType
 }
 
-// part registers a part of the End's memory, so that there is mapped memory on both
-// sides of the MR.
-func (e *env) part(x *End, off, n int, access verbs.AccessFlags) verbs.MR {
-	return e.mr(x.PD, x.Mem[off:off+n], access)
+// part registers n bytes of the End's memory from its second page on, so that there is mapped memory on
+// both sides of the MR.
+func (e *env) part(x *End, n int, access verbs.AccessFlags) verbs.MR {
+	return e.mr(x.PD, x.Mem[4096:4096+n], access)
 }
 
 // at aims a request at an MR.
@@ -34,7 +34,7 @@ func at(wr verbs.SendWR, mr verbs.MR, off int) verbs.SendWR {
 
 // refusals are the ways to name memory wrongly, for requests of n bytes.
 func refusals(n int, right verbs.AccessFlags) map[string]func(e *env, p *Pair, wr verbs.SendWR) verbs.SendWR {
-	inner := func(e *env, p *Pair) verbs.MR { return e.part(p.B, 4096, 4096, everything) }
+	inner := func(e *env, p *Pair) verbs.MR { return e.part(p.B, 4096, everything) }
 	by := 1
 	if n == 8 {
 		by = 8 // atomics are aligned
@@ -68,7 +68,7 @@ func refusals(n int, right verbs.AccessFlags) map[string]func(e *env, p *Pair, w
 			return wr
 		},
 		noRight: func(e *env, p *Pair, wr verbs.SendWR) verbs.SendWR {
-			return at(wr, e.part(p.B, 4096, 4096, everything&^right), 0)
+			return at(wr, e.part(p.B, 4096, everything&^right), 0)
 		},
 		"MR of another PD": func(e *env, p *Pair, wr verbs.SendWR) verbs.SendWR {
 			return at(wr, e.mr(e.pd(), p.B.Mem[4096:8192], everything), 0)
@@ -156,7 +156,7 @@ func testRemoteProtection(t *testing.T, s *suite) {
 	s.run(t, "SecondPiece", func(e *env) {
 		// A range that starts well and ends badly changes nothing that lies outside.
 		p := e.pair(PairConfig{A: EndConfig{MemSize: 1 << 20}})
-		inner := e.part(p.B, 4096, 8192, everything)
+		inner := e.part(p.B, 8192, everything)
 		fill(p.A.Mem, 1)
 		outside := append([]byte(nil), p.B.Mem[4096+8192:]...)
 		p.A.Post(at(writeWR(1, p.A.SGL(0, 1<<20), p.B, 0), inner, 0))
