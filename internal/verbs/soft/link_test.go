@@ -13,13 +13,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// theLink is the link of a side that is connected.
-func (s *side) theLink() *link {
-	s.qp.mu.Lock()
-	defer s.qp.mu.Unlock()
-	return s.qp.link
-}
-
 // askFor has s write to memory of to that it has to ask for over the link.
 func (s *side) askFor(to *side, id uint64) {
 	s.t.Helper()
@@ -50,7 +43,7 @@ func TestSlowPeerKeepsNoMR(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	m, err := b.pd.RegMR(b.mem.Bytes(), verbs.AccessLocalWrite|verbs.AccessRemote)
 	require.NoError(t, err)
-	l := b.theLink()
+	l := linkOf(b)
 	l.sending.Lock() // as while the peer does not read
 	a.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendInline | verbs.SendSignaled, Inline: []byte("x"),
 		RemoteAddr: m.Addr(), RKey: m.RKey()})
@@ -76,7 +69,7 @@ func TestLinkAnswers(t *testing.T) {
 		a.askFor(b, id)
 	}
 	// The end without a word is that of a process that was killed.
-	a.theLink().tx.Shutdown()
+	linkOf(a).tx.Shutdown()
 	for _, s := range []*side{a, b} {
 		h := s.hungUp()
 		require.False(t, h.orderly)
@@ -87,7 +80,7 @@ func TestLinkAnswers(t *testing.T) {
 // TestLinkOfClosedSocket has somebody else close the socket that a link waits for.
 func TestLinkOfClosedSocket(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	_ = a.theLink().tx.Close() // its link, which sees that, may be the first to close it
+	_ = linkOf(a).tx.Close() // its link, which sees that, may be the first to close it
 	a.hungUp()
 	b.hungUp()
 }
@@ -96,7 +89,7 @@ func TestLinkOfClosedSocket(t *testing.T) {
 func TestStuckLinkHoldsUpNoOther(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	c, d := newConnected(t, defaults())
-	l := a.theLink()
+	l := linkOf(a)
 	b.qp.mu.Lock()
 	l.tell(msgKick)
 	for id := range uint64(3) {
@@ -120,7 +113,7 @@ func TestLinksHoldNoThread(t *testing.T) {
 		ends = append(ends, a, b)
 	}
 	for i := 0; i < len(ends); i += 2 {
-		ends[i].theLink().tx.Shutdown()
+		linkOf(ends[i]).tx.Shutdown()
 	}
 	for _, s := range ends {
 		s.hungUp()
@@ -132,7 +125,7 @@ func TestLinksHoldNoThread(t *testing.T) {
 // or with too many descriptors on their way: the peer would wait for it for ever.
 func TestLinkCannotTell(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	a.theLink().send([]byte{msgMR}, []int{1 << 30}) // no descriptor
+	linkOf(a).send([]byte{msgMR}, []int{1 << 30}) // no descriptor
 	h := a.hungUp()
 	require.False(t, h.orderly)
 	require.ErrorIs(t, h.err, unix.EBADF)
@@ -146,9 +139,9 @@ func TestLinkCannotTell(t *testing.T) {
 // failure to tell is no other reason.
 func TestLinkTellsTheDead(t *testing.T) {
 	a, b := newConnected(t, defaults())
-	_ = b.theLink().tx.Close() // its link, which sees that, may be the first to close it
+	_ = linkOf(b).tx.Close() // its link, which sees that, may be the first to close it
 	for range 100 {
-		a.theLink().tell(msgWake)
+		linkOf(a).tell(msgWake)
 	}
 	require.ErrorIs(t, a.hungUp().err, verbs.ErrPeerGone)
 }
