@@ -164,31 +164,7 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 			*out = driver.CMEvent{Type: driver.CMConnectError, ID: id, Err: causeFor(failed, id.remote)}
 		}
 	case driver.CMRejected, driver.CMUnreachable, driver.CMConnectError:
-		if ev.typ == driver.CMUnreachable && id.neighbourNews() {
-			return false
-		}
-		switch id.state {
-		case cmConnected:
-			// The peer ended after it had answered and before our confirmation reached it, so
-			// its kernel took the answer back. What stands here ends with it.
-			id.state = cmDisconnected
-			*out = driver.CMEvent{Type: driver.CMDisconnected, ID: id, Err: ev.err}
-			return true
-		case cmConnecting, cmAccepting, cmResponded:
-		default:
-			return false
-		}
-		id.stopTimer()
-		switch {
-		case ev.typ == driver.CMRejected && ev.err == nil:
-			out.Reason = rejectReason(ev.status)
-		case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil && id.ctx.isSoftIWARP():
-			out.Err = id.slowToAnswer(ev)
-		}
-		if id.takenBack = ev.err == nil && (id.state == cmResponded || id.confirming); id.takenBack {
-			out.Err = id.takenBackError()
-		}
-		id.state = cmFailed
+		return id.stepFailed(ev, out)
 	case driver.CMDisconnected:
 		if id.state != cmConnected && id.state != cmAccepting {
 			return false
@@ -205,6 +181,36 @@ func (id *cmID) step(ev *cmEvent, out *driver.CMEvent) bool {
 			id.state = cmFailed
 		}
 	}
+	return true
+}
+
+// stepFailed is step for an event by which a connection fails. mu is held.
+func (id *cmID) stepFailed(ev *cmEvent, out *driver.CMEvent) bool {
+	if ev.typ == driver.CMUnreachable && id.neighbourNews() {
+		return false
+	}
+	switch id.state {
+	case cmConnected:
+		// The peer ended after it had answered and before our confirmation reached it, so
+		// its kernel took the answer back. What stands here ends with it.
+		id.state = cmDisconnected
+		*out = driver.CMEvent{Type: driver.CMDisconnected, ID: id, Err: ev.err}
+		return true
+	case cmConnecting, cmAccepting, cmResponded:
+	default:
+		return false
+	}
+	id.stopTimer()
+	switch {
+	case ev.typ == driver.CMRejected && ev.err == nil:
+		out.Reason = rejectReason(ev.status)
+	case ev.typ == driver.CMUnreachable && id.state == cmConnecting && id.overTCP != nil && id.ctx.isSoftIWARP():
+		out.Err = id.slowToAnswer(ev)
+	}
+	if id.takenBack = ev.err == nil && (id.state == cmResponded || id.confirming); id.takenBack {
+		out.Err = id.takenBackError()
+	}
+	id.state = cmFailed
 	return true
 }
 
