@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,28 +180,14 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("%w: %s %d is not from %d to %d", errConfig, f.name, *f.v, f.least, f.m)
 		}
 	}
-	if c.Streams == 0 {
-		c.Streams = defaultStreams
-	}
-	if c.FirstRing == 0 {
-		c.FirstRing = DefaultFirstRing
-	}
-	if c.MaxRing == 0 {
-		c.MaxRing = max(DefaultMaxRing, c.FirstRing)
-	}
-	if c.Idle == 0 {
-		c.Idle = defaultIdle
-	}
+	c.Streams = cmp.Or(c.Streams, defaultStreams)
+	c.FirstRing = cmp.Or(c.FirstRing, DefaultFirstRing)
+	c.MaxRing = cmp.Or(c.MaxRing, max(DefaultMaxRing, c.FirstRing))
+	c.Idle = cmp.Or(c.Idle, defaultIdle)
 	c.KeepAlive = withDefaultTimes(c.KeepAlive)
-	if c.Shrink == 0 {
-		c.Shrink = defaultShrink
-	}
-	if c.HandshakeTimeout == 0 {
-		c.HandshakeTimeout = DefaultHandshakeTimeout
-	}
-	if c.RecallTime == 0 {
-		c.RecallTime = defaultRecallTime
-	}
+	c.Shrink = cmp.Or(c.Shrink, defaultShrink)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, DefaultHandshakeTimeout)
+	c.RecallTime = cmp.Or(c.RecallTime, defaultRecallTime)
 	if c.Budget == nil {
 		c.Budget = memory.Unbounded()
 	}
@@ -208,25 +195,30 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Checksum {
 		c.checksums |= cm.FeatureWantChecksum
 	}
+	return c, c.check()
+}
+
+// check is what is wrong with c beyond the bounds of its numbers.
+func (c *Config) check() error {
 	switch {
 	case c.Streams > lane.MaxStream:
-		return c, fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
+		return fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
 	case c.Records&(c.Records-1) != 0:
-		return c, fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
+		return fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
 	case c.Records < c.Receives/4:
-		return c, fmt.Errorf("%w: Records %d is below a quarter of Receives, %d", errConfig, c.Records, c.Receives)
+		return fmt.Errorf("%w: Records %d is below a quarter of Receives, %d", errConfig, c.Records, c.Receives)
 	case !ringSize(c.FirstRing) || c.FirstRing > MaxFirstRing, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
-		return c, fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
+		return fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:
-		return c, fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)
+		return fmt.Errorf("%w: Idle %v is negative", errConfig, c.Idle)
 	case c.Retries > maxRetries:
-		return c, fmt.Errorf("%w: Retries %d is above %d", errConfig, c.Retries, maxRetries)
+		return fmt.Errorf("%w: Retries %d is above %d", errConfig, c.Retries, maxRetries)
 	case c.HandshakeTimeout < 0:
-		return c, fmt.Errorf("%w: HandshakeTimeout %v is negative", errConfig, c.HandshakeTimeout)
+		return fmt.Errorf("%w: HandshakeTimeout %v is negative", errConfig, c.HandshakeTimeout)
 	case c.Shrink < 0:
-		return c, fmt.Errorf("%w: Shrink %v is negative", errConfig, c.Shrink)
+		return fmt.Errorf("%w: Shrink %v is negative", errConfig, c.Shrink)
 	}
-	return c, nil
+	return nil
 }
 
 // logger returns the Logger.
