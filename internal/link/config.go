@@ -140,7 +140,7 @@ var errConfig = errors.New("link: invalid configuration")
 // lanes is Lanes, or its default.
 func (c *Config) lanes(sameHost bool) int {
 	if c.Lanes != 0 {
-		return min(c.Lanes, MaxLanes)
+		return c.Lanes
 	}
 	return DefaultLanes(runtime.GOMAXPROCS(0), sameHost)
 }
