@@ -340,11 +340,13 @@ var printedBelow = map[string][]string{
 	"../internal/verbs/soft": {
 		"the software device needs linux on amd64 or arm64",
 		"the listener belongs to another user (its ListenConfig.AnyUser permits that)", "the listener belongs to user ... (Dialer.AnyUser permits that)",
-		"the listener hung up before it answered", "ports below ... need CAP_NET_BIND_SERVICE",
+		"the listener hung up before it answered", "the listener failed: ...", "ports below ... need CAP_NET_BIND_SERVICE",
 		"no such file or directory (mount -t proc proc /proc)",
 	},
 	"../internal/verbs/soft/control": {"the peer speaks version ... of the software device's protocol, this library speaks ...: update the older of the two"},
-	"../internal/verbs/soft/shm":     {"membarrier: ... (a seccomp filter that came later must go on allowing it)"},
+	"../internal/verbs/soft/shm": {
+		"membarrier: ... (a seccomp filter that came later must go on allowing it)", "(a seccomp filter has to allow it)", "(raise RLIMIT_FSIZE)",
+	},
 }
 
 // headingTexts are the texts that docs/TROUBLESHOOTING.md explains.

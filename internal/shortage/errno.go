@@ -15,12 +15,21 @@ var errnos = []syscall.Errno{
 	syscall.EAGAIN, // of a device without free resources, as mlx5's, or of a thread
 }
 
+// refusals are what the system answers to a process that may not have memory of a kind, or not so much of
+// it: a security filter, and RLIMIT_FSIZE. They do not pass.
+var refusals = []syscall.Errno{syscall.EPERM, syscall.EACCES, syscall.ENOSYS, syscall.EFBIG}
+
 // Errno returns the errno by which programs know a shortage, if err is one: a lack of
 // descriptors, memory or address space, which may pass.
 func Errno(err error) (errno syscall.Errno, ok bool) {
 	for _, errno := range errnos {
 		if errors.Is(err, errno) {
 			return errno, true
+		}
+	}
+	for _, errno := range refusals {
+		if errors.Is(err, errno) {
+			return errno, false
 		}
 	}
 	return syscall.ENOMEM, errors.Is(err, verbs.ErrNoMemory)

@@ -95,11 +95,11 @@ func (id *cmID) answer(qp *qp, sock *control.Socket, req *control.ConnMsg, own d
 	// would hear of too late.
 	p, err := openOffer(req.Offer, fds)
 	if err != nil {
-		reason := rejectResources
-		if errors.Is(err, verbs.ErrProtocol) {
-			reason = driver.RejectNone
+		reason, why := driver.RejectNone, err.Error() // another try would fail as well
+		if errors.Is(err, verbs.ErrNoMemory) {
+			reason, why = rejectResources, ""
 		}
-		refuse(sock, reason, nil)
+		refuse(sock, reason, []byte(why[:min(len(why), driver.MaxRejectPrivateData)]))
 		return err
 	}
 	// The dialer may be up, and gone again, as soon as it has REP.

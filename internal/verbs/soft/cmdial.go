@@ -223,6 +223,8 @@ func (d *dial) rejected(b []byte) *driver.CMEvent {
 		return d.failed(driver.CMConnectError, driver.Explain("the listener has no place for the request", verbs.ErrTryAgain))
 	case rejectResources:
 		err = driver.Explain("the listener is short of memory or descriptors", unix.ECONNREFUSED)
+	case driver.RejectNone:
+		err = driver.Explain(fmt.Sprintf("the listener failed: %q", private), unix.ECONNREFUSED)
 	default:
 		err = driver.Explain(fmt.Sprintf("refused for the reason %v", reason), unix.ECONNREFUSED)
 	}

@@ -66,6 +66,7 @@ func TestDialBadListeners(t *testing.T) {
 	rep := func(t *testing.T) ([]byte, []int) { return offerOf(t, driver.ConnParam{}) }
 	texts := map[string]string{
 		"hangs up":       "the listener hung up before it answered",
+		"fails":          `the listener failed: "as it says"`,
 		"another user's": "the listener belongs to another user (its ListenConfig.AnyUser permits that)",
 	}
 	for _, tt := range []struct {
@@ -118,6 +119,9 @@ func TestDialBadListeners(t *testing.T) {
 		}, driver.CMRejected, control.VersionError(control.WireVersion + 1)},
 		{"short of memory", func(t *testing.T, s *control.Socket) {
 			refuse(s, rejectResources, nil)
+		}, driver.CMRejected, unix.ECONNREFUSED},
+		{"fails", func(t *testing.T, s *control.Socket) {
+			refuse(s, driver.RejectNone, []byte("as it says"))
 		}, driver.CMRejected, unix.ECONNREFUSED},
 		{"another user's", func(t *testing.T, s *control.Socket) {
 			refuse(s, driver.RejectDenied, nil)

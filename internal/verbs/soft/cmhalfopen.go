@@ -136,7 +136,7 @@ func (l *listener) handleRequest(sock *control.Socket, name string, msg []byte) 
 		if v := control.VersionError(0); errors.As(err, &v) {
 			reason = control.RejectUnsupported
 		}
-		refuse(sock, reason, nil)
+		refuse(sock, reason, []byte(err.Error()))
 		return
 	}
 	m.Offer = append([]byte(nil), m.Offer...) // msg is much larger

@@ -57,6 +57,14 @@ func TestChildProcess(t *testing.T) {
 		addr := netip.MustParseAddrPort(os.Getenv(childAddr))
 		require.Equal(t, driver.RejectNoService, dialTo(t, addr).next(driver.CMRejected).Reason)
 		require.NoError(t, newTestID(t, driver.CMOptions{}).BindAddr(addr))
+	case "listen without proc":
+		require.NoError(t, syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""))
+		require.NoError(t, syscall.Unmount("/proc", syscall.MNT_DETACH))
+		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
+		say(l.LocalAddr())
+		a, _ := l.request()
+		a.createQP()
+		require.ErrorIs(t, a.Accept(nil), syscall.ENOENT)
 	case "listen and hang":
 		l := listenAt(t, "127.0.0.1:0", 4, driver.CMOptions{})
 		say(l.LocalAddr())
@@ -180,6 +188,21 @@ func TestPeerOfSharedListener(t *testing.T) {
 	require.False(t, q.in.Local)
 	require.Nil(t, q.peer.door.local.Load())
 	require.NoError(t, e.Disconnect())
+	c.wait()
+}
+
+// TestListenerWithoutProc: a listener whose process cannot check what dialers offer refuses them, and says
+// why. Dialers would dial one that is short of something again until their time is up.
+func TestListenerWithoutProc(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make a mount namespace")
+	}
+	noLeaks(t)
+	c := startChildWith(t, "listen without proc", netip.AddrPort{}, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS})
+	ev := dialData(t, unbuilt(t, netip.MustParseAddrPort(c.said()))).next(driver.CMRejected)
+	require.Equal(t, driver.RejectNone, ev.Reason)
+	require.ErrorIs(t, ev.Err, syscall.ECONNREFUSED)
+	require.Regexp(t, `^the listener failed: "readlink /proc/self/fd/[0-9]+: no such file or directory \(mount -t proc proc /proc\)"$`, ev.Err.Error())
 	c.wait()
 }
 

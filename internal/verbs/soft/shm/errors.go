@@ -19,6 +19,12 @@ func NoMemory(call string, size int, err error) error {
 		return driver.Explain(fmt.Sprintf("no descriptor for %d bytes of shared memory: %v", size, err), verbs.ErrNoMemory, err)
 	}
 	hint := "free memory or raise the memory limit of the process or its cgroup"
+	switch err {
+	case unix.EPERM, unix.EACCES, unix.ENOSYS:
+		hint = "a seccomp filter has to allow it"
+	case unix.EFBIG:
+		hint = "raise RLIMIT_FSIZE"
+	}
 	return fmt.Errorf("%w: %s of %d bytes of shared memory: %w (%s)", verbs.ErrNoMemory, call, size, err, hint)
 }
 

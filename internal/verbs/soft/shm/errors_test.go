@@ -20,3 +20,18 @@ func TestNoDescriptors(t *testing.T) {
 	require.EqualError(t, NoDescriptor("socket", unix.ENFILE), "socket: too many open files in system (raise fs.file-max)")
 	require.EqualError(t, NoMemory("ftruncate", 4096, unix.ENOMEM), "cannot allocate RDMA memory: ftruncate of 4096 bytes of shared memory: cannot allocate memory (free memory or raise the memory limit of the process or its cgroup)")
 }
+
+// TestRefusedMemory: where memory is not short the error does not say so, but what refuses it.
+func TestRefusedMemory(t *testing.T) {
+	for errno, text := range map[unix.Errno]string{
+		unix.EPERM:  "operation not permitted (a seccomp filter has to allow it)",
+		unix.EACCES: "permission denied (a seccomp filter has to allow it)",
+		unix.ENOSYS: "function not implemented (a seccomp filter has to allow it)",
+		unix.EFBIG:  "file too large (raise RLIMIT_FSIZE)",
+	} {
+		err := NoMemory("memfd_create", 4096, errno)
+		require.EqualError(t, err, "cannot allocate RDMA memory: memfd_create of 4096 bytes of shared memory: "+text)
+		require.ErrorIs(t, err, verbs.ErrNoMemory)
+		require.ErrorIs(t, err, errno)
+	}
+}
