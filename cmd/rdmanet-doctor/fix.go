@@ -18,6 +18,10 @@ func (h *host) fix(err error) string {
 		return h.install()
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return h.raise(nofile, "65536")
+	case errors.Is(err, syscall.EFBIG):
+		return h.raise(fsize, "unlimited")
+	case errors.Is(err, verbs.ErrNoMemory) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOSYS)):
+		return "docker run --security-opt seccomp=unconfined IMAGE"
 	case errors.Is(err, verbs.ErrNoMemory), errors.Is(err, syscall.ENOMEM):
 		if l := h.limit(memlock); !l.unlimited() && !h.mayLock() {
 			return h.raise(memlock, "unlimited")
@@ -28,6 +32,9 @@ func (h *host) fix(err error) string {
 			return withDevices
 		}
 		return "chmod a+rw " + devInfiniBand + "/*"
+	}
+	if !h.exists("proc/self") { // by which the software device checks what peers share
+		return "mount -t proc proc /proc"
 	}
 	// The kernel may have said more than its error.
 	return "dmesg | tail"

@@ -39,6 +39,7 @@ type resource struct {
 var (
 	memlock = resource{"Max locked memory", "-l", "memlock"}
 	nofile  = resource{"Max open files", "-n", "nofile"}
+	fsize   = resource{"Max file size", "-f", "fsize"}
 )
 
 // limit is a limit in the unit of /proc/self/limits.

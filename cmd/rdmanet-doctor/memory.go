@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"path"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/rdmanet/go-rdmanet/internal/cli/console"
 )
@@ -24,11 +22,7 @@ const perLane = 576 << 10
 func (h *host) checkMemory(n int) []check {
 	t := topic{name: "shared memory"}
 	if err := h.memory(); err != nil {
-		line := h.fix(err)
-		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
-			line = "docker run --security-opt seccomp=unconfined IMAGE"
-		}
-		return []check{t.fail(line, "the software device gets none: %s", oneLine(err))}
+		return []check{t.fail(h.fix(err), "the software device gets none: %s", oneLine(err))}
 	}
 	what := "a sealed memfd can be made and mapped"
 	if free, err := h.free(devShm); err == nil {

@@ -31,6 +31,8 @@ func TestSharedMemoryThatIsRefused(t *testing.T) {
 	}{
 		{"seccomp", withRoCE, noMemory("memfd_create", syscall.EPERM), "docker run --security-opt seccomp=unconfined IMAGE"},
 		{"old sandbox", withRoCE, noMemory("memfd_create", syscall.ENOSYS), "docker run --security-opt seccomp=unconfined IMAGE"},
+		{"security module", withRoCE, noMemory("memfd_create", syscall.EACCES), "docker run --security-opt seccomp=unconfined IMAGE"},
+		{"size of files", withRoCE, noMemory("ftruncate", syscall.EFBIG), "ulimit -f unlimited"},
 		{"descriptors", withRoCE, noMemory("memfd_create", syscall.EMFILE), "sudo prlimit --pid $$ --nofile=65536"},
 		{"memory", withRoCE, noMemory("fallocate", syscall.ENOSPC), "ps -eo pid,rss,comm --sort -rss | head # and end what takes the most"},
 		{"cgroup", tight, noMemory("fallocate", syscall.ENOMEM), "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max"},
