@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rdmanet/go-rdmanet/internal/leaktest"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/control"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/soft/shm"
 	"github.com/rdmanet/go-rdmanet/verbs"
@@ -184,6 +185,22 @@ func TestReadOnlyExport(t *testing.T) {
 	_, err = o.Open(fd)
 	require.ErrorIs(t, err, verbs.ErrProtocol)
 	control.CloseFDs([]int{fd})
+	require.NoError(t, m.Close())
+}
+
+// TestExportWithoutDescriptor: the error says how much memory could not be offered.
+func TestExportWithoutDescriptor(t *testing.T) {
+	_, b := newConnected(t, defaults())
+	m, err := b.pd.RegMR(b.bytes(4096, 100), verbs.AccessRemoteWrite|verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	reg := m.(*mr)
+	restore, _, err := leaktest.TakeDescriptors()
+	require.NoError(t, err)
+	defer restore()
+	reg.mu.Lock()
+	_, err = reg.dupFD()
+	reg.mu.Unlock()
+	require.EqualError(t, err, "no descriptor for 100 bytes of shared memory: fcntl: too many open files (raise RLIMIT_NOFILE)")
 	require.NoError(t, m.Close())
 }
 

@@ -141,7 +141,7 @@ func (m *mr) dupFD() (int, error) {
 	}
 	fd, err := unix.FcntlInt(uintptr(m.mem.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return -1, shm.NoMemory("fcntl", 0, err)
+		return -1, shm.NoMemory("fcntl", len(m.buf), err)
 	}
 	return fd, nil
 }
