@@ -15,7 +15,7 @@ var (
 	// ErrLinkClosed means that this end has closed the link.
 	ErrLinkClosed = errors.New("link: closed")
 	// errRetired is returned to a dial whose link takes no more: another link may.
-	errRetired = errors.New("link: the link takes no more streams")
+	errRetired = errors.New("the listener takes no more streams")
 	// errGone is the end of a link whose peer has left or broken it off.
 	errGone = fmt.Errorf("%w: the link has ended", verbs.ErrPeerGone)
 	// errRemoved is the end of a link whose device is gone.

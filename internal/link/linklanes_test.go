@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +150,8 @@ func TestLaneThatEndsAtOnce(t *testing.T) {
 		}
 		_, err := l.Dial(t.Context(), towards(1))
 		require.ErrorIs(t, err, errRetired)
+		require.ErrorIs(t, err, syscall.ECONNRESET, "programs dial again by that")
+		require.EqualError(t, err, "the listener takes no more streams")
 		require.Len(t, lanes(), maxTries)
 		require.NoError(t, l.Close())
 	})

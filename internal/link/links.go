@@ -7,9 +7,11 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
+	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
@@ -106,6 +108,9 @@ func (l *Links) dialFor(ctx context.Context, t Target, logger *slog.Logger, from
 			return s, err
 		}
 		last = err
+	}
+	if errors.Is(last, errRetired) {
+		last = driver.Explain(last.Error(), last, syscall.ECONNRESET)
 	}
 	return nil, last
 }
