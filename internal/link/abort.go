@@ -8,8 +8,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
-// abortTime bounds how long a lane waits until ABORT has arrived.
-const abortTime = time.Second
+// sentTime bounds how long a lane that has failed waits for what it has posted.
+const sentTime = time.Second
 
 // sendAbort tells the peer which rule about the lane it broke, if err is that and there is room for
 // the record. mu is held, and the lane has not failed yet.
@@ -26,20 +26,21 @@ func (e *laneEnd) sendAbort(err error) {
 	}
 }
 
-// awaitAbort waits until the peer's device has ABORT, since what is posted is lost when the lane is
-// disconnected.
-func (e *laneEnd) awaitAbort() {
-	if e.abortPosted == 0 {
-		return
+// awaitSent waits until the peer's device has ABORT and, where this end's has refused a request, what it took before:
+// a Write has reported that. What is posted is lost when the lane is disconnected.
+func (e *laneEnd) awaitSent() {
+	e.mu.Lock()
+	last := e.abortPosted
+	if e.sq.refused != nil {
+		last = e.sq.signaled
 	}
-	for end := time.Now().Add(abortTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	sent := e.sq.completed >= last
+	e.mu.Unlock()
+	for end := time.Now().Add(sentTime); !sent && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		e.mu.Lock()
 		_, err := e.sq.reap()
-		sent := e.sq.completed >= e.abortPosted
+		sent = e.sq.completed >= last || err != nil
 		e.mu.Unlock()
-		if sent || err != nil {
-			return
-		}
 	}
 }
 

@@ -384,7 +384,7 @@ func (e *laneEnd) retiredErr() error {
 
 // teardown destroys everything but what streams may still read.
 func (e *laneEnd) teardown() {
-	e.awaitAbort()
+	e.awaitSent()
 	away := e.outOfReach()
 	if away {
 		e.stopAnswering()
