@@ -74,20 +74,13 @@ func (m *memory) Commit(n int) error {
 // Close fails while an MR covers the memory: the device would go on writing into pages that the
 // process has no more.
 func (m *memory) Close() error {
-	err := m.users.Close(func(mrs int) error {
-		if mrs > 0 {
-			return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, mrs)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := m.ctx.mems.Close(m, &m.users); err != nil {
 		return err
 	}
-	m.ctx.mems.Remove(m)
 	m.ctx.users.Release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err = unix.Munmap(m.data)
+	err := unix.Munmap(m.data)
 	m.data = nil
 	return os.NewSyscallError("munmap", err)
 }

@@ -2,9 +2,12 @@ package object
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"unsafe"
+
+	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
 // Memories finds the verbs.Memory that an address belongs to, so that it counts the MRs that
@@ -28,13 +31,23 @@ func (s *Memories[M]) Add(m M) {
 	s.list = slices.Insert(s.list, i, m)
 }
 
-// Remove removes a memory that is about to be unmapped.
-func (s *Memories[M]) Remove(m M) {
+// Close removes a memory that is about to be unmapped, unless it has users: MRs that cover it.
+func (s *Memories[M]) Close(m M, users *Users) error {
+	err := users.Close(func(mrs int) error {
+		if mrs > 0 {
+			return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, mrs)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i, ok := slices.BinarySearchFunc(s.list, base(m.Bytes()), compareBase[M]); ok {
 		s.list = slices.Delete(s.list, i, i+1)
 	}
+	return nil
 }
 
 // Find returns the memory that holds all of buf and buf's place in it, or the zero value.

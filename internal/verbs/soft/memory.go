@@ -3,7 +3,6 @@
 package soft
 
 import (
-	"fmt"
 	"os"
 	"sync"
 
@@ -70,20 +69,13 @@ func (m *memory) Commit(n int) error {
 }
 
 func (m *memory) Close() error {
-	err := m.users.Close(func(mrs int) error {
-		if mrs > 0 {
-			return fmt.Errorf("%w: %d MRs cover the memory", verbs.ErrBusy, mrs)
-		}
-		return nil
-	})
-	if err != nil {
+	if err := m.ctx.mems.Close(m, &m.users); err != nil {
 		return err
 	}
-	m.ctx.mems.Remove(m)
 	m.ctx.users.Release()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err = shm.Unmap(m.data)
+	err := shm.Unmap(m.data)
 	m.data = nil
 	unix.Close(m.fd)
 	return os.NewSyscallError("munmap", err)
