@@ -16,7 +16,7 @@ const devShm = "/dev/shm"
 
 // perLane is the shared memory of one end of a lane on the software device, rounded up: its queues
 // and records, and memory for the first rings of its connections.
-const perLane = 576 << 10
+const perLane = 600 << 10
 
 // checkMemory checks the memory that the software device shares between processes.
 func (h *host) checkMemory(n int) []check {

@@ -66,7 +66,7 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 	h.maxProcs = 4
 	c = one(t, h.checkMemory(100))
 	assert.Equal(t, statusFail, c.Status)
-	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 112 MiB, 576 KiB for each lane")
+	assert.Contains(t, c.Detail, "the cgroup leaves 60 MiB: connections to 100 processes, up to 2 lanes for each, take 117 MiB, 600 KiB for each lane")
 	assert.Equal(t, "echo max | sudo tee /sys/fs/cgroup/user.slice/memory.max", c.Fix)
 
 	h = fakeHost(limit(4*mib, 5*mib))

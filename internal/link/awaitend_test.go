@@ -20,7 +20,7 @@ import (
 func behind(t *testing.T) (last []*Stream, goOn func()) {
 	t.Helper()
 	needFailing(t) // a device of one host
-	b := newBed(t, Config{Receives: 16, Records: 4})
+	b := newBed(t, Config{Receives: 16})
 	var clients, servers []*Stream
 	for range 12 {
 		client, server := b.pair()

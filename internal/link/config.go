@@ -20,7 +20,7 @@ import (
 // Defaults of a Config, and the largest Backlog.
 const (
 	defaultReceives  = 511 // so that its CQ takes half the memory of one for 512, on mlx5 for one
-	defaultRecords   = 128
+	softReceives     = 2047
 	defaultStreams   = 8192
 	DefaultFirstRing = 1 << 10
 	DefaultMaxRing   = 4 << 20
@@ -31,6 +31,9 @@ const (
 	MaxBacklog       = 1 << 20
 	MaxLanes         = hello.MaxLanes
 	defaultShrink    = 5 * time.Second
+
+	// maxReceives bounds Config.Receives, so that the largest ring of records has room for a quarter.
+	maxReceives = min(lane.MaxDepth, 4*lane.MaxPlaces)
 
 	// MaxFirstRing bounds Config.FirstRing.
 	MaxFirstRing = memory.ChunkSize
@@ -50,9 +53,11 @@ const DefaultHandshakeTimeout = 5 * time.Second
 type Config struct {
 	CM cm.Options // of the ids that bring lanes up
 
-	Receives int     // posted for each lane, lane.MinDepth to lane.MaxDepth
-	Records  int     // that a lane's ring of records holds, a power of two; a quarter of Receives at least
-	Streams  lane.ID // the highest id of a stream
+	// Receives is how many are posted for each lane, lane.MinDepth to maxReceives. The default is larger
+	// on the software device, which pins nothing for them: a thousand streams then seldom wait for one.
+	Receives int
+
+	Streams lane.ID // the highest id of a stream
 
 	// Lanes is over how many lanes the streams of a link are spread, 1 to MaxLanes: the lower of
 	// both ends. The default is the number of processors that the process uses (GOMAXPROCS), or half
@@ -145,6 +150,22 @@ func (c *Config) lanes(sameHost bool) int {
 	return DefaultLanes(runtime.GOMAXPROCS(0), sameHost)
 }
 
+// depths are Receives, or its default, and how many records the ring of records holds: a power of two, and
+// no fewer than a quarter of the receives. A device that is synchronous pins nothing.
+func (c *Config) depths(synchronous bool) (receives, records int) {
+	receives = c.Receives
+	switch {
+	case receives != 0:
+	case synchronous:
+		receives = softReceives
+	default:
+		receives = defaultReceives
+	}
+	for records = lane.MinPlaces; records < receives/4; records *= 2 {
+	}
+	return receives, records
+}
+
 // DefaultLanes is the default of Config.Lanes in a process that uses so many processors. On each lane a call
 // may poll at either end: if these are more than there are processors they keep each other from running.
 func DefaultLanes(processors int, sameHost bool) int {
@@ -156,18 +177,12 @@ func DefaultLanes(processors int, sameHost bool) int {
 
 // withDefaults returns c with its defaults, or what is wrong with it.
 func (c Config) withDefaults() (Config, error) {
-	records := defaultRecords
-	for records < min(c.Receives, lane.MaxDepth)/4 {
-		records *= 2
-	}
 	for _, f := range []struct {
 		v        *int
 		or       int
 		least, m int
 		name     string
 	}{
-		{&c.Receives, defaultReceives, lane.MinDepth, lane.MaxDepth, "Receives"},
-		{&c.Records, records, lane.MinPlaces, lane.MaxPlaces, "Records"},
 		{&c.Lanes, 0, 0, MaxLanes, "Lanes"},
 		{&c.Places, defaultPlaces, 1, int(lane.MaxStream), "Places"},
 		{&c.Backlog, defaultBacklog, 1, MaxBacklog, "Backlog"},
@@ -201,12 +216,10 @@ func (c Config) withDefaults() (Config, error) {
 // check is what is wrong with c beyond the bounds of its numbers.
 func (c *Config) check() error {
 	switch {
+	case c.Receives != 0 && (c.Receives < lane.MinDepth || c.Receives > maxReceives):
+		return fmt.Errorf("%w: Receives %d is not from %d to %d", errConfig, c.Receives, lane.MinDepth, maxReceives)
 	case c.Streams > lane.MaxStream:
 		return fmt.Errorf("%w: Streams %d is above %d", errConfig, c.Streams, lane.MaxStream)
-	case c.Records&(c.Records-1) != 0:
-		return fmt.Errorf("%w: Records %d is no power of two", errConfig, c.Records)
-	case c.Records < c.Receives/4:
-		return fmt.Errorf("%w: Records %d is below a quarter of Receives, %d", errConfig, c.Records, c.Receives)
 	case !ringSize(c.FirstRing) || c.FirstRing > MaxFirstRing, !ringSize(c.MaxRing), c.FirstRing > c.MaxRing:
 		return fmt.Errorf("%w: rings of %d to %d bytes", errConfig, c.FirstRing, c.MaxRing)
 	case c.Idle < 0:

@@ -15,10 +15,7 @@ import (
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{
 		{Receives: lane.MinDepth - 1},
-		{Receives: lane.MaxDepth + 1},
-		{Receives: 1024, Records: 128},
-		{Records: 100},
-		{Records: 2},
+		{Receives: maxReceives + 1},
 		{Streams: lane.MaxStream + 1},
 		{FirstRing: 1000},
 		{FirstRing: 4096, MaxRing: 1024},
@@ -33,14 +30,25 @@ func TestConfig(t *testing.T) {
 		_, err = Listen(c, testAddr())
 		require.ErrorIs(t, err, errConfig, "%+v", c)
 	}
-	for receives, records := range map[int]int{0: defaultRecords, 16: defaultRecords, 1000: 256, lane.MaxDepth: lane.MaxPlaces * 2} {
-		c, err := Config{Receives: receives}.withDefaults()
-		if records > lane.MaxPlaces {
-			require.ErrorIs(t, err, errConfig)
-			continue
-		}
+}
+
+// TestDepths: a record finds a place for each quarter of the receives, and there are more on the software device.
+func TestDepths(t *testing.T) {
+	for _, d := range []struct {
+		receives       int
+		synchronous    bool
+		depth, records int
+	}{
+		{0, false, defaultReceives, 128}, {0, true, softReceives, 512},
+		{lane.MinDepth, true, lane.MinDepth, 4}, {20, false, 20, 8}, {1000, false, 1000, 256}, {maxReceives, true, maxReceives, lane.MaxPlaces},
+	} {
+		c, err := Config{Receives: d.receives}.withDefaults()
 		require.NoError(t, err)
-		require.Equal(t, records, c.Records, "%d receives", receives)
+		depth, records := c.depths(d.synchronous)
+		require.Equal(t, d.depth, depth)
+		require.Equal(t, d.records, records)
+		_, err = lane.New(lane.Config{Role: lane.RoleDialer, Streams: 1, Receives: depth, PeerReceives: depth, Places: records})
+		require.NoError(t, err)
 	}
 }
 
@@ -106,8 +114,8 @@ func TestDeviceForLanes(t *testing.T) {
 
 // TestEndsOfOtherSizes: the ends of a lane need not have the same Config.
 func TestEndsOfOtherSizes(t *testing.T) {
-	small := Config{Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 1}
-	large := Config{Receives: 2048, Records: 512}
+	small := Config{Receives: 16, FirstRing: 256, MaxRing: 4 << 10, Places: 1}
+	large := Config{Receives: 2048}
 	for _, c := range [][2]Config{{small, large}, {large, small}} {
 		b := newBed(t, c[0])
 		c[1].CM, c[1].Idle = b.links.cfg.CM, b.links.cfg.Idle

@@ -98,10 +98,12 @@ func newEndpoint(id *cm.ID, c *Config) (_ *endpoint, err error) {
 	if err != nil {
 		return nil, err
 	}
+	synchronous := attr.Caps&verbs.CapSynchronous != 0
+	receives, records := c.depths(synchronous)
 	p := &endpoint{
-		ctx: ctx, receives: min(c.Receives, attr.MaxQPWR, attr.MaxCQE), records: c.Records,
+		ctx: ctx, receives: min(receives, attr.MaxQPWR, attr.MaxCQE), records: records,
 		writeImm:    attr.Caps&verbs.CapWriteImm != 0,
-		synchronous: attr.Caps&verbs.CapSynchronous != 0,
+		synchronous: synchronous,
 		solicited:   attr.Caps&verbs.CapSameHost != 0,
 		sameHost:    attr.Caps&verbs.CapSameHost != 0,
 		confirm:     newConfirmation(ctx.Device().Transport(), &attr),

@@ -159,7 +159,7 @@ func TestHostileLane(t *testing.T) {
 						require.ErrorIs(t, err, l.rule)
 						require.ErrorContains(t, err, l.rule.Error())
 					}
-					m.told(l.rule, cfg.Records > 0 || strings.HasPrefix(cfg.CM.Device, "late"))
+					m.told(l.rule, cfg.Receives > 0 || strings.HasPrefix(cfg.CM.Device, "late"))
 					m.p.cutOff()
 					<-m.ours.e.done
 				})

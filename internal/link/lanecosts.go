@@ -20,7 +20,7 @@ const (
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
 	// SENDs, as on iWARP, their receives are some 2 KiB more.
-	LaneMemory = defaultRecords*lane.RecordLen + firstStaging
+	LaneMemory = (defaultReceives+1)/4*lane.RecordLen + firstStaging
 	// LaneRings is the first chunk of rings. The software device, which pins nothing, has one of memory.ChunkSize.
 	LaneRings = memory.FirstChunk
 	// LaneQueues is what a device pins for the queues of a lane, by the formulas of mlx5's

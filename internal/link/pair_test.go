@@ -29,7 +29,7 @@ func flavours() []flavour {
 	all := []flavour{
 		{"default", Config{}},
 		// The least of everything, so that all waits happen.
-		{"smallest", Config{Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 1}},
+		{"smallest", Config{Receives: 16, FirstRing: 256, MaxRing: 4 << 10, Places: 1}},
 	}
 	if device == "" {
 		iwarp, staged := cm.Options{Device: "soft0-iwarp"}, cm.Options{Device: "asynchronous0-iwarp"}
@@ -37,12 +37,12 @@ func flavours() []flavour {
 		all = append(all, []flavour{
 			{"iwarp", Config{CM: iwarp}},
 			{"asynchronous", Config{CM: asynchronous()}},
-			{"asynchronous-iwarp-smallest", Config{CM: staged, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"asynchronous-iwarp-smallest", Config{CM: staged, Receives: 16, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"remote", Config{CM: remote}},
 			{"remote-iwarp", Config{CM: remoteIWARP}},
-			{"remote-iwarp-smallest", Config{CM: remoteIWARP, Receives: 16, Records: 4, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
+			{"remote-iwarp-smallest", Config{CM: remoteIWARP, Receives: 16, FirstRing: 256, MaxRing: 4 << 10, Places: 2}},
 			{"late", Config{CM: cm.Options{Device: "late0"}}},
-			{"late-remote-iwarp", Config{CM: cm.Options{Device: "late0-remote-iwarp"}, Receives: 32, Records: 8}},
+			{"late-remote-iwarp", Config{CM: cm.Options{Device: "late0-remote-iwarp"}, Receives: 32}},
 		}...)
 	}
 	for i := range all {

@@ -158,7 +158,7 @@ func TestDocumentedConversation(t *testing.T) {
 // Who asks whether a lane's queues can be deeper finds the numbers of the code.
 func TestDocumentedDepths(t *testing.T) {
 	require.Contains(t, doctest.Read(t, "../..", "OPERATIONS.md").String(),
-		fmt.Sprintf("A lane has %d send requests and %d receives", sendDepth, defaultReceives))
+		fmt.Sprintf("A lane has %d send requests and %d receives, %d,%03d on the software device", sendDepth, defaultReceives, softReceives/1000, softReceives%1000))
 	require.Contains(t, doctest.Read(t, "../..", "ARCHITECTURE.md").String(),
 		fmt.Sprintf("with %d send requests and %d receives", sendDepth, defaultReceives))
 }

@@ -27,7 +27,7 @@ func (l *Lane) ArriveDoorbell(d Doorbell, record []byte) error {
 		if err := l.slots.Returned(int(d.N)); err != nil {
 			return err
 		}
-		l.slotsOpened()
+		l.slotsOpened(int(d.N))
 		return nil
 	case TypeControl:
 		return l.recordArrived(record)

@@ -106,11 +106,20 @@ func (l *Lane) writable(s *Stream) {
 	}
 }
 
-// slotsOpened tells all writers that wait for slots, in the order in which they came.
-func (l *Lane) slotsOpened() {
-	for l.waiting.len() > 0 {
+// slotsOpened tells as many of the writers that wait for slots as have n between them, in the order in
+// which they came: the others would be woken in vain. They are told at the next return, which the
+// peer owes when it has taken in what is under way, while that is half of the slots. While it is less
+// there may be no such return, and all are told.
+func (l *Lane) slotsOpened(n int) {
+	if l.slots.free > l.slots.depth/2 {
+		n = l.waiting.len()
+	}
+	for n > 0 && l.waiting.len() > 0 {
 		s := l.waiting.pop()
 		s.listed = false
-		l.writable(s)
+		if s.waits {
+			l.writable(s)
+			n--
+		}
 	}
 }

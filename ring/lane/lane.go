@@ -125,7 +125,7 @@ func (l *Lane) Next() (Message, bool) {
 			return Message{}, false
 		}
 		n := l.slots.Return()
-		l.slotsOpened()
+		l.slotsOpened(l.slots.free) // who waited for the return to be sent
 		return Message{Bell: Bell{Doorbell{Type: TypeSlots, N: uint32(n)}.Imm(), true}}, true
 	}
 	if !l.slots.CanCredit() {

@@ -9,10 +9,13 @@ import (
 )
 
 // newPair returns a dialer and a listener, with places granted.
-func newPair(t testing.TB, places int) (pair [2]*Lane) {
+func newPair(t testing.TB, places int) [2]*Lane { return newPairOf(t, 64, places) }
+
+// newPairOf is newPair with so many receives.
+func newPairOf(t testing.TB, receives, places int) (pair [2]*Lane) {
 	for i := range pair {
 		var err error
-		pair[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 100, Receives: 64, PeerReceives: 64, Places: 16})
+		pair[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 100, Receives: receives, PeerReceives: receives, Places: 16})
 		require.NoError(t, err)
 	}
 	if places > 0 {
