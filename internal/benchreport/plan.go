@@ -326,6 +326,12 @@ func busyProcessors() section {
 				faster(title, work, "ns/op", "unix", none))
 		}
 	}
+	for _, size := range []string{"64B", "8KiB"} {
+		title, work := "1,000 connections, echo of "+spaced(size), "Busy/work=echo/size="+size+"/conns=1000"
+		s.rows = append(s.rows,
+			faster(title, work, "ns/op", "tcp", atLeast(1)),
+			faster(title, work, "ns/op", "unix", none))
+	}
 	return s
 }
 
