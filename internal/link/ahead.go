@@ -19,8 +19,12 @@ func (s *stream) writesAhead(n int) bool {
 // when it returns.
 func (s *stream) writeAhead(p []byte) (n int, err error) {
 	e := s.e
-	if !e.room(controlRoom+aheadRoom) || !s.reaches() {
+	if !e.room(controlRoom + aheadRoom) {
 		e.block(s)
+		return 0, nil
+	}
+	if !s.reaches() {
+		s.awaitReach()
 		return 0, nil
 	}
 	at := e.state.Reserve(s.st, len(p))

@@ -97,6 +97,21 @@ func TestGrowsAlthoughRead(t *testing.T) {
 	})
 }
 
+// TestGrowsByWhatIsUnread: a ring that is half full is followed by one four times as large, and a full one by the
+// largest that shares a chunk.
+func TestGrowsByWhatIsUnread(t *testing.T) {
+	for unread, want := range map[int]uint32{tinyRing / 2: tinyRing * chunkGrowth, tinyRing: memory.ChunkSize} {
+		client, server := newBed(t, Config{FirstRing: tinyRing}).pair()
+		_, err := client.Write(make([]byte, unread))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			_, err := client.Write([]byte{0}) // which has it move to the ring that it was offered
+			return err == nil && ringOf(server) > tinyRing
+		}, patience, time.Millisecond)
+		require.Equal(t, want, ringOf(server))
+	}
+}
+
 // watching reports whether the lane of s has a timer for its memory.
 func watching(s *Stream) bool {
 	s.e.mu.Lock()

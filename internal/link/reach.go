@@ -14,9 +14,9 @@ import (
 // it first hears of an MR. Where the device cannot ask beside its queue, or has done so in vain, the
 // lane touches the MR with a byte where the first one of a stream is to be, for which all that is
 // posted behind waits. Dials wait until the memory is known, and streams to be accepted for at most
-// reachPatience: a peer that does not answer must not keep a place of the backlog. So do Writes to
-// a ring in an MR that was not known before. Other devices need nothing but the key. The lane's lock
-// guards it.
+// reachPatience: a peer that does not answer must not keep a place of the backlog. Writes to
+// a ring in an MR that was not known before wait in unreached. Other devices need nothing but the key.
+// The lane's lock guards it.
 type reach struct {
 	rkey uint32
 	at   uint64 // sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
@@ -32,7 +32,7 @@ const (
 // reaches reports whether the device knows the memory that the next byte goes to, which this
 // stream has not written to if it does not. mu is held.
 func (s *stream) reaches() bool {
-	return s.st.Sender().Ring().RKey == s.reached || s.reachesNow()
+	return s.st.Sender().Ring().RKey == s.reached && !s.unreached || s.reachesNow()
 }
 
 // reachesNow is reaches for memory that the stream has not written to last.
@@ -44,7 +44,7 @@ func (s *stream) reachesNow() bool {
 	if !s.e.touch(rkey, s.st.Sender().Ring().Addr) {
 		return false
 	}
-	s.reached = rkey
+	s.reached, s.unreached = rkey, false
 	return true
 }
 
@@ -55,9 +55,15 @@ func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 		at := r.at // reap may move what r points to
 		return e.sq.completed >= at || e.reap() && e.sq.completed >= at
 	}
-	if r == nil && e.asker != nil && e.err == nil && e.asker.AskMR(rkey, func(known bool) { go e.learned(rkey, known) }) {
-		e.addReach(reach{rkey, beingAsked})
-		return false
+	if r == nil && e.asker != nil && e.err == nil {
+		if e.asking == maxAsking {
+			return false
+		}
+		if e.asker.AskMR(rkey, func(known bool) { go e.learned(rkey, known) }) {
+			e.asking++
+			e.addReach(reach{rkey, beingAsked})
+			return false
+		}
 	}
 	if !e.room(2) || e.err != nil {
 		return false
@@ -88,6 +94,7 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 	}
 	defer e.tasks.Done()
 	e.mu.Lock()
+	e.asking--
 	if r := e.reachOf(rkey); r != nil && r.at == beingAsked {
 		r.at = askedInVain
 		if known {
@@ -95,10 +102,72 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 		}
 	}
 	if e.err == nil {
-		e.unblockAndSettle()
+		e.memoryAnswered(rkey)
+		e.settle()
 	}
 	e.mu.Unlock()
 	e.startWorker()
+}
+
+// maxAsking bounds the questions of a lane that are under way, and with them the streams that an answer is
+// compared with. A device may allow fewer.
+const maxAsking = 32
+
+// An unreachedRing is the ring of a stream with a Write that waits until the device knows its memory.
+type unreachedRing struct {
+	s    *stream
+	rkey uint32
+}
+
+// awaitReach notes that a Write found memory that the device does not know, and has it told when it may
+// look again. mu is held.
+func (s *stream) awaitReach() {
+	e, rkey := s.e, s.st.Sender().Ring().RKey
+	r := e.reachOf(rkey)
+	waits := s.unreached && s.reached == rkey // it has looked again for another reason
+	switch {
+	case waits:
+	case r == nil && e.asking == maxAsking:
+		e.unasked = append(e.unasked, s)
+	case r != nil && r.at == beingAsked:
+		e.unreached = append(e.unreached, unreachedRing{s, rkey})
+	default: // it was touched, or is to be
+		e.block(s)
+		return
+	}
+	s.reached, s.unreached, s.writable = rkey, true, false
+}
+
+// memoryAnswered has the Writes look again that wait for an MR, and asks for others that there was no question
+// left for. mu is held.
+func (e *laneEnd) memoryAnswered(rkey uint32) {
+	wait := e.unreached[:0]
+	for _, u := range e.unreached {
+		switch {
+		case u.rkey != rkey:
+			wait = append(wait, u)
+		case u.s.unreached && u.s.reached == rkey:
+			u.s.looksAgain()
+		}
+	}
+	clear(e.unreached[len(wait):])
+	e.unreached = wait
+	for len(e.unasked) > 0 && e.asking < maxAsking {
+		s := pop(&e.unasked)
+		s.reached, s.unreached = 0, false
+		if s.writeErr() == nil && !s.reaches() { // the ring of one that has ended may be gone
+			s.awaitReach()
+		} else {
+			s.looksAgain()
+		}
+	}
+	e.announceReady(false)
+}
+
+// looksAgain wakes a Write. mu is held.
+func (s *stream) looksAgain() {
+	s.reached, s.unreached, s.writable = 0, false, true
+	s.writer.found(s.e)
 }
 
 // reachOf returns what is known of an MR, or nil. mu is held.

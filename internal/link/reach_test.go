@@ -2,6 +2,8 @@ package link
 
 import (
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +88,79 @@ func TestRingInNewMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, size, n)
 		require.NoError(t, <-wrote)
+		e := server.e
+		e.mu.Lock()
+		at := e.reachOf(server.now().st.Sender().Ring().RKey).at
+		e.mu.Unlock()
+		require.Equal(t, known, at == 0, "it was touched")
+		require.Less(t, at, uint64(askedInVain))
+	}
+}
+
+// TestManyRingsInNewMemory: of many Writes that wait for memory no more are asked for at once than the device
+// takes questions, an answer wakes those that wait for it and no other, and none is forgotten.
+func TestManyRingsInNewMemory(t *testing.T) {
+	const (
+		n     = maxAsking + 8
+		first = 16 << 10
+		next  = first * growthFactor // which has memory of its own
+	)
+	b := newBed(t, Config{Lanes: 1, FirstRing: first, MaxRing: next})
+	var clients, servers [n]*Stream
+	for i := range n {
+		clients[i], servers[i] = b.pair()
+	}
+	e := servers[0].e
+	h := heldAsker{make(chan func(bool), n)}
+	h.hold(t, e)
+	var written atomic.Int32
+	var writers sync.WaitGroup
+	for _, s := range servers {
+		writers.Go(func() {
+			k, err := s.Write(make([]byte, next))
+			if k == next && err == nil {
+				written.Add(1)
+			}
+		})
+	}
+	state := func() (unasked, unreached int, stalls uint64) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, s := range servers {
+			stalls += s.now().counts.seldom().stalls
+		}
+		return len(e.unasked), len(e.unreached), stalls
+	}
+	require.Eventually(t, func() bool {
+		unasked, unreached, _ := state()
+		return unasked+unreached == n
+	}, patience, time.Millisecond)
+	_, _, before := state()
+	e.mu.Lock()
+	for _, s := range servers { // who looks again for another reason still waits once
+		s.now().writable = true
+		s.now().writer.found(e)
+	}
+	e.mu.Unlock()
+	require.Eventually(t, func() bool {
+		_, _, after := state()
+		return after == before+n
+	}, patience, time.Millisecond)
+	for answered := range n {
+		unasked, unreached, before := state()
+		require.Equal(t, n-answered, unasked+unreached)
+		require.Equal(t, min(unreached, maxAsking), unreached)
+		require.Len(t, h.got, unreached)
+		(<-h.got)(true)
+		require.Eventually(t, func() bool { return int(written.Load()) == answered+1 }, patience, time.Millisecond)
+		_, _, after := state()
+		require.LessOrEqual(t, after, before+1, "others were woken") // by the one that goes on
+	}
+	writers.Wait()
+	for _, c := range clients {
+		k, err := io.CopyN(io.Discard, c, next)
+		require.NoError(t, err)
+		require.EqualValues(t, next, k)
 	}
 }
 

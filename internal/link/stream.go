@@ -47,7 +47,7 @@ type stream struct {
 	share    int32        // bytes posted since others had their turn, up to turnBytes
 	borrowed int32        // unread bytes that are as good as read
 	least    uint32       // ring that SetReadBuffer asked for
-	reached  uint32       // key of the peer's memory that the device knows of
+	reached  uint32       // key of the peer's memory that the device knows of; that it does not, if unreached
 	mark     uint32       // bytes received when it was last looked at whether the stream is busy, the low bits
 	messages uint32       // and messages
 
@@ -60,6 +60,7 @@ type stream struct {
 	writeRefused bool // a Write has failed, or lost bytes, since the peer has closed
 	peeked       bool // the program has what Peek returned
 	blocked      bool // among those that wait for the send queue
+	unreached    bool // its Write waits for the device to know of memory: see awaitReach
 	sendTurn     sendTurn
 	writable     bool // there may be room, since Write last found none
 	shut         bool // CloseWrite was called

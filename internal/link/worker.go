@@ -101,10 +101,11 @@ func (e *laneEnd) resizeDue(s *stream) {
 }
 
 const (
-	// growthFactor is how much larger the next ring is, of one that shares a chunk.
+	// growthFactor is how much larger the next ring is, of one that shares a chunk and that is tiny or full.
 	growthFactor = 16
+	tinyRing     = 16 << 10
 	// chunkGrowth is that of one which has a chunk of its own: to back such a chunk with pages takes as long as
-	// to move through a ring what fills it.
+	// to move through a ring what fills it. So does a thousand chunks, one for each message of half a ring.
 	chunkGrowth = 4
 	// unreadGrowth is in place of it while the program has read nothing of the stream, or much of the process's memory
 	// is used: of the last ring of a stream that nobody reads most may be empty, and others have to do without. It is
@@ -117,8 +118,10 @@ func (s *stream) larger() uint32 {
 	rx, c := s.st.Receiver(), s.e.cfg
 	size := rx.Ring().Size
 	switch {
-	case size < memory.ChunkSize:
+	case size < tinyRing, size < memory.ChunkSize && rx.Full():
 		size = min(size*growthFactor, memory.ChunkSize)
+	case size < memory.ChunkSize:
+		size = min(size*chunkGrowth, memory.ChunkSize)
 	case rx.ConsumedBytes() > 0 && c.Budget.Ample(), rx.Rings()+bits.Len32((c.MaxRing-1)/size) > lane.MaxRings:
 		size *= chunkGrowth
 	default:

@@ -179,8 +179,12 @@ func (s *stream) message(p []byte, from *staged, follows bool, ahead summed) (in
 // held.
 func (s *stream) request(n, room int, follows bool) (span lane.Span, wr *verbs.SendWR, err error) {
 	e := s.e
-	if !e.sq.hasHalf() && !e.room(room) || !s.reaches() {
+	if !e.sq.hasHalf() && !e.room(room) {
 		e.block(s)
+		return span, nil, nil
+	}
+	if !s.reaches() {
+		s.awaitReach()
 		return span, nil, nil
 	}
 	span, bell, ok, err := e.state.Data(s.st, n, follows && e.sq.hasTwo())
@@ -218,9 +222,13 @@ func (s *stream) stage(p []byte) (n int, err error) {
 	switch {
 	case free == 0:
 		return s.message(nil, nil, false, summed{}) // which has the machine tell of room
-	case !e.room(controlRoom) || !s.reaches():
+	case !e.room(controlRoom):
 		s.endTurn(&e.staging.turns)
 		e.block(s)
+		return 0, nil
+	case !s.reaches():
+		s.endTurn(&e.staging.turns)
+		s.awaitReach()
 		return 0, nil
 	case !e.staging.turns.may(s, e.staging.free()):
 		e.awaitStaging(s)

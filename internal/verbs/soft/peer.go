@@ -27,7 +27,8 @@ type peer struct {
 	out     shm.Outbox
 	srq     srqView         // nil: the peer has a receive queue of its own
 	door    *doorbell       // nil: the peer only polls
-	mrs     []mapped        // in the order in which they came
+	mrs     []*shm.RemoteMR // in the order in which they came
+	byKey   map[uint32]*shm.RemoteMR
 	last    *shm.RemoteMR   // the one used last
 	refused uint32          // the key the peer has just said it does not know; 0 is none
 	bounced bool            // the bounce area may be used
@@ -67,21 +68,8 @@ func (p *peer) answered() ask {
 	return a
 }
 
-// mapped is an MR of the peer. The keys stand together for find.
-type mapped struct {
-	key uint32
-	*shm.RemoteMR
-}
-
-// find returns the mapping of an MR, or nil.
-func (p *peer) find(rkey uint32) *shm.RemoteMR {
-	for i := range p.mrs {
-		if p.mrs[i].key == rkey {
-			return p.mrs[i].RemoteMR
-		}
-	}
-	return nil
-}
+// find returns the mapping of an MR, or nil. A thousand streams write to as many by turns.
+func (p *peer) find(rkey uint32) *shm.RemoteMR { return p.byKey[rkey] }
 
 // add takes a mapping; the oldest make room for it.
 func (p *peer) add(m *shm.RemoteMR) {
@@ -93,20 +81,25 @@ func (p *peer) add(m *shm.RemoteMR) {
 	full := len(p.mrs) == maxMapped || len(p.mrs) >= sureMapped && shm.MappedMRs.Load() > shm.ManyMRs
 	for len(p.mrs) > 0 && (full || size > shm.MaxPeerMapped) {
 		size -= len(p.mrs[0].Mapped)
-		p.drop(p.mrs[0].key)
+		p.drop(p.mrs[0].Key)
 		full = false
 	}
-	p.mrs = append(p.mrs, mapped{m.Key, m})
+	p.mrs = append(p.mrs, m)
+	if p.byKey == nil {
+		p.byKey = map[uint32]*shm.RemoteMR{}
+	}
+	p.byKey[m.Key] = m
 }
 
 // drop ends the mapping of an MR.
 func (p *peer) drop(rkey uint32) {
 	for i, m := range p.mrs {
-		if m.key == rkey {
+		if m.Key == rkey {
 			p.last = nil
 			p.mrs = slices.Delete(p.mrs, i, i+1)
+			delete(p.byKey, rkey)
 			if p.writing > 0 {
-				p.dropped = append(p.dropped, m.RemoteMR)
+				p.dropped = append(p.dropped, m)
 			} else {
 				m.Unmap()
 			}
@@ -118,7 +111,7 @@ func (p *peer) drop(rkey uint32) {
 // unmap lets go of everything.
 func (p *peer) unmap() {
 	for len(p.mrs) > 0 {
-		p.drop(p.mrs[0].key)
+		p.drop(p.mrs[0].Key)
 	}
 	p.out.Unmap()
 	if p.srq != nil {

@@ -141,7 +141,7 @@ func (q *qp) makeRoom(l *link) bool {
 	if p == nil || len(p.asks) == 0 || p.writing > 0 || len(p.mrs) == 0 {
 		return false
 	}
-	p.drop(p.mrs[0].key)
+	p.drop(p.mrs[0].Key)
 	return true
 }
 
