@@ -106,8 +106,8 @@ type laneEnd struct {
 	wakeups     wakeups
 	unannounced []unannounced // that the device cannot write to yet
 	asker       driver.MRAsker
-	reached     []reach // memory of the peer that the device knows of, or is to
-	asking      int     // questions for such memory that are under way
+	reach       reach // memory of the peer that the device knows of, or is to
+	asking      int   // questions for such memory that are under way
 	unreached   []unreachedRing
 	unasked     []*stream // whose Writes wait until there may be a question more
 	leaving     []*stream // closed, the peer's device has not confirmed their end

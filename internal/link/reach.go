@@ -17,10 +17,7 @@ import (
 // reachPatience: a peer that does not answer must not keep a place of the backlog. Writes to
 // a ring in an MR that was not known before wait in unreached. Other devices need nothing but the key.
 // The lane's lock guards it.
-type reach struct {
-	rkey uint32
-	at   uint64 // sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
-}
+type reach map[uint32]uint64 // by rkey: sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
 
 const (
 	// beingAsked is of memory that the device asks the peer for, and askedInVain of what it was not given
@@ -50,18 +47,17 @@ func (s *stream) reachesNow() bool {
 
 // touch reports whether the device knows the MR of rkey, and has it learn of it if not.
 func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
-	r := e.reachOf(rkey)
-	if r != nil && r.at != askedInVain {
-		at := r.at // reap may move what r points to
+	at, heard := e.reach[rkey]
+	if heard && at != askedInVain {
 		return e.sq.completed >= at || e.reap() && e.sq.completed >= at
 	}
-	if r == nil && e.asker != nil && e.err == nil {
+	if !heard && e.asker != nil && e.err == nil {
 		if e.asking == maxAsking {
 			return false
 		}
 		if e.asker.AskMR(rkey, func(known bool) { go e.learned(rkey, known) }) {
 			e.asking++
-			e.addReach(reach{rkey, beingAsked})
+			e.reach.set(rkey, beingAsked)
 			return false
 		}
 	}
@@ -76,12 +72,8 @@ func (e *laneEnd) touch(rkey uint32, addr uint64) bool {
 		e.sendFailed(err)
 		return false
 	}
-	at := e.sq.posted
-	if r = e.reachOf(rkey); r != nil {
-		r.at = at
-	} else {
-		e.addReach(reach{rkey, at})
-	}
+	at = e.sq.posted
+	e.reach.set(rkey, at)
 	e.reap()
 	return e.sq.completed >= at
 }
@@ -95,10 +87,10 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 	defer e.tasks.Done()
 	e.mu.Lock()
 	e.asking--
-	if r := e.reachOf(rkey); r != nil && r.at == beingAsked {
-		r.at = askedInVain
+	if e.reach[rkey] == beingAsked {
+		e.reach[rkey] = askedInVain
 		if known {
-			r.at = 0
+			e.reach[rkey] = 0
 		}
 	}
 	if e.err == nil {
@@ -123,13 +115,13 @@ type unreachedRing struct {
 // look again. mu is held.
 func (s *stream) awaitReach() {
 	e, rkey := s.e, s.st.Sender().Ring().RKey
-	r := e.reachOf(rkey)
+	at, heard := e.reach[rkey]
 	waits := s.unreached && s.reached == rkey // it has looked again for another reason
 	switch {
 	case waits:
-	case r == nil && e.asking == maxAsking:
+	case !heard && e.asking == maxAsking:
 		e.unasked = append(e.unasked, s)
-	case r != nil && r.at == beingAsked:
+	case at == beingAsked:
 		e.unreached = append(e.unreached, unreachedRing{s, rkey})
 	default: // it was touched, or is to be
 		e.block(s)
@@ -170,21 +162,20 @@ func (s *stream) looksAgain() {
 	s.writer.found(s.e)
 }
 
-// reachOf returns what is known of an MR, or nil. mu is held.
-func (e *laneEnd) reachOf(rkey uint32) *reach {
-	for i := len(e.reached) - 1; i >= 0; i-- {
-		if e.reached[i].rkey == rkey {
-			return &e.reached[i]
+// set notes what is known of an MR.
+func (r *reach) set(rkey uint32, at uint64) {
+	if *r == nil {
+		*r = reach{}
+	}
+	for old, at := range *r { // any that has been asked for: the device knows it, or is asked once more
+		if len(*r) < maxReached {
+			break
+		}
+		if at != beingAsked {
+			delete(*r, old)
 		}
 	}
-	return nil
-}
-
-func (e *laneEnd) addReach(r reach) {
-	if len(e.reached) == maxReached {
-		e.reached = append(e.reached[:0], e.reached[1:]...)
-	}
-	e.reached = append(e.reached, r)
+	(*r)[rkey] = at
 }
 
 // reachPatience is how long an opened stream waits before Accept has it, though its first Write may
@@ -192,7 +183,7 @@ func (e *laneEnd) addReach(r reach) {
 const reachPatience = time.Second
 
 // maxReached bounds how many MRs of a peer are remembered. The software device itself maps as many.
-const maxReached = 1024
+const maxReached = 4096
 
 // An unannounced stream is one of which nobody has been told.
 type unannounced struct {

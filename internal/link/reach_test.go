@@ -20,7 +20,7 @@ func TestUnansweredMemory(t *testing.T) {
 	e.mu.Lock()
 	cq := &silentCQ{e.sq.cq, true}
 	e.sq.cq = cq
-	e.reached = nil // the next ring lies in memory that is not known
+	e.reach = nil // the next ring lies in memory that is not known
 	e.mu.Unlock()
 	client := b.dial()
 	require.NoError(t, b.accept().Close())
@@ -90,7 +90,7 @@ func TestRingInNewMemory(t *testing.T) {
 		require.NoError(t, <-wrote)
 		e := server.e
 		e.mu.Lock()
-		at := e.reachOf(server.now().st.Sender().Ring().RKey).at
+		at := e.reach[server.now().st.Sender().Ring().RKey]
 		e.mu.Unlock()
 		require.Equal(t, known, at == 0, "it was touched")
 		require.Less(t, at, uint64(askedInVain))
@@ -177,21 +177,26 @@ func TestRingInNewMemoryLeft(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, client.Close())
 	e := server.e
-	posted := func() (n uint64, at uint64) {
+	posted := func() (n uint64, asked bool) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.sq.posted, e.reached[len(e.reached)-1].at
+		for _, at := range e.reach {
+			asked = asked || at == beingAsked
+		}
+		return e.sq.posted, asked
 	}
 	var before uint64
 	require.Eventually(t, func() bool { // what the end of the stream consists of
 		last := before
-		before, _ = posted()
+		var asked bool
+		before, asked = posted()
+		require.True(t, asked)
 		return last == before
 	}, patience, 50*time.Millisecond)
 	got(true)
 	require.Eventually(t, func() bool {
-		_, at := posted()
-		return at == 0
+		_, asked := posted()
+		return !asked
 	}, patience, time.Millisecond)
 	after, _ := posted()
 	require.Equal(t, before, after)
@@ -249,4 +254,17 @@ func TestDialsThatEndedInNewMemory(t *testing.T) {
 	var p [1]byte
 	_, err = server.Read(p[:])
 	require.NoError(t, err)
+}
+
+// TestReachIsBounded: no more memory of a peer is remembered than the device maps, and what it is asked for
+// stays.
+func TestReachIsBounded(t *testing.T) {
+	var r reach
+	r.set(1, beingAsked)
+	for key := range uint32(maxReached + 10) {
+		r.set(key+2, 0)
+		require.Contains(t, r, key+2)
+	}
+	require.Len(t, r, maxReached)
+	require.Contains(t, r, uint32(1))
 }

@@ -15,7 +15,7 @@ import (
 
 // maxMapped bounds the MRs of one peer that are mapped. Each stream that moves much has a ring in one of
 // its own, and to map them in turns costs more than their bytes do.
-const maxMapped = 1024
+const maxMapped = 4096
 
 // sureMapped is how many a peer has mapped also where the process has mapped shm.ManyMRs.
 const sureMapped = 64
@@ -29,6 +29,7 @@ type peer struct {
 	door    *doorbell       // nil: the peer only polls
 	mrs     []*shm.RemoteMR // in the order in which they came
 	byKey   map[uint32]*shm.RemoteMR
+	mapped  int             // bytes of them
 	last    *shm.RemoteMR   // the one used last
 	refused uint32          // the key the peer has just said it does not know; 0 is none
 	bounced bool            // the bounce area may be used
@@ -74,16 +75,12 @@ func (p *peer) find(rkey uint32) *shm.RemoteMR { return p.byKey[rkey] }
 // add takes a mapping; the oldest make room for it.
 func (p *peer) add(m *shm.RemoteMR) {
 	p.drop(m.Key)
-	size := len(m.Mapped)
-	for _, o := range p.mrs {
-		size += len(o.Mapped)
-	}
 	full := len(p.mrs) == maxMapped || len(p.mrs) >= sureMapped && shm.MappedMRs.Load() > shm.ManyMRs
-	for len(p.mrs) > 0 && (full || size > shm.MaxPeerMapped) {
-		size -= len(p.mrs[0].Mapped)
+	for len(p.mrs) > 0 && (full || p.mapped+len(m.Mapped) > shm.MaxPeerMapped) {
 		p.drop(p.mrs[0].Key)
 		full = false
 	}
+	p.mapped += len(m.Mapped)
 	p.mrs = append(p.mrs, m)
 	if p.byKey == nil {
 		p.byKey = map[uint32]*shm.RemoteMR{}
@@ -98,6 +95,7 @@ func (p *peer) drop(rkey uint32) {
 			p.last = nil
 			p.mrs = slices.Delete(p.mrs, i, i+1)
 			delete(p.byKey, rkey)
+			p.mapped -= len(m.Mapped)
 			if p.writing > 0 {
 				p.dropped = append(p.dropped, m)
 			} else {
