@@ -78,9 +78,29 @@ func race(ctx context.Context, headStart time.Duration, first, second dialFunc) 
 	return r.conn, firstErr, r.err
 }
 
-// stayAhead has an attempt that a race has begun wait until the other, which began then, has
-// had a longer head start, or half of a deadline that is nearer, or has ended.
-func stayAhead(ctx context.Context, began time.Time, headStart time.Duration, ended <-chan struct{}) {
+// keepAhead returns the attempts of a race in which first, if where reports so, has a longer head start
+// than the usual one: longer, or half of a deadline that is nearer, or until it has failed. One that
+// succeeds then is not overtaken by a second that begins before the race has ended.
+func keepAhead(longer time.Duration, where func() bool, first, second dialFunc) (ahead, behind dialFunc) {
+	began, failed := time.Now(), make(chan struct{})
+	ahead = func(ctx context.Context) (net.Conn, error) {
+		conn, err := first(ctx)
+		if err != nil {
+			close(failed)
+		}
+		return conn, err
+	}
+	behind = func(ctx context.Context) (net.Conn, error) {
+		if where() {
+			stayBehind(ctx, began, longer, failed)
+		}
+		return second(ctx)
+	}
+	return ahead, behind
+}
+
+// stayBehind waits until an attempt that began then has had its head start, or has failed.
+func stayBehind(ctx context.Context, began time.Time, headStart time.Duration, failed <-chan struct{}) {
 	if at, ok := ctx.Deadline(); ok {
 		headStart = min(headStart, at.Sub(began)/2)
 	}
@@ -88,7 +108,7 @@ func stayAhead(ctx context.Context, began time.Time, headStart time.Duration, en
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-ended:
+	case <-failed:
 	case <-ctx.Done():
 	}
 }

@@ -123,27 +123,48 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// TestStayAhead has a head start end by its time, by half of a deadline, and at once when
-// nobody needs it any more.
-func TestStayAhead(t *testing.T) {
-	const headStart = 2 * time.Second
+// TestKeepAhead has a longer head start end by its time, by half of a deadline, and at once when the first
+// attempt has failed or the race has ended. The first that succeeds keeps the second from beginning at all.
+func TestKeepAhead(t *testing.T) {
+	const longer = 2 * time.Second
 	for _, tt := range []struct {
 		name                     string
 		since                    time.Duration // the race has begun so long ago
-		timeout, endsAt, givenUp time.Duration // 0 is never
+		timeout, endsAt, givenUp time.Duration // 0: it does not
+		err                      error         // of the first attempt, when it ends
+		elsewhere                bool
 		want                     time.Duration
 	}{
-		{name: "all of it", want: headStart},
+		{name: "all of it", want: longer},
 		{name: "the rest of it", since: time.Second, want: time.Second},
 		{name: "none is left", since: time.Minute, want: 0},
-		{name: "much time", timeout: time.Hour, want: headStart},
+		{name: "much time", timeout: time.Hour, want: longer},
 		{name: "little time", timeout: time.Second, want: 500 * time.Millisecond},
 		{name: "the rest of little time", since: 200 * time.Millisecond, timeout: 800 * time.Millisecond, want: 300 * time.Millisecond},
-		{name: "the other has ended", endsAt: time.Second, want: time.Second},
+		{name: "the first has failed", endsAt: time.Second, err: ErrNoDevice, want: time.Second},
+		{name: "the first was there", endsAt: time.Second, givenUp: time.Second + time.Millisecond, want: time.Second + time.Millisecond},
 		{name: "given up", givenUp: time.Second, want: time.Second},
+		{name: "another host", elsewhere: true, want: 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var began time.Time
+				ahead, behind := keepAhead(longer, func() bool { return !tt.elsewhere },
+					func(ctx context.Context) (net.Conn, error) {
+						if tt.endsAt > 0 {
+							time.Sleep(tt.since + tt.endsAt)
+							return nil, tt.err
+						}
+						<-ctx.Done()
+						return nil, ctx.Err()
+					},
+					func(ctx context.Context) (net.Conn, error) {
+						began = time.Now()
+						return nil, ctx.Err()
+					})
+				firstCtx, cancelFirst := context.WithCancel(t.Context())
+				go func() { _, _ = ahead(firstCtx) }()
+				time.Sleep(tt.since)
 				ctx, cancel := context.WithCancel(t.Context())
 				if tt.timeout > 0 {
 					ctx, cancel = context.WithTimeout(ctx, tt.timeout)
@@ -152,13 +173,11 @@ func TestStayAhead(t *testing.T) {
 				if tt.givenUp > 0 {
 					defer time.AfterFunc(tt.givenUp, cancel).Stop()
 				}
-				ended := make(chan struct{})
-				if tt.endsAt > 0 {
-					defer time.AfterFunc(tt.endsAt, func() { close(ended) }).Stop()
-				}
 				now := time.Now()
-				stayAhead(ctx, now.Add(-tt.since), headStart, ended)
-				require.Equal(t, tt.want, time.Since(now))
+				_, err := behind(ctx)
+				require.Equal(t, tt.want, began.Sub(now))
+				require.Equal(t, tt.givenUp > 0, err != nil, "what the race has given up dials nobody")
+				cancelFirst()
 			})
 		})
 	}

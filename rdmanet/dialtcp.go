@@ -32,21 +32,16 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 		d.fellBack(p, conn, FallbackRemembered, reason)
 		return conn, nil
 	}
-	began, ended := time.Now(), make(chan struct{})
 	overRDMA := func(ctx context.Context) (net.Conn, error) {
-		defer close(ended)
 		conn, err := d.dialRDMA(ctx, promising)
 		if err != nil {
 			return nil, err // not a typed nil
 		}
 		return conn, nil
 	}
-	conn, reason, err := race(ctx, headStart, overRDMA, func(ctx context.Context) (net.Conn, error) {
-		if d.allHere(promising.addrs) {
-			stayAhead(ctx, began, headStartHere, ended)
-		}
-		return overTCP(ctx)
-	})
+	allHere := func() bool { return d.allHere(promising.addrs) }
+	first, second := keepAhead(headStartHere, allHere, overRDMA, overTCP)
+	conn, reason, err := race(ctx, headStart, first, second)
 	if err != nil {
 		return nil, d.neither(err, reason)
 	}
