@@ -95,6 +95,8 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 	}
 	if e.err == nil {
 		e.memoryAnswered(rkey)
+	}
+	if e.err == nil {
 		e.settle()
 	}
 	e.mu.Unlock()
