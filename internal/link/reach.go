@@ -17,7 +17,9 @@ import (
 // reachPatience: a peer that does not answer must not keep a place of the backlog. Writes to
 // a ring in an MR that was not known before wait in unreached. Other devices need nothing but the key.
 // The lane's lock guards it.
-type reach map[uint32]uint64 // by rkey: sendQueue.posted behind what touches it, 0 if nothing has to, or a constant below
+//
+// By the rkey it has sendQueue.posted behind what touches the MR, 0 if nothing has to, or a constant below.
+type reach map[uint32]uint64
 
 const (
 	// beingAsked is of memory that the device asks the peer for, and askedInVain of what it was not given
@@ -169,11 +171,11 @@ func (r *reach) set(rkey uint32, at uint64) {
 	if *r == nil {
 		*r = reach{}
 	}
-	for old, at := range *r { // any that has been asked for: the device knows it, or is asked once more
+	for old := range *r { // any that has been asked for: the device knows it, or is asked once more
 		if len(*r) < maxReached {
 			break
 		}
-		if at != beingAsked {
+		if (*r)[old] != beingAsked {
 			delete(*r, old)
 		}
 	}

@@ -101,11 +101,11 @@ func (e *laneEnd) resizeDue(s *stream) {
 }
 
 const (
-	// growthFactor is how much larger the next ring is, of one that shares a chunk and that is tiny or full.
+	// growthFactor is how much larger the next ring is, of one that shares a chunk and is full, or below tinyRing.
 	growthFactor = 16
 	tinyRing     = 16 << 10
-	// chunkGrowth is that of one which has a chunk of its own: to back such a chunk with pages takes as long as
-	// to move through a ring what fills it. So does a thousand chunks, one for each message of half a ring.
+	// chunkGrowth is that of all others: to back a chunk with pages takes as long as to move through a ring what
+	// fills it, and what half of a smaller ring holds would use the pages of a whole chunk one after the other.
 	chunkGrowth = 4
 	// unreadGrowth is in place of it while the program has read nothing of the stream, or much of the process's memory
 	// is used: of the last ring of a stream that nobody reads most may be empty, and others have to do without. It is

@@ -90,19 +90,19 @@ func (p *peer) add(m *shm.RemoteMR) {
 
 // drop ends the mapping of an MR.
 func (p *peer) drop(rkey uint32) {
-	for i, m := range p.mrs {
-		if m.Key == rkey {
-			p.last = nil
-			p.mrs = slices.Delete(p.mrs, i, i+1)
-			delete(p.byKey, rkey)
-			p.mapped -= len(m.Mapped)
-			if p.writing > 0 {
-				p.dropped = append(p.dropped, m)
-			} else {
-				m.Unmap()
-			}
-			return
-		}
+	m := p.find(rkey)
+	if m == nil {
+		return
+	}
+	i := slices.Index(p.mrs, m)
+	p.mrs = slices.Delete(p.mrs, i, i+1)
+	delete(p.byKey, rkey)
+	p.mapped -= len(m.Mapped)
+	p.last = nil
+	if p.writing > 0 {
+		p.dropped = append(p.dropped, m)
+	} else {
+		m.Unmap()
 	}
 }
 
