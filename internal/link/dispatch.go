@@ -230,6 +230,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	case lane.EventReadable:
 		e.readable(ev.Stream)
 		return
+	case lane.EventWritable:
+		e.writableAgain(ev.Stream)
+		return
 	case lane.EventAborted:
 		e.failLocked(accused(ev.Err))
 		return
@@ -245,10 +248,6 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		return // nobody is interested in it any more
 	}
 	switch ev.Kind {
-	case lane.EventWritable:
-		s.writable = true
-		s.writer.found(e)
-		return
 	case lane.EventMoved:
 		s.reclaim()
 		return
@@ -279,4 +278,17 @@ func (e *laneEnd) happened(ev *lane.Event) {
 	s.reader.found(e)
 	s.writer.found(e)
 	s.free()
+}
+
+// writableAgain has a Write look that waits. If none does, the turn of the stream is another's.
+func (e *laneEnd) writableAgain(st *lane.Stream) {
+	waits := false
+	if s := e.streams.At(st.ID()); s != nil && s.st == st {
+		s.writable = true
+		waits = s.writer.number != 0 // and passes the turn on: see stall
+		s.writer.found(e)
+	}
+	if !waits {
+		e.state.PassTurn(st)
+	}
 }

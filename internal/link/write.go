@@ -107,6 +107,9 @@ func (s *stream) stall() error {
 	err := s.e.wait(&s.writer, s.mayWrite)
 	region.End()
 	s.stalls(false)
+	if s.e.state.PassTurn(s.st); s.e.state.Happened() {
+		s.e.settle()
+	}
 	return err
 }
 

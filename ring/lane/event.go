@@ -106,18 +106,47 @@ func (l *Lane) writable(s *Stream) {
 	}
 }
 
-// slotsOpened tells as many of the writers that wait for slots as have n between them, in the order in
-// which they came: the others would be woken in vain. They are told at the next return, which the
-// peer owes when it has taken in what is under way, while that is half of the slots. While it is less
-// there may be no such return, and all are told.
-func (l *Lane) slotsOpened(n int) {
-	if l.slots.free > l.slots.depth/2 {
-		n = l.waiting.len()
+// A turn is that of a writer which was told of slots.
+type turn uint8
+
+const (
+	noTurn  turn = iota
+	hasTurn      // it has not passed it on
+	hadTurn      // it has sent nothing since, and goes before others that wait
+)
+
+// turnSlots is for how many slots that were given back a turn begins.
+const turnSlots = 64
+
+// slotsOpened begins turns of the writers that wait for slots, of which the peer has given n back. Were all
+// told who could send one message each, each would be woken for one. So a writer is told that has a turn, and
+// sends as much as its share allows, while the next is told when it has passed the turn on.
+//
+// None is forgotten: a turn ends only where there is nobody left to tell, or no slot, or a return of this
+// end is due first. That begins turns when it is sent, and the peer's next one does, which it owes as more
+// than half of its receives are used up.
+func (l *Lane) slotsOpened(n int) { l.nextTurns(max(n/turnSlots, 1)) }
+
+// PassTurn has the next of the writers that wait for slots be told, if s was told for some. It has to be
+// called after each EventWritable, once the writer of s looks or will not.
+func (l *Lane) PassTurn(s *Stream) {
+	if s.turn == hasTurn {
+		s.turn = hadTurn
+		l.nextTurns(1)
 	}
-	for n > 0 && l.waiting.len() > 0 {
+}
+
+// nextTurns tells the n that came first, but for those whose share is used up.
+func (l *Lane) nextTurns(n int) {
+	for all := l.waiting.len(); n > 0 && all > 0 && l.slots.forData(); all-- {
 		s := l.waiting.pop()
-		s.listed = false
-		if s.waits {
+		switch {
+		case !s.waits:
+			s.listed = false
+		case !l.slots.CanData(s.id):
+			l.waiting.push(s)
+		default:
+			s.listed, s.turn = false, hasTurn
 			l.writable(s)
 			n--
 		}

@@ -75,64 +75,118 @@ func writable(l *Lane) (told []*Stream) {
 	return told
 }
 
-// TestSlotsToldInTurn: of many writers that wait for slots a return wakes as many as it brings, those first
-// that came first, and all others when more than half of the slots are free.
+// sendOne sends a byte, if the stream may.
+func sendOne(t testing.TB, l *Lane, s *Stream) (m Message, ok bool) {
+	_, b, ok, err := l.Data(s, 1, false)
+	require.NoError(t, err)
+	return Message{Bell: b}, ok
+}
+
+// returned has peer take in messages until it returns slots to l, and returns how many, and those
+// messages that are left.
+func returned(t testing.TB, l, peer *Lane, sent []Message) (n int, left []Message) {
+	for i, m := range sent {
+		deliver(t, peer, m, nil)
+		if m, ok := peer.Next(); ok {
+			deliver(t, l, m, nil)
+			d, err := ParseDoorbell(m.Imm)
+			require.NoError(t, err)
+			return int(d.N), sent[i+1:]
+		}
+	}
+	require.Fail(t, "nothing returned")
+	return 0, nil
+}
+
+// TestSlotsToldInTurn: of many writers that wait for slots one after the other is told, those first that came
+// first, as long as there are slots; who has found none is told first when there are.
 func TestSlotsToldInTurn(t *testing.T) {
 	pair, streams := openMany(t, 64, 90)
 	l, peer := pair[0], pair[1]
-	send := func(s *Stream) (b Bell, ok bool) {
-		_, b, ok, err := l.Data(s, 1, false)
-		require.NoError(t, err)
-		return b, ok
-	}
-	var sent []Bell
+	var sent []Message
 	var waiting []*Stream
 	for _, s := range streams {
-		if b, ok := send(s); ok {
-			sent = append(sent, b)
+		if m, ok := sendOne(t, l, s); ok {
+			sent = append(sent, m)
 		} else {
 			waiting = append(waiting, s)
 		}
 	}
 	require.Greater(t, len(waiting), l.slots.depth/2)
-	returned := func() (n uint32) {
-		for _, b := range sent {
-			deliver(t, peer, Message{Bell: b}, nil)
-			sent = sent[1:]
-			if m, ok := peer.Next(); ok {
-				deliver(t, l, m, nil)
-				d, err := ParseDoorbell(m.Imm)
-				require.NoError(t, err)
-				return d.N
-			}
-		}
-		require.Fail(t, "nothing returned")
-		return 0
-	}
-
 	waiting[3].waits = false // its writer has gone
 	waiting = slices.Delete(waiting, 3, 4)
-	for range 3 {
-		n := returned()
-		require.Equal(t, waiting[:n], writable(l))
+	var n int
+	for range 2 {
+		n, sent = returned(t, l, peer, sent)
 		for _, s := range waiting[:n] {
-			b, ok := send(s)
+			require.Equal(t, []*Stream{s}, writable(l))
+			l.PassTurn(s)
+			m, ok := sendOne(t, l, s)
 			require.True(t, ok)
-			sent = append(sent, b)
+			sent = append(sent, m)
 		}
-		for _, s := range waiting[:n] {
-			_, ok := send(s)
+		require.Equal(t, waiting[n:n+1], writable(l))
+		l.PassTurn(waiting[n])
+		for _, s := range waiting[:n+1] {
+			_, ok := sendOne(t, l, s)
 			require.False(t, ok, "they used all that came")
 		}
+		require.Empty(t, writable(l))
 		waiting = append(waiting[n:], waiting[:n]...)
 	}
-	var told []*Stream // none of which writes
-	for l.slots.free <= l.slots.depth/2 {
-		require.Less(t, len(told), len(waiting))
-		returned()
-		told = append(told, writable(l)...)
+	returned(t, l, peer, sent)
+	require.False(t, l.Due(), "a return of its own goes before")
+	for i, s := range waiting { // none of which writes
+		told := writable(l)
+		require.Equal(t, []*Stream{s}, told)
+		if l.PassTurn(s); i%2 == 0 {
+			l.PassTurn(s) // it has none any more
+		}
 	}
-	require.Equal(t, waiting, told)
+	require.Empty(t, writable(l))
+}
+
+// TestTurnsBegun: a return of many slots begins more turns than one.
+func TestTurnsBegun(t *testing.T) {
+	pair, streams := openMany(t, 256, 90)
+	l, peer := pair[0], pair[1]
+	var sent []Message
+	for _, s := range streams {
+		for m, ok := sendOne(t, l, s); ok; m, ok = sendOne(t, l, s) {
+			sent = append(sent, m)
+		}
+	}
+	n, _ := returned(t, l, peer, sent)
+	require.Len(t, writable(l), n/turnSlots)
+}
+
+// TestTurnsPassOver: who has used up its share is not told of slots that others may use, and keeps its place.
+func TestTurnsPassOver(t *testing.T) {
+	pair, streams := openMany(t, 64, 40)
+	l, peer := pair[0], pair[1]
+	var sent []Message
+	for _, s := range streams {
+		for m, ok := sendOne(t, l, s); ok; m, ok = sendOne(t, l, s) {
+			if sent = append(sent, m); s != streams[0] {
+				break
+			}
+		}
+	}
+	n, sent := returned(t, l, peer, sent)
+	require.GreaterOrEqual(t, int(l.slots.streams.At(streams[0].id)), l.slots.share())
+	require.Positive(t, n)
+	told := writable(l)
+	require.Len(t, told, 1)
+	require.NotContains(t, told, streams[0])
+	require.True(t, streams[0].listed)
+	for int(l.slots.streams.At(streams[0].id)) >= l.slots.share() {
+		_, sent = returned(t, l, peer, sent)
+	}
+	for s := told[0]; s != streams[0]; s = told[0] {
+		l.PassTurn(s)
+		told = append(told[1:], writable(l)...)
+		require.NotEmpty(t, told)
+	}
 }
 
 // TestReturnSentTells: a writer that waits for a return to be sent, which goes first, is told when it is,
@@ -159,21 +213,21 @@ func TestReturnSentTells(t *testing.T) {
 	require.Equal(t, []*Stream{streams[1]}, writable(pair[0]))
 }
 
-// TestNoWriterIsForgotten: whatever told writers do, and however late messages come, none waits for slots
-// when all have come.
+// TestNoWriterIsForgotten: whatever told writers do, however late they pass their turns on, and however late
+// messages come, none waits for slots when all have come.
 func TestNoWriterIsForgotten(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		pair, streams := openMany(t, MinDepth, 90)
 		var wires [2][]Message // to each end
+		var told [2][]*Stream  // that have not passed a turn on
 		write := func(from int, id ID) {
 			for n := random.IntN(4); n > 0; n-- {
-				_, b, ok, err := pair[from].Data(pair[from].table.At(id), 1, false)
-				require.NoError(t, err)
+				m, ok := sendOne(t, pair[from], pair[from].table.At(id))
 				if !ok {
 					return
 				}
-				wires[1-from] = append(wires[1-from], Message{Bell: b})
+				wires[1-from] = append(wires[1-from], m)
 			}
 		}
 		step := func() bool {
@@ -190,21 +244,32 @@ func TestNoWriterIsForgotten(t *testing.T) {
 			}
 			return false
 		}
+		pass := func() (some bool) {
+			for i, l := range pair {
+				told[i] = append(told[i], writable(l)...)
+				if len(told[i]) == 0 {
+					continue
+				}
+				some = true
+				k := random.IntN(len(told[i]))
+				s := told[i][k]
+				told[i] = slices.Delete(told[i], k, k+1)
+				if l.PassTurn(s); random.IntN(2) == 0 {
+					write(i, s.ID())
+				}
+			}
+			return some
+		}
 		for range 400 {
 			for range random.IntN(8) {
 				write(random.IntN(2), streams[random.IntN(len(streams))].ID())
 			}
 			for n := random.IntN(8); n > 0 && step(); n-- {
 			}
-			for i, l := range pair {
-				for _, s := range writable(l) {
-					write(i, s.ID())
-				}
+			for n := random.IntN(8); n > 0 && pass(); n-- {
 			}
 		}
-		for step() {
-			writable(pair[0])
-			writable(pair[1])
+		for step() || pass() {
 		}
 		require.Zero(t, pair[0].waiting.len()+pair[1].waiting.len(), "seed %d", seed)
 	}

@@ -304,9 +304,16 @@ func (l *Lane) Data(s *Stream, n int, follows bool) (p Span, b Bell, ok bool, er
 		s.waits = true
 		if p.Len > 0 && !s.listed {
 			s.listed = true
-			l.waiting.push(s)
+			if s.turn == hadTurn && !l.slots.forData() {
+				l.waiting.pushFirst(s)
+			} else {
+				l.waiting.push(s)
+			}
 		}
 		return Span{}, b, false, nil
+	}
+	if s.turn == hadTurn {
+		s.turn = noTurn
 	}
 	s.tx.wrote(p)
 	wake := !follows || int(p.Len) == n || s.tx.Free() == 0 || p.Len >= bulk

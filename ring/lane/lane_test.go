@@ -15,7 +15,7 @@ func newPair(t testing.TB, places int) [2]*Lane { return newPairOf(t, 64, places
 func newPairOf(t testing.TB, receives, places int) (pair [2]*Lane) {
 	for i := range pair {
 		var err error
-		pair[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 100, Receives: receives, PeerReceives: receives, Places: 16})
+		pair[i], err = New(Config{Role: Role(i + 1), Epoch: 7, Streams: 100, Receives: receives, PeerReceives: receives, Places: max(16, receives/4)})
 		require.NoError(t, err)
 	}
 	if places > 0 {

@@ -452,6 +452,7 @@ func (m *model) events(e int) error {
 			}
 		case EventWritable:
 			a.parked = false
+			l.PassTurn(ev.Stream)
 		case EventBroken:
 			return ev.Err
 		case EventOpened:

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/rdmanet/go-rdmanet/internal/cacheline"
 )
@@ -32,6 +33,16 @@ func (q *queue[T]) push(v T) {
 		q.items = make([]T, 0, firstItems)
 	}
 	q.items = append(q.items, v)
+}
+
+// pushFirst adds v before all others.
+func (q *queue[T]) pushFirst(v T) {
+	if q.head == 0 {
+		q.items = slices.Insert(q.items, 0, v)
+		return
+	}
+	q.head--
+	q.items[q.head] = v
 }
 
 // pop takes the first. There must be one.

@@ -31,8 +31,12 @@ func TestQueue(t *testing.T) {
 		}
 		for range round % 5 {
 			if q.len() > 0 {
-				require.Equal(t, out, *q.pop())
-				out++
+				v := q.pop()
+				require.Equal(t, out, *v)
+				if out++; (in+out)%3 == 0 { // it goes back
+					q.pushFirst(v)
+					out--
+				}
 			}
 		}
 		require.Equal(t, in-out, q.len())

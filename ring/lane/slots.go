@@ -120,9 +120,11 @@ func (s *slots) hasPlace() bool { return s.pending < s.places }
 
 // CanData reports whether a data message of stream id may be sent.
 func (s *slots) CanData(id ID) bool {
-	return s.free > SlotsReserve+ControlReserve && !s.Due() &&
-		(s.free > s.depth/2 || int(s.streams.At(id)) < s.share())
+	return s.forData() && (s.free > s.depth/2 || int(s.streams.At(id)) < s.share())
 }
+
+// forData reports whether there is a slot for a data message of a stream that has none under way.
+func (s *slots) forData() bool { return s.free > SlotsReserve+ControlReserve && !s.Due() }
 
 // share is what a stream may have under way when slots are few.
 func (s *slots) share() int { return max(s.depth/8, 2) }

@@ -42,6 +42,7 @@ type Stream struct {
 	credits bool // in the lane's queue of credits
 	waits   bool // Data was refused since the last EventWritable
 	listed  bool // among those that wait for slots
+	turn    turn // of those
 	told    bool // among the arrivals
 	ahead   bool // bytes are being written that Data has not announced: see Lane.Reserve
 	ordered bool // the peer's end arrived behind all its bytes
