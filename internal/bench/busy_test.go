@@ -38,8 +38,12 @@ func busyCases() (cases []Case) {
 			cases = append(cases, work.cases("each", each, each*runtime.GOMAXPROCS(0))...)
 		}
 	}
-	for _, size := range []int{64, 8 << 10} {
-		cases = append(cases, busyWork{"echo", size, jobEcho, echoBusily}.cases("conns", manyBusy, manyBusy)...)
+	for _, work := range []busyWork{
+		{"echo", 64, jobEcho, echoBusily},
+		{"echo", 8 << 10, jobEcho, echoBusily},
+		{"stream", 64, jobStream, streamBusily},
+	} {
+		cases = append(cases, work.cases("conns", manyBusy, manyBusy)...)
 	}
 	return cases
 }

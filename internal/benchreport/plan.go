@@ -326,8 +326,10 @@ func busyProcessors() section {
 				faster(title, work, "ns/op", "unix", none))
 		}
 	}
-	for _, size := range []string{"64B", "8KiB"} {
-		title, work := "1,000 connections, echo of "+spaced(size), "Busy/work=echo/size="+size+"/conns=1000"
+	for _, w := range []struct{ name, title string }{
+		{"work=echo/size=64B", "echo of 64 B"}, {"work=echo/size=8KiB", "echo of 8 KiB"}, {"work=stream/size=64B", "stream of 64 B"},
+	} {
+		title, work := "1,000 connections, "+w.title, "Busy/"+w.name+"/conns=1000"
 		s.rows = append(s.rows,
 			faster(title, work, "ns/op", "tcp", atLeast(1)),
 			faster(title, work, "ns/op", "unix", none))
