@@ -115,7 +115,9 @@ const (
 	hadTurn      // it has sent nothing since, and goes before others that wait
 )
 
-// turnSlots is for how many slots that were given back a turn begins.
+// turnSlots is how many slots the share of a stream is at most, and for how many that were given back a turn
+// begins: what a writer sends in a turn should take longer than to wake it, but who writes less often waits as long
+// as all others before it have their turns.
 const turnSlots = 64
 
 // slotsOpened begins turns of the writers that wait for slots, of which the peer has given n back. Were all

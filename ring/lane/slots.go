@@ -46,8 +46,8 @@ const (
 //
 // # Shares
 //
-// A stream has a share, an eighth of the slots. It may use more while more than half of all slots
-// are free, so that a stream alone has half of them. One that sends faster than the peer receives
+// A stream has a share, an eighth of the slots and no more than turnSlots. It may use more while more than half
+// of all slots are free, so that a stream alone has half of them. One that sends faster than the peer receives
 // cannot stop the others. As a peer with nothing due owes less than T, more than half of the slots
 // are free then, and no stream waits for ever because of its share.
 type slots struct {
@@ -127,7 +127,7 @@ func (s *slots) CanData(id ID) bool {
 func (s *slots) forData() bool { return s.free > SlotsReserve+ControlReserve && !s.Due() }
 
 // share is what a stream may have under way when slots are few.
-func (s *slots) share() int { return max(s.depth/8, 2) }
+func (s *slots) share() int { return max(min(s.depth/8, turnSlots), 2) }
 
 // send uses up a slot, and has unmarked be 0 if the message is to be marked as solicited, which wakes a
 // peer that sleeps. Those are records, returns and credits, the last message of a burst, one after

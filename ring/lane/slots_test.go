@@ -65,6 +65,21 @@ func TestSlotsPlaces(t *testing.T) {
 	assert.True(t, s.CanRecord(), "a place came back with its message")
 }
 
+// TestSlotsShareBounded: what is a stream's own is bounded where there are many slots.
+func TestSlotsShareBounded(t *testing.T) {
+	for depth, share := range map[int]int{24: 3, 64: 8, 511: 63, 2047: turnSlots, 4 * MaxPlaces: turnSlots} {
+		s := countedSlots(t, depth, depth, MaxPlaces)
+		for s.CanData(1) { // until few are free
+			s.Data(1, false)
+		}
+		sent := 0
+		for ; s.CanData(2); sent++ {
+			s.Data(2, false)
+		}
+		assert.Equal(t, share, sent)
+	}
+}
+
 func TestSlotsSolicit(t *testing.T) {
 	s := countedSlots(t, 64, 64, 16)
 	assert.True(t, s.Data(1, true), "the last of a burst")
