@@ -106,10 +106,10 @@ type laneEnd struct {
 	wakeups     wakeups
 	unannounced []unannounced // that the device cannot write to yet
 	asker       driver.MRAsker
-	reach       reach // memory of the peer that the device knows of, or is to
-	asking      int   // questions for such memory that are under way
-	unreached   []unreachedRing
-	unasked     []*stream // whose Writes wait until there may be a question more
+	reach       reach     // memory of the peer that the device knows of, or is to
+	asking      int       // questions for such memory that are under way
+	unreached   []*stream // whose Writes wait for an answer
+	unasked     []*stream // and until there may be a question more
 	leaving     []*stream // closed, the peer's device has not confirmed their end
 	streams     lane.Table[*stream]
 	live        int                            // of them

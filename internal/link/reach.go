@@ -2,6 +2,7 @@ package link
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/ring/lane"
@@ -43,7 +44,8 @@ func (s *stream) reachesNow() bool {
 	if !s.e.touch(rkey, s.st.Sender().Ring().Addr) {
 		return false
 	}
-	s.reached, s.unreached = rkey, false
+	s.leaveReach()
+	s.reached = rkey
 	return true
 }
 
@@ -109,41 +111,45 @@ func (e *laneEnd) learned(rkey uint32, known bool) {
 // compared with. A device may allow fewer.
 const maxAsking = 32
 
-// An unreachedRing is the ring of a stream with a Write that waits until the device knows its memory.
-type unreachedRing struct {
-	s    *stream
-	rkey uint32
-}
-
 // awaitReach notes that a Write found memory that the device does not know, and has it told when it may
 // look again. mu is held.
 func (s *stream) awaitReach() {
 	e, rkey := s.e, s.st.Sender().Ring().RKey
-	at, heard := e.reach[rkey]
-	waits := s.unreached && s.reached == rkey // it has looked again for another reason
-	switch {
-	case waits:
-	case !heard && e.asking == maxAsking:
-		e.unasked = append(e.unasked, s)
-	case at == beingAsked:
-		e.unreached = append(e.unreached, unreachedRing{s, rkey})
-	default: // it was touched, or is to be
-		e.block(s)
-		return
+	if !s.unreached || s.reached != rkey { // else it has looked again for another reason
+		s.leaveReach()
+		switch at, heard := e.reach[rkey]; {
+		case !heard && e.asking == maxAsking:
+			e.unasked = append(e.unasked, s)
+		case at == beingAsked:
+			e.unreached = append(e.unreached, s)
+		default: // it was touched, or is to be
+			e.block(s)
+			return
+		}
 	}
 	s.reached, s.unreached, s.writable = rkey, true, false
+}
+
+// leaveReach has a stream wait for no memory any more: it has another ring, or has ended. A peer that does not
+// answer could have any number of them listed. mu is held.
+func (s *stream) leaveReach() {
+	if !s.unreached {
+		return
+	}
+	e, isThis := s.e, func(o *stream) bool { return o == s }
+	e.unreached, e.unasked = slices.DeleteFunc(e.unreached, isThis), slices.DeleteFunc(e.unasked, isThis)
+	s.reached, s.unreached = 0, false
 }
 
 // memoryAnswered has the Writes look again that wait for an MR, and asks for others that there was no question
 // left for. mu is held.
 func (e *laneEnd) memoryAnswered(rkey uint32) {
 	wait := e.unreached[:0]
-	for _, u := range e.unreached {
-		switch {
-		case u.rkey != rkey:
-			wait = append(wait, u)
-		case u.s.unreached && u.s.reached == rkey:
-			u.s.looksAgain()
+	for _, s := range e.unreached {
+		if s.reached == rkey {
+			s.looksAgain()
+		} else {
+			wait = append(wait, s)
 		}
 	}
 	clear(e.unreached[len(wait):])

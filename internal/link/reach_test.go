@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
 
 // TestUnansweredMemory: a dialer whose device does not say that it has what is written to its
@@ -171,6 +173,65 @@ func TestManyRingsInNewMemory(t *testing.T) {
 		k, err := io.CopyN(io.Discard, c, next)
 		require.NoError(t, err)
 		require.EqualValues(t, next, k)
+	}
+}
+
+// TestRingsOfSilentPeer: a stream is noted once, however many rings its peer offers in memory that it does not give,
+// and no more when it has a ring in memory that is known, or has ended.
+func TestRingsOfSilentPeer(t *testing.T) {
+	const (
+		known  = iota // the last ring lies in memory that is
+		silent        // the last one does not
+	)
+	for last := range silent + 1 {
+		for _, asking := range []int{0, maxAsking} {
+			b := newBed(t, Config{Lanes: 1})
+			other, otherEnd := b.separatePair()
+			m := b.wirePair(lane.RoleDialer, wireConfig{})
+			e, s := m.ours.e, m.ours.stream
+			heldAsker{make(chan func(bool), maxAsking)}.hold(t, e)
+			e.mu.Lock()
+			e.asking = asking
+			e.mu.Unlock()
+			wrote := make(chan struct{})
+			go func() {
+				defer close(wrote)
+				_, _ = m.ours.Write(make([]byte, 10*wireRing))
+			}()
+			waits := func() int {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return len(e.unreached) + len(e.unasked)
+			}
+			offer := func(rkey uint32) {
+				r := m.s.own
+				r.RKey = rkey
+				m.p.say(lane.Record{Kind: lane.KindRing, Stream: m.s.id, Ring: r})
+				require.Equal(t, m.s.id, m.p.heardRecord(lane.KindMoved).Stream)
+				e.mu.Lock()
+				s.writable = true
+				s.writer.found(e)
+				e.mu.Unlock()
+				require.Eventually(t, func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return s.reached == rkey
+				}, patience, time.Millisecond)
+			}
+			for i := range uint32(20) {
+				offer(m.s.own.RKey ^ (1 + i%2))
+				require.Equal(t, 1, waits())
+			}
+			if last == known {
+				offer(m.s.own.RKey)
+				require.Zero(t, waits())
+			}
+			m.p.say(lane.Record{Kind: lane.KindReset, Stream: m.s.id, Code: lane.CodeReset})
+			<-wrote // what it has posted of little counts as written
+			require.NoError(t, m.ours.Close())
+			require.Eventually(t, func() bool { return waits() == 0 }, patience, time.Millisecond)
+			say(t, other, otherEnd)
+		}
 	}
 }
 

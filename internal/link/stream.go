@@ -172,6 +172,7 @@ func (s *stream) uncount() {
 		e.countFor(nil)
 	}
 	s.counted = false
+	s.leaveReach()
 	e.answered(s)
 	e.disown(s)
 	if s.lost {
