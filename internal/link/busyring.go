@@ -8,9 +8,9 @@ const (
 	// A ring below busyRing grows when its stream has filled it busyFills times within busyTime, which one
 	// does that is used all the time.
 	busyRing, busyFills, busyTime = 16 << 10, 4, 250 * time.Millisecond
-	// A larger one grows up to fastRing when its stream has filled it fastFills times within fastTime, by
-	// messages of fastMessage bytes on average: of smaller ones there are many for a credit, and they had
-	// better find the same cache lines again.
+	// A larger one grows up to fastRing when its stream has brought what fills one of busyRing fastFills times
+	// within fastTime, by messages of fastMessage bytes on average: of smaller ones there are many for a credit,
+	// and they had better find the same cache lines again. What follows one below fastRing is no larger than that.
 	fastRing, fastFills, fastTime, fastMessage = 256 << 10, 16, 40 * time.Millisecond, 512
 )
 
@@ -20,8 +20,8 @@ func busyFor(size uint32) (fills uint32, within time.Duration) {
 	switch {
 	case size < busyRing:
 		return busyFills, busyTime
-	case size <= fastRing/growthFactor:
-		return fastFills, fastTime
+	case size < fastRing:
+		return fastFills * busyRing / size, fastTime
 	}
 	return 0, 0
 }

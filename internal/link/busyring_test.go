@@ -10,11 +10,11 @@ import (
 )
 
 // TestBusyRing: a small ring grows while its stream is used all the time, a larger one while that is fast
-// and needs many credits, and none beyond fastRing by that.
+// and needs many credits, one after the other up to fastRing, and none beyond it by that.
 func TestBusyRing(t *testing.T) {
-	for _, size := range []uint32{DefaultFirstRing, busyRing, 2 * busyRing, fastRing} {
+	for _, size := range []uint32{DefaultFirstRing, busyRing, 2 * busyRing, busyRing * chunkGrowth, fastRing} {
 		fills, within := busyFor(size)
-		busy, fast := size < busyRing, size*growthFactor <= fastRing
+		busy, fast := size < busyRing, size < fastRing
 		require.Equal(t, fast, fills > 0)
 
 		b := newBed(t, Config{FirstRing: size})
@@ -39,6 +39,12 @@ func TestBusyRing(t *testing.T) {
 		if !fast {
 			continue
 		}
+		e.mu.Lock()
+		next := s.larger()
+		e.mu.Unlock()
+		require.LessOrEqual(t, next, uint32(fastRing))
+		more, _ := busyFor(next)
+		require.Equal(t, next < fastRing, more > 0, "a ring of %d bytes behind one of %d", next, size)
 		require.Equal(t, received, s.mark)
 		require.Equal(t, got, s.messages)
 		require.Less(t, s.marked, later)
