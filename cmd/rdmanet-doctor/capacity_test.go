@@ -16,14 +16,14 @@ func TestCapacity(t *testing.T) {
 		want                   status
 		detail                 string
 	}{
-		"enough":               {1, 1000, 2000, 9000, statusOK, "connections to 1000 processes, a lane for each, take 1000, 2000 and 3000, or 9000 when a connection of each lane is busy"},
-		"enough for two lanes": {2, 2000, 4000, 18000, statusOK, "connections to 1000 processes, up to 2 lanes for each, take 2000, 4000 and 6000, or 18000 when"},
-		"enough for all lanes": {64, 8000, 16000, 72000, statusOK, "up to 8 lanes for each, take 8000, 16000 and 24000, or 72000 when"},
-		"too few QPs":          {8, 7999, 16000, 72000, statusFail, "7999 queue pairs where 8000 are needed"},
-		"too few CQs":          {8, 8000, 15999, 72000, statusFail, "15999 completion queues where 16000 are needed"},
+		"enough":               {1, 1000, 2000, 10000, statusOK, "connections to 1000 processes, a lane for each, take 1000, 2000 and 3000, or 10000 when a connection of each lane is busy"},
+		"enough for two lanes": {2, 2000, 4000, 20000, statusOK, "connections to 1000 processes, up to 2 lanes for each, take 2000, 4000 and 6000, or 20000 when"},
+		"enough for all lanes": {64, 8000, 16000, 80000, statusOK, "up to 8 lanes for each, take 8000, 16000 and 24000, or 80000 when"},
+		"too few QPs":          {8, 7999, 16000, 80000, statusFail, "7999 queue pairs where 8000 are needed"},
+		"too few CQs":          {8, 8000, 15999, 80000, statusFail, "15999 completion queues where 16000 are needed"},
 		"too few MRs":          {8, 8000, 16000, 23999, statusFail, "23999 memory regions where 24000 are needed"},
 		"too few of all":       {1, 1, 2, 3, statusFail, "1 queue pairs where 1000 are needed, 2 completion queues where 2000 are needed, 3 memory"},
-		"enough MRs for a few": {8, 8000, 16000, 71999, statusNote, "71999 memory regions are fewer than the 72000 that they have when a connection of each lane is busy: the rings of some stay small"},
+		"enough MRs for a few": {8, 8000, 16000, 79999, statusNote, "79999 memory regions are fewer than the 80000 that they have when a connection of each lane is busy: the rings of some stay small"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := roce()

@@ -13,10 +13,10 @@ const (
 	LaneCQs = 2
 	// LaneMRs are the ring of records, the send memory and the first chunk of rings.
 	LaneMRs = 3
-	// LaneMRsBusy is what it comes to with a stream that is busy both ways: three more chunks for
-	// rings of 256 KiB, 1 MiB and 4 MiB, of which those that it has left are kept for a while, one for more
-	// send memory, and as many as hold the Buffers from which it sends. Each 256 streams more take another.
-	LaneMRsBusy = LaneMRs + 3 + mostStaging/memory.ChunkSize + maxSending*BufferSize/memory.ChunkSize
+	// LaneMRsBusy is what it comes to with a stream that is busy both ways: four more chunks for
+	// rings of 64 KiB, 256 KiB, 1 MiB and 4 MiB, of which those that it has left are kept for a while, one for
+	// more send memory, and as many as hold the Buffers from which it sends. Each 256 streams more take another.
+	LaneMRsBusy = LaneMRs + 4 + mostStaging/memory.ChunkSize + maxSending*BufferSize/memory.ChunkSize
 
 	// LaneMemory is registered beside the rings: records and send memory. Where doorbells are
 	// SENDs, as on iWARP, their receives are some 2 KiB more.

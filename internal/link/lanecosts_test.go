@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/internal/link/memory"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/faulty"
 	"github.com/rdmanet/go-rdmanet/ring/lane"
 )
@@ -73,6 +74,7 @@ func TestLaneCosts(t *testing.T) {
 				require.NotNil(t, got)
 				held = append(held, got)
 			}
+			growHalfFull(t, server, client)
 			enlarge(t, server, client)
 			client.e.moreStaging(t)
 			require.EqualValues(t, LaneMRsBusy, most.Load())
@@ -83,6 +85,29 @@ func TestLaneCosts(t *testing.T) {
 			require.EqualValues(t, LaneMRsBusy, most.Load())
 		})
 	}
+}
+
+// growHalfFull has the ring at an end go through all sizes below that of a chunk, none of which is full, and reads it
+// empty.
+func growHalfFull(t *testing.T, from, to *Stream) {
+	t.Helper()
+	n := 0
+	write := func(k int) {
+		n += k
+		_, err := from.Write(make([]byte, k))
+		require.NoError(t, err)
+	}
+	for ring := uint32(DefaultFirstRing); ring < memory.ChunkSize/chunkGrowth; {
+		write(int(ring / 2))
+		require.Eventually(t, func() bool {
+			write(1) // which has it move to the ring that it was offered
+			return ringOf(to) > ring
+		}, patience, time.Millisecond)
+		ring = ringOf(to)
+	}
+	require.EqualValues(t, memory.ChunkSize/chunkGrowth, ringOf(to))
+	_, err := io.CopyN(io.Discard, to, int64(n))
+	require.NoError(t, err)
 }
 
 // moreStaging has the lane have all the send memory that it may have, as a Write that finds too little does.
