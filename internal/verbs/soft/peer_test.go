@@ -11,8 +11,8 @@ import (
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
 
-// TestManyMRs: a peer's MRs that are used in turns stay mapped, a thousand of them, or 64 where the
-// process has mapped many.
+// TestManyMRs: a peer's MRs that are used in turns stay mapped, four thousand of them, or 64 where
+// the process has mapped many.
 func TestManyMRs(t *testing.T) {
 	a, b := newConnected(t, defaults())
 	keys := map[uint32]bool{}
