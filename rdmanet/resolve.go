@@ -107,7 +107,7 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string, empt
 	if a, err := netip.ParseAddr(host); err == nil { // which a Resolver does not look up either
 		add(a, true)
 	} else {
-		ips, err := r.LookupIPAddr(ctx, host)
+		ips, err := lookUp(ctx, r, network, host)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +121,23 @@ func resolve(ctx context.Context, r *net.Resolver, network, address string, empt
 		return nil, &net.AddrError{Err: "no suitable address found", Addr: host}
 	}
 	return addrs, nil
+}
+
+// lookUp asks for IPv4 alone on a network of that, as package net does: who dials by it does not wait for
+// name servers that say nothing of IPv6. On one of IPv6 it asks for both, since only that tells zones.
+func lookUp(ctx context.Context, r *net.Resolver, network, host string) ([]net.IPAddr, error) {
+	if ipVersion(network) != '4' {
+		return r.LookupIPAddr(ctx, host)
+	}
+	found, err := r.LookupIP(ctx, "ip4", host)
+	if err != nil {
+		return nil, err
+	}
+	ips := make([]net.IPAddr, len(found))
+	for i, ip := range found {
+		ips[i].IP = ip
+	}
+	return ips, nil
 }
 
 // loopbacks replaces wildcard destinations by what Linux has TCP connect to from src, which

@@ -1,10 +1,15 @@
 package rdmanet
 
 import (
+	"context"
+	"encoding/binary"
+	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // TestAddressesAsTCP dials every kind of local address, from every kind there is, as TCP
@@ -65,4 +70,74 @@ func TestAddressesAsTCP(t *testing.T) {
 		}
 	}
 	require.Greater(t, reached, tried/8, "of %d", tried)
+}
+
+// A nameServer knows each name as 127.0.0.1, and of IPv6 nothing; it keeps what it was asked for.
+type nameServer struct{ asked chan dnsmessage.Type }
+
+// dial is the Dial of a Resolver.
+func (s *nameServer) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	go func() {
+		defer there.Close()
+		length := make([]byte, 2)
+		for {
+			if _, err := io.ReadFull(there, length); err != nil {
+				return
+			}
+			query := make([]byte, binary.BigEndian.Uint16(length))
+			if _, err := io.ReadFull(there, query); err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(query) != nil {
+				return
+			}
+			q := m.Questions[0]
+			s.asked <- q.Type
+			m.Response, m.Additionals = true, nil
+			if q.Type == dnsmessage.TypeA {
+				header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+			}
+			answer, err := m.AppendPack(make([]byte, 2))
+			if err != nil {
+				return
+			}
+			binary.BigEndian.PutUint16(answer, uint16(len(answer)-2))
+			if _, err := there.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	return here, nil
+}
+
+// TestLookupOfOneVersion: on a network of IPv4 nobody is asked for addresses of IPv6, whose answer may never
+// come, as package net does not.
+func TestLookupOfOneVersion(t *testing.T) {
+	onSoftware(t)
+	for network, want := range map[string][]dnsmessage.Type{
+		"tcp":   {dnsmessage.TypeA, dnsmessage.TypeAAAA},
+		"tcp4":  {dnsmessage.TypeA},
+		"rdma4": {dnsmessage.TypeA},
+	} {
+		l, err := Listen(network, "127.0.0.1:0")
+		require.NoError(t, err)
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		server := &nameServer{make(chan dnsmessage.Type, 16)}
+		d := Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: server.dial}, Logger: quiet}
+		c, err := d.Dial(network, "host.example.:"+port)
+		require.NoError(t, err, network)
+		require.NoError(t, c.Close())
+		require.NoError(t, l.Close())
+		close(server.asked)
+		var asked []dnsmessage.Type
+		for kind := range server.asked {
+			asked = append(asked, kind)
+		}
+		slices.Sort(asked)
+		require.Equal(t, want, slices.Compact(asked), network)
+	}
 }
