@@ -224,7 +224,7 @@ func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, 
 	if address == "" {
 		return nil, errMissingAddress
 	}
-	if p.addrs, err = resolve(ctx, d.Resolver, network, address, anyToDial(network)); err != nil {
+	if p.addrs, err = resolve(dialtrace.Lookup(ctx), d.Resolver, network, address, anyToDial(network)); err != nil {
 		return nil, err
 	}
 	if p.addrs = reachableFrom(network, p.src, p.addrs); len(p.addrs) == 0 {

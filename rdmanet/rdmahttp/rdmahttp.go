@@ -48,8 +48,33 @@ func DialContext(d *rdmanet.Dialer) func(ctx context.Context, network, address s
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if trace := httptrace.ContextClientTrace(ctx); trace != nil && (trace.ConnectStart != nil || trace.ConnectDone != nil) {
-			ctx = dialtrace.With(ctx, &dialtrace.Hooks{ConnectStart: trace.ConnectStart, ConnectDone: trace.ConnectDone})
+			ctx = dialtrace.With(ctx, &dialtrace.Hooks{
+				ConnectStart: trace.ConnectStart, ConnectDone: trace.ConnectDone,
+				Lookup: func(ctx context.Context) context.Context { return newLookupContext(ctx, trace) },
+			})
 		}
 		return d.DialContext(ctx, network, address)
 	}
+}
+
+// A lookupContext is a context whose trace is told of names that are looked up and of nothing else: as in
+// package net, that a Resolver connects to name servers is not for who looks at the dial.
+type lookupContext struct {
+	context.Context
+	names context.Context // has that trace alone
+}
+
+func newLookupContext(ctx context.Context, trace *httptrace.ClientTrace) context.Context {
+	names := &httptrace.ClientTrace{DNSStart: trace.DNSStart, DNSDone: trace.DNSDone}
+	if names.DNSStart == nil {
+		names.DNSStart = func(httptrace.DNSStartInfo) {} // without hooks of package net it would not hide those of ctx
+	}
+	return lookupContext{ctx, httptrace.WithClientTrace(context.Background(), names)}
+}
+
+func (c lookupContext) Value(key any) any {
+	if v := c.names.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
 }

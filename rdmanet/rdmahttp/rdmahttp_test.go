@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/rdmanet/go-rdmanet/rdmanet"
 )
@@ -135,6 +136,75 @@ func TestFallbackIsTraced(t *testing.T) {
 	require.ErrorAs(t, tr.errs[0], &op)
 	require.Equal(t, "dial tcp "+at, fmt.Sprint(op.Op, " ", op.Net, " ", op.Addr))
 	require.ErrorIs(t, op, syscall.ECONNREFUSED)
+}
+
+// nameServer returns a Resolver that dials a name server, which knows each name as 127.0.0.1.
+func nameServer(t *testing.T) *net.Resolver {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
+	go func() {
+		defer close(served)
+		query := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(query)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(query[:n]) != nil {
+				continue
+			}
+			q := m.Questions[0]
+			m.Response, m.Additionals = true, nil
+			if q.Type == dnsmessage.TypeA {
+				header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = server.WriteTo(answer, from)
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
+	}}
+}
+
+// TestLookupIsTraced: that a name is looked up is told, and not that the name server is dialled for it, as
+// with package net.
+func TestLookupIsTraced(t *testing.T) {
+	l := listen(t, "")
+	defer l.Close()
+	resolver := nameServer(t)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	dial := func(trace *httptrace.ClientTrace, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+		c, err := dial(httptrace.WithClientTrace(t.Context(), trace), "tcp", "host.example.:"+port)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	}
+	ours := DialContext(&rdmanet.Dialer{Resolver: resolver})
+	var told [2][]string
+	for i, f := range []func(context.Context, string, string) (net.Conn, error){(&net.Dialer{Resolver: resolver}).DialContext, ours} {
+		var tr tracer
+		trace := tr.trace()
+		trace.DNSStart = func(info httptrace.DNSStartInfo) { tr.tell("lookup %s", info.Host) }
+		trace.DNSDone = func(info httptrace.DNSDoneInfo) { tr.tell("found %v %v", info.Addrs, info.Err) }
+		dial(trace, f)
+		told[i] = tr.told
+	}
+	require.Equal(t, told[0], told[1])
+	require.Len(t, told[1], 4)
+
+	var tr tracer
+	dial(tr.trace(), ours)
+	require.Equal(t, []string{"start tcp 127.0.0.1:" + port, "done tcp 127.0.0.1:" + port + " false"}, tr.told)
 }
 
 // TestWithoutTrace dials where nobody looks, or at something else.

@@ -27,7 +27,7 @@ func TestConnect(t *testing.T) {
 		{&Hooks{}, failure, []string{"dial"}},
 		{&Hooks{ConnectStart: start}, nil, []string{"start tcp [::1]:7", "dial"}},
 		{&Hooks{ConnectDone: done}, nil, []string{"dial", "done tcp [::1]:7 <nil>"}},
-		{&Hooks{start, done}, failure, []string{"start tcp [::1]:7", "dial", "done tcp [::1]:7 no"}},
+		{&Hooks{ConnectStart: start, ConnectDone: done}, failure, []string{"start tcp [::1]:7", "dial", "done tcp [::1]:7 no"}},
 	} {
 		told = nil
 		ctx := context.Background()
@@ -39,4 +39,13 @@ func TestConnect(t *testing.T) {
 		require.Equal(t, tt.err, err)
 		require.Equal(t, tt.told, told)
 	}
+}
+
+func TestLookup(t *testing.T) {
+	type seen struct{}
+	ctx := With(context.Background(), &Hooks{})
+	require.Equal(t, ctx, Lookup(ctx))
+	require.Equal(t, context.Background(), Lookup(context.Background()))
+	ctx = With(ctx, &Hooks{Lookup: func(ctx context.Context) context.Context { return context.WithValue(ctx, seen{}, 3) }})
+	require.Equal(t, 3, Lookup(ctx).Value(seen{}))
 }
