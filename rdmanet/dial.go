@@ -193,6 +193,8 @@ type dialPlan struct {
 	sizes   sizes
 	src     netip.AddrPort
 	addrs   []netip.AddrPort // where to go, never empty
+
+	failed map[netip.AddrPort]error // by RDMA, of those that were tried
 }
 
 func (d *Dialer) plan(ctx context.Context, network, address string) (*dialPlan, error) {
@@ -245,6 +247,10 @@ func (d *Dialer) dialRDMA(ctx context.Context, p *dialPlan) (*Conn, error) {
 			return c, opError(opDial, p.network, d.LocalAddr, tcpAddr(dst), err)
 		})
 		if err != nil {
+			if p.failed == nil {
+				p.failed = map[netip.AddrPort]error{}
+			}
+			p.failed[dst] = err
 			return nil, err
 		}
 		unreached.forget(d.destination(p.src, dst))

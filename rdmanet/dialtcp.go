@@ -47,7 +47,8 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 	}
 	if reason != nil {
 		for _, dst := range promising.addrs {
-			unreached.remember(d.destination(p.src, dst), reason, lasts(reason, d.retryRDMA()))
+			err := promising.failure(dst)
+			unreached.remember(d.destination(p.src, dst), err, lasts(err, d.retryRDMA()))
 		}
 		d.fellBack(p, conn, reasonOf(reason), reason)
 	}
@@ -117,6 +118,15 @@ func (d *Dialer) promising(p *dialPlan) (*dialPlan, error) {
 		return &less, nil
 	}
 	return nil, reason
+}
+
+// failure is why RDMA did not get to one of the addresses before TCP got to any: it was slow there, or its turn
+// had not come, unless it has failed.
+func (p *dialPlan) failure(dst netip.AddrPort) error {
+	if err := p.failed[dst]; err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return ErrSlow
 }
 
 // allHere reports whether all of addrs are known to be addresses of this host.

@@ -3,10 +3,12 @@ package rdmanet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/rdmanet/go-rdmanet/cm"
+	"github.com/rdmanet/go-rdmanet/rdmanet/internal/dialtrace"
 )
 
 // quiet takes the lines that fallbacks log.
@@ -314,6 +317,46 @@ func TestNothingIsRememberedOfNobody(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	requireKind(t, true, c)
+}
+
+// TestEachAddressIsRemembered: of a host's addresses each is remembered for what RDMA met there. One that was
+// slow is so for a second, also where another was refused before it.
+func TestEachAddressIsRemembered(t *testing.T) {
+	l := silentOverRDMA(t)
+	withHeadStarts(t, 0, 0)
+	port := l.addr.AddrPort().Port()
+	nobody, slow := [4]byte{127, 0, 0, 5}, [4]byte{127, 0, 0, 1}
+	for name, tt := range map[string]struct {
+		addrs   [][4]byte
+		refused bool
+	}{
+		"refused and slow":   {[][4]byte{nobody, slow}, true},
+		"slow and not tried": {[][4]byte{slow, nobody}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Dialer{Logger: quiet, Resolver: newNameServer(tt.addrs...).resolver()}
+			to := func(a [4]byte) destination {
+				return d.destination(netip.AddrPort{}, netip.AddrPortFrom(netip.AddrFrom4(a), port))
+			}
+			defer unreached.forget(to(nobody))
+			defer unreached.forget(to(slow))
+			ctx, tried := t.Context(), make(chan struct{})
+			if tt.refused { // TCP waits for that
+				ctx = dialtrace.With(ctx, &dialtrace.Hooks{ConnectDone: func(_, address string, _ error) {
+					if address == to(nobody).addr.String() {
+						close(tried)
+					}
+				}})
+				d.Control = func(string, string, syscall.RawConn) error { <-tried; return nil }
+			}
+			c, err := d.DialContext(ctx, "tcp4", fmt.Sprintf("host.example.:%d", port))
+			require.NoError(t, err)
+			defer c.Close()
+			requireKind(t, false, c)
+			require.Equal(t, ErrSlow, unreached.recall(to(slow)))
+			require.Equal(t, tt.refused, errors.Is(unreached.recall(to(nobody)), syscall.ECONNREFUSED))
+		})
+	}
 }
 
 // withHeadStart gives RDMA another head start for a test. TestMain has given it one that is

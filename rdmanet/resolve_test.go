@@ -72,8 +72,19 @@ func TestAddressesAsTCP(t *testing.T) {
 	require.Greater(t, reached, tried/8, "of %d", tried)
 }
 
-// A nameServer knows each name as 127.0.0.1, and of IPv6 nothing; it keeps what it was asked for.
-type nameServer struct{ asked chan dnsmessage.Type }
+// A nameServer knows each name by the same addresses, and of IPv6 nothing; it keeps what it was asked for.
+type nameServer struct {
+	asked chan dnsmessage.Type
+	addrs [][4]byte
+}
+
+func newNameServer(addrs ...[4]byte) *nameServer {
+	return &nameServer{make(chan dnsmessage.Type, 64), addrs}
+}
+
+func (s *nameServer) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: s.dial}
+}
 
 // dial is the Dial of a Resolver.
 func (s *nameServer) dial(context.Context, string, string) (net.Conn, error) {
@@ -98,7 +109,9 @@ func (s *nameServer) dial(context.Context, string, string) (net.Conn, error) {
 			m.Response, m.Additionals = true, nil
 			if q.Type == dnsmessage.TypeA {
 				header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-				m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}}}
+				for _, a := range s.addrs {
+					m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a}})
+				}
 			}
 			answer, err := m.AppendPack(make([]byte, 2))
 			if err != nil {
@@ -126,8 +139,8 @@ func TestLookupOfOneVersion(t *testing.T) {
 		require.NoError(t, err)
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		require.NoError(t, err)
-		server := &nameServer{make(chan dnsmessage.Type, 16)}
-		d := Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: server.dial}, Logger: quiet}
+		server := newNameServer([4]byte{127, 0, 0, 1})
+		d := Dialer{Resolver: server.resolver(), Logger: quiet}
 		c, err := d.Dial(network, "host.example.:"+port)
 		require.NoError(t, err, network)
 		require.NoError(t, c.Close())
