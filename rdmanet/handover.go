@@ -64,7 +64,8 @@ func (l *Listener) joinTCP(lc *ListenConfig, tcp *net.TCPListener) {
 	l.tcp.tos = lc.TOS
 	l.tcp.keepAlive = &net.KeepAliveConfig{Enable: lc.KeepAlive >= 0, Idle: lc.KeepAlive}
 	if lc.KeepAliveConfig.Enable {
-		l.tcp.keepAlive = &lc.KeepAliveConfig
+		config := lc.KeepAliveConfig // the caller may change lc
+		l.tcp.keepAlive = &config
 	}
 }
 

@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"net"
 	"syscall"
 	"testing"
@@ -26,4 +27,26 @@ func requireKeepAlive(t testing.TB, c *net.TCPConn, config net.KeepAliveConfig) 
 			require.Equal(t, o.want, got, "option %d", o.name)
 		}
 	}))
+}
+
+// TestListenConfigMayChange: a listener that shares an address, too, goes by what its ListenConfig said when it
+// began.
+func TestListenConfigMayChange(t *testing.T) {
+	onSoftware(t)
+	config := net.KeepAliveConfig{Enable: true, Idle: 77 * time.Second, Interval: 7 * time.Second, Count: 3}
+	lc := ListenConfig{ReusePort: true, KeepAliveConfig: config, Logger: quiet}
+	first, err := lc.Listen(context.Background(), "tcp", loopbackAddr)
+	require.NoError(t, err)
+	l, err := lc.Listen(context.Background(), "tcp", first.Addr().String())
+	require.NoError(t, err)
+	defer l.Close()
+	lc.KeepAliveConfig.Idle = 88 * time.Second
+	require.NoError(t, first.Close())
+	client, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	server, err := l.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	requireKeepAlive(t, server.(*net.TCPConn), config)
 }
