@@ -46,9 +46,13 @@ func (d *Dialer) dialEither(ctx context.Context, network, address string) (net.C
 		return nil, d.neither(err, reason)
 	}
 	if reason != nil {
+		reached, _ := conn.RemoteAddr().(*net.TCPAddr)
 		for _, dst := range promising.addrs {
 			err := promising.failure(dst)
 			unreached.remember(d.destination(p.src, dst), err, lasts(err, d.retryRDMA()))
+			if dst == unmapped(reached.AddrPort()) {
+				reason = err // what RDMA met at others says nothing of this one
+			}
 		}
 		d.fellBack(p, conn, reasonOf(reason), reason)
 	}

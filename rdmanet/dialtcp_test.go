@@ -320,7 +320,8 @@ func TestNothingIsRememberedOfNobody(t *testing.T) {
 }
 
 // TestEachAddressIsRemembered: of a host's addresses each is remembered for what RDMA met there. One that was
-// slow is so for a second, also where another was refused before it.
+// slow is so for a second, also where another was refused before it. What is told is that of the address that
+// TCP reached.
 func TestEachAddressIsRemembered(t *testing.T) {
 	l := silentOverRDMA(t)
 	withHeadStarts(t, 0, 0)
@@ -334,7 +335,8 @@ func TestEachAddressIsRemembered(t *testing.T) {
 		"slow and not tried": {[][4]byte{slow, nobody}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Dialer{Logger: quiet, Resolver: newNameServer(tt.addrs...).resolver()}
+			var told *FallbackError
+			d := Dialer{Logger: quiet, Resolver: newNameServer(tt.addrs...).resolver(), OnFallback: func(e *FallbackError) { told = e }}
 			to := func(a [4]byte) destination {
 				return d.destination(netip.AddrPort{}, netip.AddrPortFrom(netip.AddrFrom4(a), port))
 			}
@@ -353,6 +355,8 @@ func TestEachAddressIsRemembered(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			requireKind(t, false, c)
+			require.Equal(t, FallbackSlow, told.Reason)
+			require.Equal(t, to(slow).addr.String(), told.Addr.String())
 			require.Equal(t, ErrSlow, unreached.recall(to(slow)))
 			require.Equal(t, tt.refused, errors.Is(unreached.recall(to(nobody)), syscall.ECONNREFUSED))
 		})
