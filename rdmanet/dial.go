@@ -44,7 +44,7 @@ type Dialer struct {
 	// KeepAlive and KeepAliveConfig are as in net.Dialer, with the meanings and the
 	// defaults of Conn.SetKeepAliveConfig: KeepAlive is the Idle of a connection
 	// without a KeepAliveConfig, and below 0 there is no keepalive. As with package net, what those
-	// would refuse changes nothing and is no error.
+	// would refuse changes nothing and is no error. On TCP the defaults are those of package net.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 

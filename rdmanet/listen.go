@@ -59,7 +59,7 @@ type ListenConfig struct {
 	// Backlog is how many connections may wait for Accept; 0 means DefaultBacklog(), the
 	// system's net.core.somaxconn, which package net takes for TCP, and below 0 is an error.
 	// More than 1,048,576 are as many.
-	// Further clients wait in their Dial.
+	// Further clients wait in their Dial. Those of TCP are not among them: they have the system's.
 	Backlog int
 
 	// HandshakeTimeout is how long a client may take to ask for its connection and
@@ -85,7 +85,8 @@ type ListenConfig struct {
 	// that stood before, and then net.ErrClosed; what nobody accepts in the time of
 	// HandshakeTimeout is reset. It needs the software device, without which Listen fails on
 	// networks of TCP as well; RDMA clients of other devices come to the listener that was
-	// the first.
+	// the first. That one's socket of TCP serves all: Control changes nothing about it for the
+	// others, and their TOS 0 leaves what it has.
 	ReusePort bool
 }
 
