@@ -7,7 +7,7 @@ type EventKind uint8
 const (
 	// EventReadable: there are bytes to read, or the end of file.
 	EventReadable EventKind = iota + 1
-	// EventWritable: Lane.Data may have room again.
+	// EventWritable: Lane.Data may have room again. Call Lane.PassTurn when that has been looked at.
 	EventWritable
 	// EventOpened: the dialer opened the stream. Call Lane.Accept or Lane.Refuse.
 	EventOpened
@@ -120,9 +120,9 @@ const (
 // as all others before it have their turns.
 const turnSlots = 64
 
-// slotsOpened begins turns of the writers that wait for slots, of which the peer has given n back. Were all
-// told who could send one message each, each would be woken for one. So a writer is told that has a turn, and
-// sends as much as its share allows, while the next is told when it has passed the turn on.
+// slotsOpened begins turns of the writers that wait for slots, of which there are n more. If as many were told
+// as there are slots, each would be woken for one message, or find that others have used them up. So one that is
+// told has a turn, and sends as much as its share allows; the next is told when it passes the turn on.
 //
 // None is forgotten: a turn ends only where there is nobody left to tell, or no slot, or a return of this
 // end is due first. That begins turns when it is sent, and the peer's next one does, which it owes as more
