@@ -107,7 +107,7 @@ func (s *stream) stall() error {
 	err := s.e.wait(&s.writer, s.mayWrite)
 	region.End()
 	s.stalls(false)
-	if s.e.state.PassTurn(s.st); s.e.state.Happened() {
+	if s.e.state.PassTurn(s.st); s.e.state.Happened() && s.e.err == nil {
 		s.e.settle()
 	}
 	return err
