@@ -138,7 +138,7 @@ func (e *laneEnd) pollForStreams(w *waiter, found func(*laneEnd) bool) {
 	}
 	if !w.woken() || !found(e) || !e.keepRole(w, false) {
 		n := w.number
-		w.number, e.calls[n-1] = 0, nil
+		w.number, e.polling.calls[n-1] = 0, nil
 		e.mu.Unlock()
 		e.leave(n)
 	} else {

@@ -24,7 +24,7 @@ func (s *stream) writeAhead(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if !s.reaches() {
-		s.awaitReach()
+		s.e.peerMemory.await(s)
 		return 0, nil
 	}
 	at := e.state.Reserve(s.st, len(p))

@@ -191,8 +191,8 @@ func TestAloneRedialled(t *testing.T) {
 		b.l = next
 		_, err = client.Write([]byte("be"))
 		require.NoError(t, err)
-		far.away, far.refuses = true, true // as leaveListener has it, whom the lock would keep waiting
-		far.note(noteLeft, 0)
+		far.away, far.listener.refuses = true, true // as leave has it, whom the lock would keep waiting
+		far.listener.note(noteLeft, 0)
 		far.state.GoAway()
 		far.settle()
 		held()

@@ -30,6 +30,20 @@ const (
 	endRounds = 6
 )
 
+// laneEnds has the closed streams of a lane whose ends the peer, or its device, is to confirm. The lane's lock
+// guards it.
+type laneEnds struct {
+	e       *laneEnd
+	posted  uint64      // CLOSE and RESET, so far
+	leaving []*stream   // closed, the peer's device has not confirmed their end
+	waits   []*endWait  // calls of AwaitEnd
+	pays    spinBudget  // of those calls
+	stall   endProgress // when one was last awaited in vain
+	timer   endsTimer
+}
+
+func newLaneEnds(e *laneEnd) laneEnds { return laneEnds{e: e, pays: spinBudget{lasting: true}} }
+
 // AwaitEnd waits until the end of a closed stream, and so all that was written, is with the peer's
 // device, whatever becomes of this process. It reports false if the peer takes in nothing, or too
 // slowly. A stream that was accepted waits for a moment only, and true is reported in any case.
@@ -87,11 +101,11 @@ func (s *stream) awaitEnd() bool {
 		}
 		progress := s.endProgress()
 		patience := s.endPatience()
-		if rounds == 0 || e.endsStall == progress || patience == 0 {
+		if rounds == 0 || e.ends.stall == progress || patience == 0 {
 			return false
 		}
 		if w.wait(patience); s.endPending() && s.endProgress() == progress {
-			e.endsStall = progress
+			e.ends.stall = progress
 			e.owner.endsGivenUp(e).now()
 		}
 	}
@@ -111,7 +125,7 @@ func (s *stream) endPending() bool {
 // endProgress is what the lane has achieved of what the end of s waits for. mu is held.
 func (s *stream) endProgress() endProgress {
 	if s.st.EndUnsent() {
-		return endProgress{posted: s.e.endsPosted + 1}
+		return endProgress{posted: s.e.ends.posted + 1}
 	}
 	return endProgress{completed: s.e.sq.completed + 1}
 }
@@ -150,8 +164,8 @@ func (w *endWait) wait(d time.Duration) {
 		w.call.wake(e)
 	})
 	defer timer.Stop()
-	w.call.pays = e.endPays
-	e.endWaits = append(e.endWaits, w)
+	w.call.pays = e.ends.pays
+	e.ends.waits = append(e.ends.waits, w)
 	for !w.over() {
 		if e.awaited() {
 			e.blocks.Store(true)
@@ -159,9 +173,9 @@ func (w *endWait) wait(d time.Duration) {
 		}
 		_ = e.wait(&w.call, w.over) // it has no deadline but late
 	}
-	e.endPays = w.call.pays
+	e.ends.pays = w.call.pays
 	if w.late {
-		e.endWaits = slices.DeleteFunc(e.endWaits, func(o *endWait) bool { return o == w })
+		e.ends.waits = slices.DeleteFunc(e.ends.waits, func(o *endWait) bool { return o == w })
 		e.blocks.Store(e.blocking())
 	}
 }
@@ -170,9 +184,10 @@ func (w *endWait) wait(d time.Duration) {
 // by then. mu is held.
 func (w *endWait) over() bool { return w.late || !w.s.endPending() }
 
-// endsSafe ends the waits for which there is nothing to wait any more. mu is held.
-func (e *laneEnd) endsSafe() {
-	e.endWaits = slices.DeleteFunc(e.endWaits, func(w *endWait) bool {
+// safe ends the waits for which there is nothing to wait any more. mu is held.
+func (le *laneEnds) safe() {
+	e := le.e
+	le.waits = slices.DeleteFunc(le.waits, func(w *endWait) bool {
 		if w.s.endPending() {
 			return false
 		}

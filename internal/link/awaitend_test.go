@@ -187,7 +187,7 @@ func TestAwaitEndGivesUp(t *testing.T) {
 	givenUp.at.Store(0)
 	require.False(t, atOnce(t, clients[1]))
 	e.mu.Lock()
-	e.endsStall = endProgress{} // as on another lane
+	e.ends.stall = endProgress{} // as on another lane
 	givenUp.now()
 	left := clients[2].endPatience()
 	e.mu.Unlock()
@@ -271,14 +271,14 @@ func TestAwaitEndForOtherClients(t *testing.T) {
 	e := server.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	other := &laneEnd{ports: lanePorts{host: netip.MustParseAddr("192.0.2.1")}}
-	require.True(t, b.l.clients.take(other.ports.host, firstPort))
+	other := &laneEnd{listener: listenerPart{ports: lanePorts{host: netip.MustParseAddr("192.0.2.1")}}}
+	require.True(t, b.l.clients.take(other.listener.ports.host, firstPort))
 	now := int64(time.Since(epoch) + time.Hour) // and for as long as the test takes
 	b.l.endsGivenUp(other).at.Store(now)
 	require.True(t, b.l.endsGivenUp(other).recent())
 	require.Equal(t, shortPatience, server.endPatience())
 	b.l.endsGivenUp(e).at.Store(now)
 	require.Zero(t, server.endPatience())
-	b.l.clients.free(other.ports.host, firstPort, 1)
+	b.l.clients.free(other.listener.ports.host, firstPort, 1)
 	require.False(t, b.l.endsGivenUp(other).recent())
 }

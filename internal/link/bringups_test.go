@@ -205,7 +205,7 @@ func TestUnreadFirstMessage(t *testing.T) {
 	dialer, err := newLaneEnd(&b.links.cfg, lane.RoleDialer, id, &linkLane{l: b.links, link: &link{l: b.links, target: to}, ready: make(chan struct{})})
 	require.NoError(t, err)
 	_, err = asktwice.Dial(b.ctx(), to.Dst, func(ctx context.Context, r *asktwice.Request) (struct{}, error) {
-		return struct{}{}, dialer.connect(ctx, events, r)
+		return struct{}{}, dialer.dialer.connect(ctx, events, r)
 	})
 	require.NoError(t, err)
 	h.handOver(dialer)
@@ -214,20 +214,20 @@ func TestUnreadFirstMessage(t *testing.T) {
 	require.Eventually(t, func() bool { // its QP may be connected only behind the answer
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return listener.coming.answered
+		return listener.listener.coming.answered
 	}, patience, time.Millisecond)
 	require.False(t, listener.spoke())
 	dialer.mu.Lock()
-	dialer.wantPlaces(1) // its first message, which wakes nobody
+	dialer.dialer.wantPlaces(1) // its first message, which wakes nobody
 	dialer.settle()
 	dialer.mu.Unlock()
 	require.Eventually(t, func() bool {
-		require.False(t, listener.silent(errGaveWay)) // at first the confirmation, too, may be unread
+		require.False(t, listener.listener.silent(errGaveWay)) // at first the confirmation, too, may be unread
 		return listener.spoke()
 	}, patience, time.Millisecond)
 	listener.mu.Lock()
 	err = listener.err
 	listener.mu.Unlock()
 	require.NoError(t, err)
-	within(t, "places", func() { <-dialer.up })
+	within(t, "places", func() { <-dialer.dialer.up })
 }

@@ -87,10 +87,10 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 	}
 	var b *Buffer
 	if registered {
-		e.sends.Hold()
+		e.buffers.slab.Hold()
 		e.tasks.Add(1)
-		if n := len(e.noBuffers); n > 0 {
-			b, e.noBuffers = e.noBuffers[n-1], e.noBuffers[:n-1]
+		if n := len(e.buffers.spare); n > 0 {
+			b, e.buffers.spare = e.buffers.spare[n-1], e.buffers.spare[:n-1]
 		} else {
 			b = new(Buffer)
 		}
@@ -101,9 +101,9 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 		return nil, err
 	}
 	defer e.tasks.Done()
-	p, err := e.sends.Alloc(BufferSize, memory.ForGrowth)
+	p, err := e.buffers.slab.Alloc(BufferSize, memory.ForGrowth)
 	if err != nil {
-		return nil, e.sends.Release() // Write has other memory
+		return nil, e.buffers.slab.Release() // Write has other memory
 	}
 	*b = Buffer{s: s, p: p, from: staged{addr: p.Addr(), lkey: p.LKey()}}
 	return b, nil
@@ -112,21 +112,21 @@ func (s *stream) takeBuffer() (*Buffer, error) {
 // tooManySending looks at what has completed, if that is worth it, and reports whether a stream
 // has to wait for more. mu is held.
 func (e *laneEnd) tooManySending() bool {
-	if len(e.sending) < maxSending {
+	if len(e.buffers.sending) < maxSending {
 		return false
 	}
 	e.reapAndSettle()
-	return e.err == nil && len(e.sending) >= maxSending
+	return e.err == nil && len(e.buffers.sending) >= maxSending
 }
 
 // tooMuchInFlight looks at what has completed, if that is worth it, and reports whether a stream has to
 // wait before it sends more from a Buffer. mu is held.
 func (e *laneEnd) tooMuchInFlight() bool {
-	if e.inFlight.bytes < maxInFlight {
+	if e.buffers.inFlight.bytes < maxInFlight {
 		return false
 	}
 	e.reapAndSettle()
-	return e.err == nil && e.inFlight.bytes >= maxInFlight
+	return e.err == nil && e.buffers.inFlight.bytes >= maxInFlight
 }
 
 // Send sends the first n bytes of b, and waits while the peer's ring is full. It returns how many
@@ -161,8 +161,8 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		if err = s.writeErr(); err != nil {
 			break
 		}
-		if e.tooMuchInFlight() || !e.inFlight.turns.may(s, e.inFlight.room()) {
-			e.awaitTurn(&e.inFlight.turns, s)
+		if e.tooMuchInFlight() || !e.buffers.inFlight.turns.may(s, e.buffers.inFlight.room()) {
+			e.awaitTurn(&e.buffers.inFlight.turns, s)
 			err = s.stall()
 			continue
 		}
@@ -170,10 +170,10 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		k, err = s.message(b.Bytes()[sent:n], &b.from, false, ahead)
 		if k > 0 {
 			b.from.last = e.sq.posted
-			e.inFlight.add(e.sq.posted, k)
+			e.buffers.inFlight.add(e.sq.posted, k)
 			s.counts.count().placedOut += uint64(k)
 		}
-		s.endTurn(&e.inFlight.turns)
+		s.endTurn(&e.buffers.inFlight.turns)
 		e.settle()
 		sent += k
 		switch {
@@ -189,7 +189,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	if err != nil && s.dropsRest(open, err, n-sent) {
 		sent, err = n, nil
 	}
-	s.endTurn(&e.inFlight.turns)
+	s.endTurn(&e.buffers.inFlight.turns)
 	s.writing.end()
 	e.mu.Unlock()
 	e.startWorker()
@@ -201,40 +201,49 @@ func (b *Buffer) Free() {
 	e := b.s.e
 	e.mu.Lock()
 	if b.from.last > e.sq.completed && e.err == nil {
-		e.sending = append(e.sending, b)
+		e.buffers.sending = append(e.buffers.sending, b)
 		e.watchMemory()
 	} else {
 		e.freeBuffer(b)
 	}
 	e.mu.Unlock()
-	_ = e.sends.Release() // unmapping fails only for what was never mapped
+	_ = e.buffers.slab.Release() // unmapping fails only for what was never mapped
 	e.startWorker()
 }
 
 // sent takes back what completed requests have read. mu is held.
 func (e *laneEnd) sent(completed uint64) {
-	e.inFlight.completed(completed)
-	still := e.sending[:0]
-	for _, b := range e.sending {
+	e.buffers.inFlight.completed(completed)
+	still := e.buffers.sending[:0]
+	for _, b := range e.buffers.sending {
 		if b.from.last > completed {
 			still = append(still, b)
 		} else {
 			e.freeBuffer(b)
 		}
 	}
-	clear(e.sending[len(still):])
-	e.sending = still
+	clear(e.buffers.sending[len(still):])
+	e.buffers.sending = still
 }
 
 // freeBuffer gives the memory back of a Buffer from which nothing is sent any more. mu is held.
 func (e *laneEnd) freeBuffer(b *Buffer) {
-	e.freed(e.sends.Free(b.p))
-	if *b = (Buffer{}); len(e.noBuffers) < maxSending {
-		e.noBuffers = append(e.noBuffers, b)
+	e.freed(e.buffers.slab.Free(b.p))
+	if *b = (Buffer{}); len(e.buffers.spare) < maxSending {
+		e.buffers.spare = append(e.buffers.spare, b)
 	}
 }
 
 // newSends is the slab of a lane's Buffers, which the peer cannot write to.
 func newSends(p *endpoint, b *memory.Budget) *memory.Slab {
 	return memory.NewSlab(p.ctx, p.pd, b, verbs.AccessLocalWrite)
+}
+
+// buffers are the Buffers of a lane and their memory, which the Writes that copy use as well. The lane's lock
+// guards it.
+type buffers struct {
+	slab     *memory.Slab
+	sending  []*Buffer // that were given back, and the device may read still
+	spare    []*Buffer // without memory, for the next
+	inFlight inFlight  // of all Buffers
 }

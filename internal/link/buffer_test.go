@@ -91,7 +91,7 @@ func TestBuffers(t *testing.T) {
 			lasts[got.p] = got.from.last
 			got.Free()
 			client.e.mu.Lock()
-			if n := len(client.e.sending); n > maxSending {
+			if n := len(client.e.buffers.sending); n > maxSending {
 				t.Errorf("%d are being sent", n)
 			}
 			client.e.mu.Unlock()
@@ -163,7 +163,7 @@ func TestBuffersInFlight(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.inFlight.bytes == maxInFlight && len(e.inFlight.turns.waiting) == streams-maxInFlight/BufferSize
+		return e.buffers.inFlight.bytes == maxInFlight && len(e.buffers.inFlight.turns.waiting) == streams-maxInFlight/BufferSize
 	}, patience, time.Millisecond, "too much was sent, or too little")
 	letGo()
 	within(t, "the streams", func() {
@@ -179,7 +179,7 @@ func TestBuffersInFlight(t *testing.T) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.reapAndSettle()
-		return e.inFlight.bytes == 0 && len(e.inFlight.posted) == 0
+		return e.buffers.inFlight.bytes == 0 && len(e.buffers.inFlight.posted) == 0
 	}, patience, time.Millisecond, "what has completed still counts")
 }
 
@@ -206,13 +206,13 @@ func TestBufferTurnOfFullRing(t *testing.T) {
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.inFlight.bytes == min(i+1, filling)*BufferSize && len(e.inFlight.turns.waiting) == max(i+1-filling, 0)
+			return e.buffers.inFlight.bytes == min(i+1, filling)*BufferSize && len(e.buffers.inFlight.turns.waiting) == max(i+1-filling, 0)
 		}, patience, time.Millisecond, "too much was sent, or too little")
 	}
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.inFlight.room() == 0 { // what completes may be another request
+		if e.buffers.inFlight.room() == 0 { // what completes may be another request
 			left.Store(1)
 			e.reapAndSettle()
 		}
@@ -289,16 +289,16 @@ func TestBuffersGoBack(t *testing.T) {
 			got.Free()
 		}
 		if !short {
-			require.Eventually(t, func() bool { return e.sends.Registered() == 0 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return e.buffers.slab.Registered() == 0 }, patience, time.Millisecond)
 			continue
 		}
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.reapAndSettle()
-			return len(e.sending) == 0
+			return len(e.buffers.sending) == 0
 		}, patience, time.Millisecond)
-		require.NotZero(t, e.sends.Registered())
+		require.NotZero(t, e.buffers.slab.Registered())
 		budget.SetLimit(budget.InUse())
 		other := memory.NewSlab(e.p.ctx, e.p.pd, budget, 0)
 		p, err := other.Alloc(BufferSize, memory.ForStream)

@@ -150,10 +150,10 @@ func TestCoalesceAlone(t *testing.T) {
 	require.Zero(t, delay(), "another waits until somebody has polled")
 	e.pollWaiters.served.Add(1)
 
-	dials := e.dials
-	e.dials = append(e.dials, nil)
+	dials := e.dialer.waiting
+	e.dialer.waiting = append(e.dialer.waiting, nil)
 	require.Zero(t, delay(), "a dial waits for a place")
-	e.dials = dials
+	e.dialer.waiting = dials
 	require.Equal(t, firstDelay, delay())
 }
 

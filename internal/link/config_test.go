@@ -82,7 +82,7 @@ func TestDefaultLanes(t *testing.T) {
 		if !e.p.sameHost {
 			want = []int{4, 1, 2, 3}[lanes]
 		}
-		require.Equal(t, want, e.agreedLanes())
+		require.Equal(t, want, e.dialer.agreedLanes())
 	}
 }
 

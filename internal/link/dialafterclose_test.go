@@ -39,7 +39,7 @@ func TestDialAfterDeath(t *testing.T) {
 		require.NoError(t, server.Close())
 		client.e.mu.Lock()
 		defer client.e.mu.Unlock()
-		client.e.dialled = 0 // some time ago
+		client.e.dialer.last = 0 // some time ago
 		return client.e
 	}
 	first := pair()

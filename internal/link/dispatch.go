@@ -30,7 +30,7 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 		return false, false
 	}
 	ending, begun := e.ending.Load(), e.pollWaiters.begun()
-	n, err := e.p.recvCQ.Poll(e.wcs[:])
+	n, err := e.p.recvCQ.Poll(e.polling.wcs[:])
 	if n == 0 && err == nil && ending == nil && !e.blocks.Load() && begun == e.pollWaiters.served.Load() {
 		return false, false
 	}
@@ -38,30 +38,30 @@ func (e *laneEnd) pollLocked() (some, more bool) {
 		e.mu.Lock()
 	}
 	some = e.takeIn(n, err)
-	e.pollWaiters.polled(begun, n < len(e.wcs))
-	if ending != nil && err == nil && n < len(e.wcs) {
+	e.pollWaiters.polled(begun, n < len(e.polling.wcs))
+	if ending != nil && err == nil && n < len(e.polling.wcs) {
 		e.failLocked(e.causeOf(*ending))
 		some = true
 	}
 	if !some {
 		e.mu.Unlock()
 	}
-	return some, n == len(e.wcs)
+	return some, n == len(e.polling.wcs)
 }
 
 // pollKept polls once for a call that holds mu, if the role is kept for one: most calls find
 // what they wait for by that, and need nothing else of the poll role.
 // It reports whether there may be more.
 func (e *laneEnd) pollKept() (more bool) {
-	if e.kept.number == 0 || e.err != nil || e.ending.Load() != nil {
+	if e.polling.kept.number == 0 || e.err != nil || e.ending.Load() != nil {
 		return false
 	}
-	e.kept.back()
-	n, err := e.p.recvCQ.Poll(e.wcs[:])
+	e.polling.kept.back()
+	n, err := e.p.recvCQ.Poll(e.polling.wcs[:])
 	if n > 0 || err != nil || e.blocks.Load() {
 		e.takeIn(n, err)
 	}
-	return n == len(e.wcs)
+	return n == len(e.polling.wcs)
 }
 
 // takeIn takes in the first n of wcs, or why polling has failed, and what requests have
@@ -75,7 +75,7 @@ func (e *laneEnd) takeIn(n int, err error) (some bool) {
 		return true
 	}
 	some = n > 0
-	e.arrived(e.wcs[:n])
+	e.arrived(e.polling.wcs[:n])
 	blocks := e.blocks.Load()
 	if blocks {
 		some = e.reap() || some
@@ -132,7 +132,9 @@ func (e *laneEnd) message(wc *verbs.WC, alone bool) error {
 	}
 	if !e.heard {
 		e.heard = true
-		e.firstMessage()
+		if e.role == lane.RoleListener {
+			e.listener.firstMessage()
+		}
 	}
 	d, err := lane.ParseDoorbell(imm)
 	if err != nil {
@@ -185,19 +187,6 @@ func (e *laneEnd) receiveFailed(status verbs.WCStatus) error {
 	return fmt.Errorf("%w: %w", errGone, status)
 }
 
-// firstMessage records that the dialer has confirmed the connection and has sent a message.
-func (e *laneEnd) firstMessage() {
-	if e.role != lane.RoleListener {
-		return
-	}
-	if e.timer != nil {
-		e.timer.Stop()
-	}
-	e.owner.heard(e)
-	e.work.notify = true
-	e.hasWork.Store(true)
-}
-
 // readable records that something has arrived for a stream.
 func (e *laneEnd) readable(st *lane.Stream) {
 	s := e.streams.At(st.ID())
@@ -214,16 +203,14 @@ func (e *laneEnd) readable(st *lane.Stream) {
 func (e *laneEnd) happened(ev *lane.Event) {
 	switch ev.Kind {
 	case lane.EventPlaces:
-		e.asked = max(e.asked-int(ev.Count), 0)
-		e.fill()
-		e.wantPlaces(len(e.dials))
+		e.dialer.granted(int(ev.Count))
 		return
 	case lane.EventWant:
-		e.note(noteWanted, int(ev.Count))
+		e.listener.note(noteWanted, int(ev.Count))
 		return
 	case lane.EventGoAway:
 		if ev.Stage == lane.StageStopped {
-			e.freeUntaken()
+			e.listener.freeUntaken()
 		}
 		e.goAway(ev.Stage)
 		return
@@ -237,10 +224,10 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		e.failLocked(accused(ev.Err))
 		return
 	case lane.EventOpened:
-		e.openArrived(ev.Stream)
+		e.listener.opened(ev.Stream)
 		return
 	case lane.EventReleased:
-		e.released(ev.Stream)
+		e.listener.released(ev.Stream)
 		return
 	}
 	s := e.streams.At(ev.Stream.ID())
@@ -252,26 +239,26 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		s.reclaim()
 		return
 	case lane.EventAccepted:
-		e.answered(s)
+		e.dialer.answered(s)
 		s.settled()
 		return
 	case lane.EventRefused:
-		e.answered(s)
+		e.dialer.answered(s)
 		if ev.Code == lane.CodeGoingAway || ev.Code == lane.CodePort && s.re.proposed {
-			e.lost(s, ev.Code)
+			e.dialer.lost(s, ev.Code)
 		} else {
 			s.failWith(reset(ev.Code))
 		}
 	case lane.EventReset:
-		e.answered(s)
+		e.dialer.answered(s)
 		s.failWith(reset(ev.Code))
 		e.owner.reset(s)
 	case lane.EventBroken:
 		s.failWith(ended(ev.Err))
 		e.owner.reset(s)
 	case lane.EventRedial:
-		e.answered(s)
-		e.lost(s, lane.CodeGoingAway)
+		e.dialer.answered(s)
+		e.dialer.lost(s, lane.CodeGoingAway)
 	case lane.EventClosed:
 	}
 	s.writable = true

@@ -10,7 +10,9 @@
 //     handle: the lane has the stream itself, so that a Stream which the program drops is
 //     found by the collector, and closed.
 //   - laneEnd is one end of a lane: it posts what the state machine says, and gives it what
-//     completes. One lock guards the machine and the send queue.
+//     completes. One lock guards the machine and the send queue. It consists of parts, each with a file:
+//     dialerPart and listenerPart are what only one of the two ends has, polling is for the calls that wait,
+//     peerMemory for memory that the device does not know, laneEnds for streams that were closed.
 //   - endpoint has the verbs objects of a lane, a memory.Slab the memory of its rings.
 //
 // Whoever waits polls for all, and nobody polls who does not wait: see lane.PollRole and wait.go.

@@ -58,9 +58,10 @@ func (s *stream) finish() {
 	}
 }
 
-// endPosted records that CLOSE or RESET of a stream was posted. mu is held.
-func (e *laneEnd) endPosted(id lane.ID) {
-	e.endsPosted++
+// sent records that CLOSE or RESET of a stream was posted. mu is held.
+func (le *laneEnds) sent(id lane.ID) {
+	e := le.e
+	le.posted++
 	if s := e.streams.At(id); s != nil {
 		s.said = e.sq.posted
 		s.awaitConfirmation()
@@ -83,7 +84,7 @@ func (s *stream) awaitConfirmation() {
 	if e.reap(); s.confirmed() {
 		return
 	}
-	e.leaving = append(e.leaving, s)
+	e.ends.leaving = append(e.ends.leaving, s)
 	e.blocks.Store(true)
 	e.unseen.Store(true)
 }
@@ -98,7 +99,7 @@ func (s *stream) confirmed() bool {
 	return done || s.finished == nil
 }
 
-// endsConfirmed looks which streams need not wait any more. mu is held.
-func (e *laneEnd) endsConfirmed() {
-	e.leaving = slices.DeleteFunc(e.leaving, (*stream).confirmed)
+// confirmed looks which streams need not wait any more. mu is held.
+func (le *laneEnds) confirmed() {
+	le.leaving = slices.DeleteFunc(le.leaving, (*stream).confirmed)
 }

@@ -57,7 +57,7 @@ func TestFinishedWhilePeerIsStopped(t *testing.T) {
 		require.Eventually(t, func() bool {
 			client.e.mu.Lock()
 			defer client.e.mu.Unlock()
-			return client.freed && len(client.e.leaving) == 0
+			return client.freed && len(client.e.ends.leaving) == 0
 		}, patience, time.Millisecond)
 	})
 }

@@ -51,7 +51,7 @@ func TestFirstWordUnheard(t *testing.T) {
 	require.Eventually(t, func() bool { return posts.Load() >= first+2 }, patience, time.Millisecond, "it says no more")
 	require.Empty(t, dialled)
 	listener.p.channel.(*faulty.CompChannel).Mute(false)
-	require.Eventually(t, func() bool { return !listener.silent(errGaveWay) && listener.spoke() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !listener.listener.silent(errGaveWay) && listener.spoke() }, patience, time.Millisecond)
 	var client *Stream
 	within(t, "the dial", func() { client = <-dialled })
 	say(t, client, b.accept())
@@ -61,5 +61,5 @@ func TestFirstWordUnheard(t *testing.T) {
 func (e *laneEnd) sleeps() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.counts.wakeups > 0 && e.pollRole.Holder() == 0
+	return e.counts.wakeups > 0 && e.polling.role.Holder() == 0
 }

@@ -46,7 +46,7 @@ func TestDeadlineUnderFlood(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.pollRole.Holder() != 0 { // somebody polls, or may
+		if e.polling.role.Holder() != 0 { // somebody polls, or may
 			return false
 		}
 		e.p.recvCQ = fullBatches{e.p.recvCQ, &on}

@@ -157,7 +157,7 @@ func (e *laneEnd) paceInForce() *pace {
 	for c := range k.own {
 		add(&c)
 	}
-	if off && k.stalled > 0 || len(e.dials) > 0 {
+	if off && k.stalled > 0 || len(e.dialer.waiting) > 0 {
 		all = all.with(paceOf(&persist))
 	}
 	if all == (pace{}) {
@@ -261,7 +261,7 @@ func (e *laneEnd) giveUpSilent(silent time.Duration) {
 		s.lost = true
 		e.alive.lost++
 		s.failWith(ended(err))
-		e.answered(s)
+		e.dialer.answered(s)
 		e.state.Reset(s.st, lane.CodeReset)
 		s.writable = true
 		s.reader.found(e)

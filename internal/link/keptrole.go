@@ -62,13 +62,13 @@ func (s *keptRole) timeBack() { s.returned(time.Since(epoch)-s.left > slowReturn
 
 // takeKept gives w the role if it is kept.
 func (e *laneEnd) takeKept(w *waiter) bool {
-	s := &e.kept
+	s := &e.polling.kept
 	if s.number == 0 {
 		return false
 	}
 	s.back()
 	w.number, s.number = s.number, 0
-	e.calls[w.number-1] = w
+	e.polling.calls[w.number-1] = w
 	return true
 }
 
@@ -76,8 +76,8 @@ func (e *laneEnd) takeKept(w *waiter) bool {
 //
 // slept reports that the call has slept; reading the clock for one that has polled takes too long.
 func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
-	s := &e.kept
-	if e.err != nil || e.blocks.Load() || e.othersWait() || !e.pollRole.Holds(w.number) {
+	s := &e.polling.kept
+	if e.err != nil || e.blocks.Load() || e.othersWait() || !e.polling.role.Holds(w.number) {
 		return false
 	}
 	if e.role == lane.RoleListener {
@@ -90,7 +90,7 @@ func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
 		}
 	}
 	s.number, w.number = w.number, 0
-	e.calls[s.number-1] = nil
+	e.polling.calls[s.number-1] = nil
 	if s.taken = s.ticking; !s.ticking { // else a tick may come at once, and is not for w
 		s.ticking = true
 		fdtimer.Start(keepTime, s.timeout)
@@ -101,19 +101,19 @@ func (e *laneEnd) keepRole(w *waiter, slept bool) bool {
 // othersWait reports whether calls wait for what somebody else polls for: messages, a place or an answer.
 // mu is held.
 func (e *laneEnd) othersWait() bool {
-	return e.pollWaiters.any() || len(e.dials)+len(e.answers.waits) > 0 || !e.pollRole.Alone()
+	return e.pollWaiters.any() || len(e.dialer.waiting)+len(e.dialer.answers.waits) > 0 || !e.polling.role.Alone()
 }
 
 // dropKept stops keeping the role and returns its holder, in whose name the caller is to leave it.
-func (e *laneEnd) dropKept() (n lane.Waiter) {
-	n, e.kept.number = e.kept.number, 0
+func (po *polling) dropKept() (n lane.Waiter) {
+	n, po.kept.number = po.kept.number, 0
 	return n
 }
 
 // giveUpKept leaves a kept role to the lane's goroutine, since something is waited for without a
 // call. mu is held; startWorker does the rest.
 func (e *laneEnd) giveUpKept() {
-	if e.kept.number != 0 {
+	if e.polling.kept.number != 0 {
 		e.unseen.Store(true)
 	}
 }
@@ -121,7 +121,7 @@ func (e *laneEnd) giveUpKept() {
 // keptTimeout gives up a role whose call has not come back.
 func (e *laneEnd) keptTimeout() (again time.Duration) {
 	e.mu.Lock()
-	s := &e.kept
+	s := &e.polling.kept
 	n := lane.Waiter(0)
 	switch {
 	case e.err != nil:
@@ -131,7 +131,7 @@ func (e *laneEnd) keptTimeout() (again time.Duration) {
 		return keepTime
 	case s.number == 0: // a call has had it all the time, and begins anew when it leaves
 	default:
-		n = e.dropKept()
+		n = e.polling.dropKept()
 		s.returned(true)
 		e.tasks.Add(1)
 	}

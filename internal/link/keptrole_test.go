@@ -40,7 +40,7 @@ func TestKeptRoleReturns(t *testing.T) {
 func roleKept(s *Stream) bool {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	return s.e.kept.number != 0
+	return s.e.polling.kept.number != 0
 }
 
 // endless has a lane wait for calls for ever.
@@ -48,16 +48,16 @@ func endless(t *testing.T, e *laneEnd) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.kept.ticking {
+		if e.polling.kept.ticking {
 			return false
 		}
-		e.kept.ticking = true // so that no timer is started
+		e.polling.kept.ticking = true // so that no timer is started
 		return true
 	}, patience, time.Millisecond)
 }
 
 // notEndless ends what endless began.
-func notEndless(e *laneEnd) { fdtimer.Start(keepTime, e.kept.timeout) }
+func notEndless(e *laneEnd) { fdtimer.Start(keepTime, e.polling.kept.timeout) }
 
 // awaitKept has an end answer until one of its calls keeps the poll role for the next, which is in time
 // whenever it comes.
@@ -66,7 +66,7 @@ func awaitKept(t *testing.T, from, to *Stream) {
 		all(func() { say(t, from, to) }, func() { say(t, to, from) })
 		if roleKept(to) {
 			to.e.mu.Lock()
-			to.e.kept.left = 0
+			to.e.polling.kept.left = 0
 			to.e.mu.Unlock()
 			return
 		}
@@ -103,12 +103,12 @@ func TestKeptRoleGivenUp(t *testing.T) {
 	taken := e.takeKept(w)
 	kept := true
 	if taken {
-		e.dials = append(e.dials, &dial{})
+		e.dialer.waiting = append(e.dialer.waiting, &dial{})
 		kept = e.keepRole(w, true)
-		e.dials = nil
-		e.answers.waits = []answerWait{{done: make(chan struct{})}}
+		e.dialer.waiting = nil
+		e.dialer.answers.waits = []answerWait{{done: make(chan struct{})}}
 		kept = kept || e.keepRole(w, true)
-		e.answers.waits = nil
+		e.dialer.answers.waits = nil
 		require.True(t, e.keepRole(w, true))
 	}
 	e.mu.Unlock()

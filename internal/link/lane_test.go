@@ -70,7 +70,7 @@ func TestEndedLaneKeepsNoTables(t *testing.T) {
 		kept := func() bool {
 			s.e.mu.Lock()
 			defer s.e.mu.Unlock()
-			return s.e.streams != nil || s.e.places != nil
+			return s.e.streams != nil || s.e.listener.places != nil
 		}
 		require.True(t, kept(), "the stream is open")
 		require.NoError(t, s.Close())
@@ -336,11 +336,11 @@ func testIdle(t *testing.T, idle func()) {
 			quiet := func(e *laneEnd) bool {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				asleep := e.pollRole.Holds(0)
-				for _, w := range e.calls {
+				asleep := e.polling.role.Holds(0)
+				for _, w := range e.polling.calls {
 					asleep = asleep || w != nil && w.inChannel.Load()
 				}
-				return asleep && len(e.calls)-len(e.unused) == 10
+				return asleep && len(e.polling.calls)-len(e.polling.unused) == 10
 			}
 			require.Eventually(t, func() bool { return quiet(ends[0].e) && quiet(ends[1].e) }, patience, time.Millisecond)
 			idle()

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"github.com/rdmanet/go-rdmanet/internal/asynclog"
 	"github.com/rdmanet/go-rdmanet/internal/link/hello"
 	"github.com/rdmanet/go-rdmanet/internal/link/memory"
-	"github.com/rdmanet/go-rdmanet/internal/runtimer"
 	"github.com/rdmanet/go-rdmanet/internal/shortage"
 	"github.com/rdmanet/go-rdmanet/internal/verbs/driver"
 	"github.com/rdmanet/go-rdmanet/ring"
@@ -44,10 +42,6 @@ type owner interface {
 	endsGivenUp(*laneEnd) *endsGivenUp
 }
 
-// firstCalls is for how many calls that wait a lane has room at first: a call that waits writes there, and
-// less would lie in a cache line that another lane's calls write to, on another processor.
-const firstCalls = 16
-
 // laneEnd is one end of a lane.
 //
 // # Locks
@@ -64,112 +58,68 @@ type laneEnd struct {
 	owner owner
 	id    *cm.ID
 	p     *endpoint
-	slab  *memory.Slab
-	sends *memory.Slab // of Buffers
+	slab  *memory.Slab // of rings
 	peer  hello.Word
 	epoch uint32
 	place placeInList
 
-	failed     atomic.Bool           // err is set, or is about to be
-	ending     atomic.Pointer[error] // the lane has ended: what has arrived is taken in yet
-	blocks     atomic.Bool           // somebody waits for the send queue
-	inUse      atomic.Int32          // streams that the program has not closed; changed under mu
-	taken      atomic.Int32          // ids of streams: what live says
-	unanswered atomic.Bool           // dialer: there are streams that the listener has not answered
-	unseen     atomic.Bool           // likewise, since somebody has armed the queue of completions
-	hasWork    atomic.Bool           // for the worker
+	failed  atomic.Bool           // err is set, or is about to be
+	ending  atomic.Pointer[error] // the lane has ended: what has arrived is taken in yet
+	blocks  atomic.Bool           // somebody waits for the send queue
+	unseen  atomic.Bool           // likewise, since somebody has armed the queue of completions
+	hasWork atomic.Bool           // for the worker
+	inUse   atomic.Int32          // streams that the program has not closed; changed under mu
+	taken   atomic.Int32          // ids of streams: what live says
 
 	pollWaiters pollWaiters
 
-	mu          laneLock
-	state       *lane.Lane
-	pollRole    lane.PollRole
-	calls       []*waiter // that wait, by their number less 1
-	unused      []lane.Waiter
-	kept        keptRole
-	writes      uint // calls, that poll now and then
-	unyielded   int  // bytes that were written ahead since a Write let other goroutines run
+	mu      laneLock
+	state   *lane.Lane
+	polling polling
+
+	// What is sent.
 	sq          sendQueue
+	stuck       bool      // a message waits for the send queue
+	blocked     []*stream // likewise, their data
+	writes      uint      // calls, that poll now and then
+	unyielded   int       // bytes that were written ahead since a Write let other goroutines run
+	peerMemory  peerMemory
 	staging     staging
-	sending     []*Buffer // that were given back, and the device may read still
-	noBuffers   []*Buffer // without memory, for the next
-	inFlight    inFlight  // of all Buffers
+	buffers     buffers
 	wrs         [3]verbs.SendWR
 	sge         [1]verbs.SGE
 	record      [lane.RecordLen]byte
 	bell        [bellLen]byte
 	frame       [ring.FrameHeaderLen + smallFrame]byte
-	got         uint32    // records
-	repostNow   bool      // one was among what has just arrived
-	stuck       bool      // a message waits for the send queue
-	blocked     []*stream // likewise, their data
-	wakeups     wakeups
-	unannounced []unannounced // that the device cannot write to yet
-	asker       driver.MRAsker
-	reach       reach     // memory of the peer that the device knows of, or is to
-	asking      int       // questions for such memory that are under way
-	unreached   []*stream // whose Writes wait for an answer
-	unasked     []*stream // and until there may be a question more
-	leaving     []*stream // closed, the peer's device has not confirmed their end
+	abortPosted uint64 // sendQueue.posted after ABORT; 0: none was sent
+
+	// What arrives.
+	heard     bool   // a message has
+	got       uint32 // records
+	repostNow bool   // one was among what has just arrived
+
 	streams     lane.Table[*stream]
-	live        int                            // of them
-	dials       []*dial                        // that wait for a place, in order
-	asked       int                            // dialer: places that were asked for and have not come
-	redial      func(context.Context, *stream) // dialer: dials a stream again
-	only        uint16                         // dialer: the one port of streams, if it is not 0
-	busy        bool                           // dialer: a stream has it
-	dialled     time.Duration                  // dialer: when the last dial came, since epoch
-	answers     answers                        // dialer
-	ports       lanePorts                      // listener
-	places      lane.Table[memory.Piece]       // listener: the rings of places
-	coming      *arrival                       // listener: until the first message
-	share       *share                         // listener: of the backlog
-	recalls     recalls                        // listener
-	making      int                            // listener: places that the worker is about to take ids for
-	refused     map[lane.ID]struct{}           // listener: places whose OPEN was refused, until their release
-	ids         freeIDs                        // listener
+	live        int           // of them
+	unannounced []unannounced // that the device cannot write to yet
+	ends        laneEnds
 	maxID       lane.ID
-	heard       bool // a message has arrived
 	away        bool // no stream can be opened any more
-	refuses     bool // listener: one that is opened all the same is for whoever has the address now
-	work        work
-	memory      memoryWatch
-	alive       keepAlive
-	endsTimer   endsTimer
 
-	counts      laneCounts
-	countsFor   *stream // whom messages wake, until there is one about another: see countFor
-	abortPosted uint64  // sendQueue.posted after ABORT; 0: none was sent
+	dialer   dialerPart   // of a dialer's lane
+	listener listenerPart // of a listener's
 
-	final      bool        // listener: and the dialer knows which were
-	endWaits   []*endWait  // calls of AwaitEnd
-	endPays    spinBudget  // of those calls
-	endsPosted uint64      // ends of streams, so far
-	endsStall  endProgress // when one was last awaited in vain
-	unheeded   bool        // listener: it has gone away for so long that it waits for no answer
-	finalNoted bool        // and the Listener knows that all of them have come
-	patient    *time.Timer // listener: of unannounced streams
-	err        error
-	torn       bool
+	work      work
+	memory    memoryWatch
+	alive     keepAlive
+	counts    laneCounts
+	countsFor *stream // whom messages wake, until there is one about another: see countFor
 
-	wcs       [wcBatch]verbs.WC // of who has the poll role
-	pays      laneBudget        // of who has it
-	yields    yieldBudget       // likewise
-	wokenPeer uint64            // how often, when hasWoken was last asked
-	sleeper   *waiter           // who sleeps in the channel with it
-	armed     time.Duration     // since epoch, when it went to sleep; 0: it has not
-	othersPay spinBudget        // of its polling for others
-	recheck   func() bool       // of the sleeper
-	sleepEnd  int64             // the deadline of the channel's sleeper, as a waiter has it
-	rested    chan struct{}     // holds a token while nobody has the poll role
-
+	err     error
+	torn    bool
 	tasks   sync.WaitGroup // calls and goroutines that use the verbs objects
-	waits   waits          // calls that wait, which use them as well
 	unheld  chan struct{}  // closed when a lane out of reach need not stay (outofreach.go)
 	release sync.Once
-	done    chan struct{}   // closed when nothing is left
-	up      chan struct{}   // dialer: closed when the first place has come, or none will
-	timer   *runtimer.Timer // listener: of the first message
+	done    chan struct{} // closed when nothing is left
 }
 
 // newLaneEnd makes one end of a lane on id. It is to be started when the peer's hello is
@@ -180,18 +130,19 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 		return nil, err
 	}
 	e := &laneEnd{
-		cfg: cfg, role: role, owner: o, id: id, p: p, ids: freeIDs{next: 1},
-		calls: make([]*waiter, 0, firstCalls), unused: make([]lane.Waiter, 0, firstCalls), wakeups: make(wakeups, 0, spareWakeups),
-		slab:  p.rings,
-		sends: newSends(p, cfg.Budget),
-		sq:    sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
-		done:  make(chan struct{}), unheld: make(chan struct{}), up: make(chan struct{}), rested: make(chan struct{}, 1),
+		cfg: cfg, role: role, owner: o, id: id, p: p, slab: p.rings,
+		sq:   sendQueue{qp: p.qp, cq: p.sendCQ, cap: sendDepth, confirm: p.confirm},
+		done: make(chan struct{}), unheld: make(chan struct{}),
 	}
 	e.sq.counter, _ = p.qp.(driver.QPStatter)
-	e.asker, _ = p.qp.(driver.MRAsker)
-	e.recheck, e.kept.timeout, e.endPays.lasting = e.pollAndArm, e.keptTimeout, true
+	e.polling = newPolling(e)
+	e.peerMemory = newPeerMemory(e)
+	e.buffers = buffers{slab: newSends(p, cfg.Budget)}
+	e.ends = newLaneEnds(e)
+	e.dialer = dialerPart{e: e, up: make(chan struct{})}
+	e.listener = listenerPart{e: e, ids: freeIDs{next: 1}}
 	if role == lane.RoleListener {
-		e.share = &share{e: e}
+		e.listener.share = &share{e: e}
 	}
 	if !p.synchronous {
 		e.useFirstStaging()
@@ -201,7 +152,7 @@ func newLaneEnd(cfg *Config, role lane.Role, id *cm.ID, o owner) (*laneEnd, erro
 
 // start begins the lane with what the peer has told. Nothing was posted before.
 func (e *laneEnd) start(peer hello.Word, streams lane.ID, epoch uint32) (err error) {
-	e.peer, e.maxID, e.ids.last, e.epoch = peer, streams, streams, epoch
+	e.peer, e.maxID, e.listener.ids.last, e.epoch = peer, streams, streams, epoch
 	if c := e.p.confirm; c != nil {
 		c.addr, c.rkey = peer.Records, peer.RKey
 	}
@@ -237,7 +188,7 @@ func (e *laneEnd) serve() {
 		if e.failed.Load() {
 			return
 		}
-		<-e.rested
+		<-e.polling.rested
 	}
 }
 
@@ -248,12 +199,12 @@ func (e *laneEnd) attend(now bool) bool {
 	e.mu.Lock()
 	n := lane.Waiter(0)
 	if now {
-		n = e.dropKept()
+		n = e.polling.dropKept()
 	}
 	poll := n != 0
 	if n == 0 {
 		n = lane.Goroutine
-		poll = e.pollRole.Event()
+		poll = e.polling.role.Event()
 	}
 	if poll {
 		e.counts.wakeups++
@@ -341,34 +292,25 @@ func (e *laneEnd) failLocked(err error) {
 		if s != nil {
 			s.reader.wake(e)
 			s.writer.wake(e)
-			s.portless = s.portless || e.role == lane.RoleListener && s.port == e.ports.bound // it goes below
+			s.portless = s.portless || e.role == lane.RoleListener && s.port == e.listener.ports.bound // it goes below
 		}
 	}
-	e.endsSafe()
-	for _, d := range e.dials {
-		d.end(e.retiredErr())
-	}
-	e.dials = nil
-	e.answerless()
+	e.ends.safe()
+	e.dialer.endDials(e.retiredErr())
+	e.dialer.answerless()
 	e.announceReady(true)
-	for _, w := range e.calls {
+	for _, w := range e.polling.calls {
 		if w != nil {
 			w.unpark(e)
 		}
 	}
 	e.pollWaiters.polled(e.pollWaiters.begun(), true) // nothing comes any more
-	e.rest()
+	e.polling.rest()
 	e.memory.stop()
 	e.alive.stop()
-	e.endsTimer.stop()
+	e.ends.timer.stop()
 	if e.role == lane.RoleListener {
-		e.work.grant, e.making = 0, 0
-		e.note(noteLeft, 0)
-		e.recalls.stop()
-		e.ports.end()
-		if e.timer != nil {
-			e.timer.Stop()
-		}
+		e.listener.end()
 	}
 	e.owner.gone(e)
 	go e.teardown()
@@ -419,7 +361,7 @@ func (e *laneEnd) teardown() {
 // may keep a connection long after it has closed it. mu is held.
 func (e *laneEnd) dropTables() {
 	if e.torn && e.live == 0 {
-		e.streams, e.places = nil, nil
+		e.streams, e.listener.places = nil, nil
 	}
 }
 
@@ -427,7 +369,7 @@ func (e *laneEnd) dropTables() {
 func (e *laneEnd) discard() { e.destroy() }
 
 func (e *laneEnd) destroy() {
-	if err := errors.Join(e.p.destroy(e.sends.Close), e.id.Close()); err != nil {
+	if err := errors.Join(e.p.destroy(e.buffers.slab.Close), e.id.Close()); err != nil {
 		asynclog.Log(e.cfg.logger(), slog.LevelWarn, "link: destroying a lane's RDMA objects", "err", err)
 	}
 	shortage.Freed()

@@ -86,10 +86,10 @@ func (e *laneEnd) stats() LaneStats {
 		Device: e.p.ctx.Device().Name(), Local: e.id.LocalAddr(), Remote: e.id.RemoteAddr(),
 		Dialer:  e.role == lane.RoleDialer,
 		Streams: e.live, Opened: n.opened,
-		Waiting:   len(e.dials),
+		Waiting:   len(e.dialer.waiting),
 		BytesSent: n.bytesOut, BytesReceived: n.bytesIn,
 		SendQueue: int(e.sq.posted - e.sq.completed), SendDepth: int(e.sq.cap),
-		Memory: e.slab.Registered() + e.sends.Registered(),
+		Memory: e.slab.Registered() + e.buffers.slab.Registered(),
 		LaneCounts: LaneCounts{
 			MessagesSent: n.messagesOut, MessagesReceived: n.messagesIn,
 			Wakeups: n.wakeups, KeepAlives: e.alive.asked, Resizes: n.resizes, Refusals: n.refusals,
@@ -101,8 +101,8 @@ func (e *laneEnd) stats() LaneStats {
 		s.Refusals += all.MissedMRs
 	}
 	switch {
-	case s.State >= LaneGoingAway, e.busy: // nobody can take them
-	case e.only != 0: // one stream at a time has the port
+	case s.State >= LaneGoingAway, e.dialer.busy: // nobody can take them
+	case e.dialer.port != 0: // one stream at a time has the port
 		s.Places = min(e.state.Places(), 1)
 	default:
 		s.Places = e.state.Places()
@@ -122,7 +122,7 @@ type Requests struct {
 // gave way to others. The Listener's lock is held.
 func (r *Requests) ended(e *laneEnd, why error) (evicted bool) {
 	switch {
-	case e.share.served:
+	case e.listener.share.served:
 	case errors.Is(why, errGaveWay):
 		r.Evicted++
 		return true

@@ -15,7 +15,7 @@ func TestLines(t *testing.T) {
 	e := client.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	require.Zero(t, cap(e.calls)*int(unsafe.Sizeof(e.calls[:1][0]))%cacheline.Size)
-	require.Zero(t, cap(e.wakeups)*int(unsafe.Sizeof(e.wakeups[:1][0]))%cacheline.Size)
-	require.Zero(t, cap(e.unused)*int(unsafe.Sizeof(e.unused[:1][0]))%cacheline.Size)
+	require.Zero(t, cap(e.polling.calls)*int(unsafe.Sizeof(e.polling.calls[:1][0]))%cacheline.Size)
+	require.Zero(t, cap(e.polling.wakeups)*int(unsafe.Sizeof(e.polling.wakeups[:1][0]))%cacheline.Size)
+	require.Zero(t, cap(e.polling.unused)*int(unsafe.Sizeof(e.polling.unused[:1][0]))%cacheline.Size)
 }

@@ -75,10 +75,10 @@ func NewLinks(c Config) (*Links, error) {
 			return nil, err
 		}
 		e.mu.Lock()
-		e.redial = func(ctx context.Context, s *stream) { l.redial(ctx, t, s) }
+		e.dialer.again = func(ctx context.Context, s *stream) { l.redial(ctx, t, s) }
 		e.mu.Unlock()
 		l.note(e)
-		return e, nil
+		return &e.dialer, nil
 	}
 	return l, nil
 }
@@ -294,21 +294,3 @@ func (k *linkLane) emptied(*laneEnd) {
 	k.link.forget()
 	k.l.rest(k)
 }
-
-func (e *laneEnd) retireNow() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.retire()
-}
-
-func (e *laneEnd) closeIfIdle() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.closeIdle()
-}
-
-func (e *laneEnd) load() (streams, room int) {
-	return int(e.inUse.Load()), int(e.maxID) - int(e.taken.Load())
-}
-
-func (e *laneEnd) agreedLanes() int { return min(e.cfg.lanes(e.p.sameHost), e.peer.Lanes) }

@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -149,15 +148,15 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 		_ = id.Close()
 		return false
 	}
-	e.coming = u
+	e.listener.coming = u
 	u.evict = func() bool { return l.evict(e) }
 	if e.p.solicited { // on this host
 		u.patience = silentTicks
 	}
 	from := id.RemoteAddr()
-	e.ports.all, e.ports.host = &l.clients, from.Addr().Unmap()
+	e.listener.ports.all, e.listener.ports.host = &l.clients, from.Addr().Unmap()
 	if to := id.LocalAddr(); to.Addr() == from.Addr() {
-		e.ports.own = to.Port()
+		e.listener.ports.own = to.Port()
 	}
 	mine := e.p.hello(&l.cfg, min(l.cfg.Streams, peer.Streams), peer.Epoch, peer.Link)
 	if err := mine.Match(&peer); err != nil {
@@ -184,11 +183,11 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 	}
 	l.awaitFormer(e, from)
 	e.mu.Lock()
-	if e.err == nil && l.clients.take(e.ports.host, from.Port()) {
-		e.ports.bound = from.Port()
+	if e.err == nil && l.clients.take(e.listener.ports.host, from.Port()) {
+		e.listener.ports.bound = from.Port()
 	}
 	if e.err == nil {
-		e.timer = runtimer.After(e.cfg.HandshakeTimeout, e.unheard)
+		e.listener.timer = runtimer.After(e.cfg.HandshakeTimeout, e.listener.unheard)
 	}
 	e.mu.Unlock()
 	if err := id.Accept(&cm.ConnParam{
@@ -213,7 +212,7 @@ func (l *Listener) bringUp(id *cm.ID, h *eventHandler, first *cm.ConnParam, u *a
 // awaitFormer waits for the end of an earlier lane from the same port, for portPatience at most: its dialer has left
 // it, which may not be taken in yet, and what is opened from the port would be refused.
 func (l *Listener) awaitFormer(e *laneEnd, from netip.AddrPort) {
-	if !l.clients.uses(e.ports.host, from.Port()) {
+	if !l.clients.uses(e.listener.ports.host, from.Port()) {
 		return
 	}
 	var former *laneEnd
@@ -237,47 +236,15 @@ func (l *Listener) awaitFormer(e *laneEnd, from netip.AddrPort) {
 
 // evict has a lane end that is to give way to others, and reports whether it has ended.
 func (l *Listener) evict(e *laneEnd) (ended bool) {
-	ended = e.silent(errGaveWay)
+	ended = e.listener.silent(errGaveWay)
 	l.mu.Lock()
-	told := e.coming.gaveWay
-	e.coming.gaveWay = false
+	told := e.listener.coming.gaveWay
+	e.listener.coming.gaveWay = false
 	l.mu.Unlock()
 	if told && l.cfg.OnEvict != nil {
 		l.cfg.OnEvict() // not where it is counted, under the lane's lock: it may ask for Requests
 	}
 	return ended
-}
-
-// unheard ends a lane whose dialer has said nothing in time.
-func (e *laneEnd) unheard() {
-	if e.silent(fmt.Errorf("%w within %v", errSilent, e.cfg.HandshakeTimeout)) {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.heard && e.err == nil {
-		e.timer = runtimer.After(e.cfg.HandshakeTimeout, e.unheard)
-	}
-}
-
-// silent ends a lane for err, and reports whether it has ended. It does not if the dialer has
-// confirmed or spoken, and that is only not taken in yet: it is no dialer's fault that this
-// process was slow.
-func (e *laneEnd) silent(err error) bool {
-	if !e.begin() {
-		return true
-	}
-	defer e.tasks.Done()
-	if e.id.State() != cm.StateConnected && !e.id.Withdraw() {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.pollOnce()
-	if !e.heard {
-		e.failLocked(err)
-	}
-	return e.err != nil
 }
 
 // add notes a lane, unless the Listener is closed or the lane has ended.
@@ -287,11 +254,11 @@ func (l *Listener) add(e *laneEnd) bool {
 	if l.isClosed() {
 		return false
 	}
-	if e.share.gone {
+	if e.listener.share.gone {
 		return false
 	}
 	l.lanes[e] = struct{}{}
-	l.backlog.join(e.share, dialerKey{e.ports.host, e.peer.Link})
+	l.backlog.join(e.listener.share, dialerKey{e.listener.ports.host, e.peer.Link})
 	return true
 }
 
@@ -302,10 +269,10 @@ func (l *Listener) remove(e *laneEnd) {
 	l.quietLanes.remove(e)
 	l.acceptor.forget(e)
 	l.left(e)
-	if e.coming.answered {
-		e.coming.gaveWay = l.counts.ended(e, e.err)
+	if e.listener.coming.answered {
+		e.listener.coming.gaveWay = l.counts.ended(e, e.err)
 	} else {
-		e.coming.why = e.err
+		e.listener.coming.why = e.err
 	}
 }
 
@@ -313,9 +280,9 @@ func (l *Listener) remove(e *laneEnd) {
 func (l *Listener) noteAnswer(e *laneEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.coming.answered = true
+	e.listener.coming.answered = true
 	if _, stands := l.lanes[e]; !stands {
-		e.coming.gaveWay = l.counts.ended(e, e.coming.why)
+		e.listener.coming.gaveWay = l.counts.ended(e, e.listener.coming.why)
 	}
 }
 
@@ -381,9 +348,9 @@ func (l *Listener) next() (*stream, error) {
 	l.signal()
 	s.waiting = false
 	if s.wasReset {
-		l.backlog.resetAccepted(s.e.share)
+		l.backlog.resetAccepted(s.e.listener.share)
 	}
-	l.backlog.accepted(s.e.share)
+	l.backlog.accepted(s.e.listener.share)
 	l.feed()
 	return s, nil
 }
@@ -408,7 +375,7 @@ func (l *Listener) Close() error {
 	var unaccepted []*stream
 	if l.cfg.CM.ReusePort {
 		l.leaving = maps.Clone(l.lanes)
-		maps.DeleteFunc(l.leaving, func(e *laneEnd, _ struct{}) bool { return e.share.final })
+		maps.DeleteFunc(l.leaving, func(e *laneEnd, _ struct{}) bool { return e.listener.share.final })
 	} else {
 		unaccepted, l.accepted = l.accepted, nil
 	}
@@ -420,14 +387,14 @@ func (l *Listener) Close() error {
 		_ = s.close(true)
 	}
 	for _, e := range lanes {
-		e.leaveListener(!l.cfg.CM.ReusePort)
+		e.listener.leave(!l.cfg.CM.ReusePort)
 	}
 	return err
 }
 
 // left records that no stream is opened on a lane any more. mu is held.
 func (l *Listener) left(e *laneEnd) {
-	e.share.final = true
+	e.listener.share.final = true
 	if _, ok := l.leaving[e]; ok {
 		delete(l.leaving, e)
 		l.endIfLeft()
@@ -460,27 +427,6 @@ func (l *Listener) Abandon() {
 	}
 }
 
-// leaveListener has the lane end when its streams have. One that is not up yet ends at once. With
-// refuse what is opened from now on is for whoever has the address then; otherwise it is served, until
-// the dialer has heard.
-func (e *laneEnd) leaveListener(refuse bool) {
-	e.mu.Lock()
-	e.refuses = e.refuses || refuse
-	switch {
-	case e.err != nil || e.away:
-	case !e.heard:
-		e.failLocked(net.ErrClosed)
-	default:
-		e.away = true
-		e.note(noteLeft, 0)
-		e.state.GoAway()
-		e.timer = runtimer.After(goAwayTime, e.leaveUnanswered)
-		e.settle()
-	}
-	e.mu.Unlock()
-	e.startWorker()
-}
-
 // What a lane tells its Listener.
 
 func (l *Listener) opened(s *stream) {
@@ -502,30 +448,32 @@ func (l *Listener) reset(s *stream) {
 	defer l.mu.Unlock()
 	if s.waiting && !s.wasReset {
 		s.wasReset = true
-		l.backlog.reset(s.e.share)
+		l.backlog.reset(s.e.listener.share)
 	}
 }
 
 // endsGivenUp is one for each client address: what one takes in is nothing to others.
-func (l *Listener) endsGivenUp(e *laneEnd) *endsGivenUp { return l.clients.endsGivenUp(e.ports.host) }
+func (l *Listener) endsGivenUp(e *laneEnd) *endsGivenUp {
+	return l.clients.endsGivenUp(e.listener.ports.host)
+}
 
 func (l *Listener) filled(*laneEnd)   {}
 func (l *Listener) used(e *laneEnd)   { l.busy(e) }
 func (l *Listener) unused(e *laneEnd) { l.quiet(e) }
 func (l *Listener) retired(*laneEnd)  {}
 func (l *Listener) heard(e *laneEnd) {
-	l.ups.end(e.coming)
+	l.ups.end(e.listener.coming)
 	if e.inUse.Load() == 0 {
 		l.quiet(e)
 	}
 }
 func (l *Listener) short(err error)      { l.reportShortage(err) }
 func (l *Listener) gone(e *laneEnd)      { l.remove(e) }
-func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.coming) }
+func (l *Listener) destroyed(e *laneEnd) { l.ups.end(e.listener.coming) }
 func (l *Listener) emptied(e *laneEnd) {
 	// The dialer ends a lane that it has no use for. One that goes away ends by itself when
 	// the dialer has sent its last record about it, and has heard what was refused.
-	if e.final && (len(e.refused) == 0 || e.unheeded) {
+	if e.listener.final && (len(e.listener.refused) == 0 || e.listener.unheeded) {
 		e.failLocked(ErrLinkClosed)
 		return
 	}

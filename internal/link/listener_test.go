@@ -46,9 +46,9 @@ func TestPlacesOfALaneThatEnds(t *testing.T) {
 	e := server.e
 	e.mu.Lock()
 	b.l.mu.Lock()
-	e.share.window = 50 // as if it had used what it got
+	e.listener.share.window = 50 // as if it had used what it got
 	b.l.mu.Unlock()
-	e.note(noteWanted, 20)
+	e.listener.note(noteWanted, 20)
 	due := e.work.grant
 	e.failLocked(errGone)
 	e.mu.Unlock()
@@ -73,7 +73,7 @@ func TestAllStreamsInUse(t *testing.T) {
 		for i := range 5 {
 			next := make(chan *Stream, 1)
 			go func() {
-				s, err := ends[0].e.open(b.ctx(), nil)
+				s, err := ends[0].e.dialer.open(b.ctx(), nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -83,7 +83,7 @@ func TestAllStreamsInUse(t *testing.T) {
 			require.Eventually(t, func() bool {
 				b.l.mu.Lock()
 				defer b.l.mu.Unlock()
-				return e.share.want > 0
+				return e.listener.share.want > 0
 			}, patience, time.Millisecond, "round %d", i)
 			require.NoError(t, ends[0].Close())
 			require.NoError(t, ends[1].Close())

@@ -84,7 +84,7 @@ func (e *laneEnd) lookAtMemory() {
 	}
 	refused := m.refused
 	if (refused || m.noPorts) && !e.away {
-		e.note(noteRetry, 0)
+		e.listener.note(noteRetry, 0)
 	}
 	m.refused, m.noPorts = false, false
 	if refused {
@@ -110,11 +110,11 @@ func (e *laneEnd) lookAtMemory() {
 	clear(m.large[len(still):])
 	m.large = still
 	e.reapAtRest()
-	if again := e.lookAtStaging(enough); again || len(still)+len(e.sending) > 0 {
+	if again := e.lookAtStaging(enough); again || len(still)+len(e.buffers.sending) > 0 {
 		e.watchMemory()
 	}
 	e.freed(e.slab.Age())
-	e.freed(e.sends.Age())
+	e.freed(e.buffers.slab.Age())
 	e.settle()
 	e.mu.Unlock()
 	e.startWorker()
@@ -123,7 +123,7 @@ func (e *laneEnd) lookAtMemory() {
 // reapAtRest takes back the send memory of what is complete, which nobody else does on a lane that rests. mu is
 // held.
 func (e *laneEnd) reapAtRest() {
-	if !e.staging.large.IsZero() || len(e.sending) > 0 {
+	if !e.staging.large.IsZero() || len(e.buffers.sending) > 0 {
 		e.reap()
 	}
 }

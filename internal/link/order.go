@@ -29,23 +29,24 @@ type answerWait struct {
 }
 
 // awaitAnswer records a stream that was opened. mu is held.
-func (e *laneEnd) awaitAnswer(s *stream) {
-	a := &e.answers
+func (dp *dialerPart) awaitAnswer(s *stream) {
+	a := &dp.answers
 	a.opened++
 	a.unknown++
 	s.opened = a.opened
-	e.unanswered.Store(true)
+	dp.owed.Store(true)
 }
 
 // answered records that the listener has said what becomes of s, or never will. mu is held.
-func (e *laneEnd) answered(s *stream) {
-	a := &e.answers
+func (dp *dialerPart) answered(s *stream) {
+	e := dp.e
+	a := &dp.answers
 	if e.role != lane.RoleDialer || s.answered {
 		return
 	}
 	s.answered = true
 	if a.unknown--; a.unknown == 0 {
-		e.unanswered.Store(false)
+		dp.owed.Store(false)
 	}
 	for i := range a.waits {
 		if w := &a.waits[i]; s.opened <= w.opened {
@@ -62,23 +63,24 @@ func (e *laneEnd) answered(s *stream) {
 }
 
 // answerless ends the waits of a lane that has ended. mu is held.
-func (e *laneEnd) answerless() {
-	for _, w := range e.answers.waits {
+func (dp *dialerPart) answerless() {
+	for _, w := range dp.answers.waits {
 		close(w.done)
 	}
-	e.answers.waits = nil
+	dp.answers.waits = nil
 }
 
-func (e *laneEnd) owesAnswers() bool { return e.unanswered.Load() }
+func (dp *dialerPart) owesAnswers() bool { return dp.owed.Load() }
 
 // allAnswered returns a channel that is closed when all streams are answered that were opened so
 // far, or nil if they are.
-func (e *laneEnd) allAnswered() <-chan struct{} {
-	if !e.unanswered.Load() {
+func (dp *dialerPart) allAnswered() <-chan struct{} {
+	e := dp.e
+	if !dp.owed.Load() {
 		return nil
 	}
 	e.mu.Lock()
-	a := &e.answers
+	a := &dp.answers
 	if e.err != nil || a.unknown == 0 {
 		e.mu.Unlock()
 		return nil

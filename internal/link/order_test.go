@@ -321,7 +321,7 @@ func TestAnsweredWhenAcceptable(t *testing.T) {
 			b := newBed(t, cfg)
 			for i := range 3 {
 				client := b.dial()
-				if answered := client.e.allAnswered(); answered != nil {
+				if answered := client.e.dialer.allAnswered(); answered != nil {
 					within(t, "an answer", func() { <-answered })
 				}
 				n, _ := b.l.Opened()
@@ -339,7 +339,7 @@ func TestAnswersOfALaneThatEnds(t *testing.T) {
 	b := newBed(t, Config{})
 	client, server := b.pair()
 	say(t, server, client)
-	require.Nil(t, client.e.allAnswered())
+	require.Nil(t, client.e.dialer.allAnswered())
 	require.Eventually(t, func() bool {
 		client.e.pollNow()
 		client.e.mu.Lock()
@@ -348,21 +348,22 @@ func TestAnswersOfALaneThatEnds(t *testing.T) {
 	}, patience, time.Millisecond)
 	server.e.mu.Lock() // it answers nothing
 	again := b.dial()
-	answered := again.e.allAnswered()
+	answered := again.e.dialer.allAnswered()
 	again.e.fail(errGone)
 	server.e.mu.Unlock()
 	require.NotNil(t, answered)
 	within(t, "a wait for an answer", func() { <-answered })
-	require.Nil(t, again.e.allAnswered())
+	require.Nil(t, again.e.dialer.allAnswered())
 }
 
 // TestAnswersInAnotherOrder: a listener that leaves one stream unanswered has dials wait, as long as
 // they do, and takes no memory for those behind it.
 func TestAnswersInAnotherOrder(t *testing.T) {
 	e := &laneEnd{role: lane.RoleDialer}
+	e.dialer.e = e
 	open := func() *stream {
 		s := &stream{e: e}
-		e.awaitAnswer(s)
+		e.dialer.awaitAnswer(s)
 		return s
 	}
 	ended := func(done <-chan struct{}) bool {
@@ -373,30 +374,30 @@ func TestAnswersInAnotherOrder(t *testing.T) {
 			return false
 		}
 	}
-	require.Nil(t, e.allAnswered())
+	require.Nil(t, e.dialer.allAnswered())
 	stuck := open()
-	first := e.allAnswered()
-	require.Equal(t, first, e.allAnswered())
+	first := e.dialer.allAnswered()
+	require.Equal(t, first, e.dialer.allAnswered())
 	var later <-chan struct{}
 	for range lane.MaxStream + 10 {
 		s := open()
-		if done := e.allAnswered(); done != nil {
+		if done := e.dialer.allAnswered(); done != nil {
 			later = done
 		}
-		e.answered(s)
-		e.answered(s) // once is enough
-		require.LessOrEqual(t, len(e.answers.waits), int(lane.MaxStream))
+		e.dialer.answered(s)
+		e.dialer.answered(s) // once is enough
+		require.LessOrEqual(t, len(e.dialer.answers.waits), int(lane.MaxStream))
 	}
 	require.False(t, ended(first))
 	require.False(t, ended(later))
 	next := open()
-	e.answered(stuck)
+	e.dialer.answered(stuck)
 	require.True(t, ended(first))
 	require.True(t, ended(later))
-	last := e.allAnswered()
+	last := e.dialer.allAnswered()
 	require.False(t, ended(last))
-	e.answered(next)
+	e.dialer.answered(next)
 	require.True(t, ended(last))
-	require.Nil(t, e.allAnswered())
-	require.Empty(t, e.answers.waits)
+	require.Nil(t, e.dialer.allAnswered())
+	require.Empty(t, e.dialer.answers.waits)
 }

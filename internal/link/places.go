@@ -24,14 +24,16 @@ const (
 )
 
 // note tells the Listener, and does what it says. mu is held.
-func (e *laneEnd) note(what note, n int) {
-	if e.share != nil {
-		e.carryOut(e.owner.note(e, what, n))
+func (lp *listenerPart) note(what note, n int) {
+	e := lp.e
+	if lp.share != nil {
+		lp.carryOut(e.owner.note(e, what, n))
 	}
 }
 
 // carryOut has places granted and asks for others back. mu is held.
-func (e *laneEnd) carryOut(o allotment) {
+func (lp *listenerPart) carryOut(o allotment) {
+	e := lp.e
 	if e.err != nil || e.away {
 		return
 	}
@@ -42,19 +44,22 @@ func (e *laneEnd) carryOut(o allotment) {
 	}
 	if o.recall > 0 {
 		e.state.Recall(o.recall)
-		e.watchRecall()
+		lp.watchRecall()
 	}
 }
 
 // idsLeft is how many places more there are ids for. mu is held.
-func (e *laneEnd) idsLeft() int { return e.ids.len() - e.work.grant - e.making }
+func (lp *listenerPart) idsLeft() int {
+	e := lp.e
+	return lp.ids.len() - e.work.grant - lp.making
+}
 
 // note keeps account of the places of a lane.
 func (l *Listener) note(e *laneEnd, what note, n int) allotment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, s := &l.backlog, e.share
-	s.ids = e.idsLeft() - s.order.grant
+	b, s := &l.backlog, e.listener.share
+	s.ids = e.listener.idsLeft() - s.order.grant
 	switch what {
 	case noteWanted:
 		b.wanted(s, n)
@@ -105,7 +110,7 @@ func (l *Listener) feedAll(s *share) {
 		l.mu.Lock()
 		o := l.backlog.do(s)
 		l.mu.Unlock()
-		e.carryOut(o)
+		e.listener.carryOut(o)
 		if e.err == nil {
 			e.settle()
 		}
@@ -132,24 +137,26 @@ func (r *recalls) stop() {
 }
 
 // watchRecall ends the lane if its dialer does not answer in time. mu is held.
-func (e *laneEnd) watchRecall() {
-	r := &e.recalls
+func (lp *listenerPart) watchRecall() {
+	e := lp.e
+	r := &lp.recalls
 	if n := e.state.Recalled(); n > 0 && r.timer == nil {
 		r.due = r.went + n
-		r.timer = runtimer.After(e.cfg.RecallTime, e.recallLate)
+		r.timer = runtimer.After(e.cfg.RecallTime, lp.recallLate)
 	}
 }
 
-func (e *laneEnd) recallLate() {
+func (lp *listenerPart) recallLate() {
+	e := lp.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r := &e.recalls
+	r := &lp.recalls
 	r.timer = nil
 	switch {
 	case e.err != nil || e.role != lane.RoleListener || e.state.Recalled() == 0:
 	case r.went < r.due:
 		e.failLocked(e.state.KeptPlaces())
 	default: // places that were asked back later
-		e.watchRecall()
+		lp.watchRecall()
 	}
 }

@@ -55,7 +55,7 @@ func TestRecallUnanswered(t *testing.T) {
 	require.Eventually(t, func() bool { // what it is to keep is granted behind what it asked for
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return server.e.share.stored > 0
+		return server.e.listener.share.stored > 0
 	}, patience, time.Millisecond)
 	client.e.mu.Lock() // it takes nothing in
 	links := b.anotherLinks()
@@ -127,7 +127,7 @@ func TestMemoryForPlacesComes(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return server.e.share.denied
+		return server.e.listener.share.denied
 	}, patience, time.Millisecond)
 	budget.Give(rest)
 	within(t, "a dial that waits for memory", func() {

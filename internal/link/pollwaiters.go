@@ -40,29 +40,29 @@ func (e *laneEnd) pollOnce() {
 	if e.pollUnpolled() {
 		return
 	}
-	polled := e.wakeups.take()
+	polled := e.polling.wakeups.take()
 	e.pollWaiters.waits = append(e.pollWaiters.waits, polled)
 	e.pollWaiters.asked.Add(1)
-	if n := e.pollRole.Holder(); n != lane.Goroutine {
-		if w := e.calls[n-1]; w != nil && w.inChannel.Load() {
+	if n := e.polling.role.Holder(); n != lane.Goroutine {
+		if w := e.polling.calls[n-1]; w != nil && w.inChannel.Load() {
 			e.endChannelSleep()
 		}
 	}
 	e.mu.Unlock()
 	<-polled
 	e.mu.Lock()
-	e.wakeups.give(polled)
+	e.polling.wakeups.give(polled)
 }
 
 // pollUnpolled is pollOnce where nobody else polls, and reports whether that is so. mu is held when it is
 // called and when it returns.
 func (e *laneEnd) pollUnpolled() bool {
-	away := e.kept.number != 0
+	away := e.polling.kept.number != 0
 	for i := 0; e.pollKept() && i < maxBatches; i++ {
 	}
 	switch {
 	case away || e.err != nil:
-	case e.pollRole.Event():
+	case e.polling.role.Event():
 		e.mu.Unlock()
 		for i := 0; i < maxBatches && e.poll(); i++ {
 		}

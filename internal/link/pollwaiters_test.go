@@ -21,14 +21,14 @@ func (e *laneEnd) aboutToLeave(t *testing.T) lane.Waiter {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.pollRole.Holder() != 0 {
+		if e.polling.role.Holder() != 0 {
 			return false
 		}
 		w := new(waiter)
-		e.enter(w)
+		e.polling.enter(w)
 		n = w.number
-		e.calls[n-1] = nil
-		return e.pollRole.Wait(n)
+		e.polling.calls[n-1] = nil
+		return e.polling.role.Wait(n)
 	}, patience, time.Millisecond)
 	return n
 }

@@ -50,7 +50,7 @@ func (m *portPair) reset(ctx context.Context) <-chan dialled {
 	require.Eventually(m.t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return len(e.dials) == 1
+		return len(e.dialer.waiting) == 1
 	}, patience, time.Millisecond)
 	return dialled
 }

@@ -44,7 +44,7 @@ func TestPortOfAStreamInUse(t *testing.T) {
 				}()
 				for waits := false; !waits; { // and has its place, unless the use has ended
 					e.mu.Lock()
-					waits = len(e.dials) == 1 && e.state.Places() > 0 || !s.copying && !s.peeked
+					waits = len(e.dialer.waiting) == 1 && e.state.Places() > 0 || !s.copying && !s.peeked
 					e.mu.Unlock()
 				}
 				end()

@@ -124,7 +124,7 @@ func TestPortsUsedUp(t *testing.T) {
 		}
 		return true
 	}, patience, time.Millisecond)
-	host, rest := server.e.ports.host, []uint16(nil)
+	host, rest := server.e.listener.ports.host, []uint16(nil)
 	for i := range uint16(numPorts) {
 		if port := firstPort + i; b.l.clients.take(host, port) {
 			rest = append(rest, port)
@@ -145,7 +145,7 @@ func TestPortsUsedUp(t *testing.T) {
 	lacks := func() bool {
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return server.e.share.denied
+		return server.e.listener.share.denied
 	}
 	for range dials {
 		require.Eventually(t, lacks, patience, time.Millisecond)

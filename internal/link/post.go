@@ -23,8 +23,8 @@ func (e *laneEnd) settle() {
 			break
 		}
 	}
-	if len(e.endWaits) > 0 {
-		e.endsSafe()
+	if len(e.ends.waits) > 0 {
+		e.ends.safe()
 	}
 }
 
@@ -65,7 +65,7 @@ func (e *laneEnd) pump() {
 			return
 		}
 		if last {
-			e.endPosted(m.Record.Stream)
+			e.ends.sent(m.Record.Stream)
 		}
 	}
 }
@@ -125,8 +125,8 @@ func (e *laneEnd) reapAndSettle() {
 
 // unblock has those look again who wait for the send queue.
 func (e *laneEnd) unblock() {
-	e.endsConfirmed()
-	e.endsSafe()
+	e.ends.confirmed()
+	e.ends.safe()
 	e.announceReady(false)
 	e.callTurns()
 	e.blocks.Store(e.stuck || e.awaited()) // Writes that are woken say so again
@@ -151,7 +151,7 @@ func (e *laneEnd) blocking() bool { return e.stuck || len(e.blocked) > 0 || e.aw
 
 // awaited reports whether something waits for completions but Writes that look again with each. mu is held.
 func (e *laneEnd) awaited() bool {
-	return len(e.leaving)+len(e.unannounced)+len(e.staging.turns.waiting)+len(e.inFlight.turns.waiting) > 0 || len(e.endWaits) > 0 && !e.p.sameHost
+	return len(e.ends.leaving)+len(e.unannounced)+len(e.staging.turns.waiting)+len(e.buffers.inFlight.turns.waiting) > 0 || len(e.ends.waits) > 0 && !e.p.sameHost
 }
 
 // block notes that a stream's data waits for the send queue.

@@ -21,7 +21,7 @@ type quietLanes map[netip.Addr][]*laneEnd
 // add takes in a lane whose last stream was closed, or that had none yet. It returns one that has to
 // go for it, or nil.
 func (q quietLanes) add(e *laneEnd) (over *laneEnd) {
-	host := e.ports.host
+	host := e.listener.ports.host
 	if slices.Contains(q[host], e) {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (q quietLanes) add(e *laneEnd) (over *laneEnd) {
 
 // remove takes out a lane on which the program has a stream, or that has ended, if it is there.
 func (q quietLanes) remove(e *laneEnd) {
-	host := e.ports.host
+	host := e.listener.ports.host
 	if q[host] = slices.DeleteFunc(q[host], func(o *laneEnd) bool { return o == e }); len(q[host]) == 0 {
 		delete(q, host)
 	}
@@ -51,8 +51,8 @@ func (l *Listener) quiet(e *laneEnd) {
 	over := l.quietLanes.add(e)
 	l.mu.Unlock()
 	if over != nil {
-		asynclog.Log(l.cfg.logger(), slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.ports.host)
-		go over.leaveListener(false) // it has a lock of its own
+		asynclog.Log(l.cfg.logger(), slog.LevelDebug, "link: a lane without streams gives way", "listener", l.Addr(), "from", e.listener.ports.host)
+		go over.listener.leave(false) // it has a lock of its own
 	}
 }
 

@@ -64,7 +64,7 @@ func TestQuietLaneServesWhoCameMeanwhile(t *testing.T) {
 	require.Equal(t, lane.KindClose, p.heardRecord(lane.KindClose).Kind)
 	p.say(lane.Record{Kind: lane.KindClose, Stream: m.s.id, Total: m.s.sent})
 	next := p.place()
-	m.ours.e.leaveListener(false) // as Listener.quiet has it
+	m.ours.e.listener.leave(false) // as Listener.quiet has it
 	p.opens++
 	p.say(lane.Record{Kind: lane.KindOpen, Stream: next.id, Ring: next.own, Opens: p.opens, Port: next.port})
 	p.write(&next, []byte("hello"))
@@ -91,11 +91,11 @@ func TestCloseBehindQuietLane(t *testing.T) {
 	client, server := b.pair()
 	say(t, client, server)
 	far := server.e
-	far.leaveListener(false) // as Listener.quiet has it, when a stream has been opened since
+	far.listener.leave(false) // as Listener.quiet has it, when a stream has been opened since
 	require.Eventually(t, func() bool {
 		far.mu.Lock()
 		defer far.mu.Unlock()
-		return far.finalNoted
+		return far.listener.finalNoted
 	}, patience, time.Millisecond)
 	say(t, client, server)
 	require.NoError(t, b.l.Close())

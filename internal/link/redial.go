@@ -146,7 +146,8 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 }
 
 // lost has a stream dialled again that the listener has not taken. mu is held.
-func (e *laneEnd) lost(s *stream, why lane.Code) {
+func (dp *dialerPart) lost(s *stream, why lane.Code) {
+	e := dp.e
 	re := s.re
 	switch {
 	case s.cause != nil: // which the program may have seen
@@ -155,7 +156,7 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 		re.refused = why == lane.CodePort
 		s.failWith(&Error{syscall.ECONNRESET, errLost})
 		return
-	case s.closed && s.st.Reset(), re.much, re.home.tries >= maxRedials, e.redial == nil:
+	case s.closed && s.st.Reset(), re.much, re.home.tries >= maxRedials, dp.again == nil:
 		s.failWith(reset(why))
 		return
 	}
@@ -171,7 +172,7 @@ func (e *laneEnd) lost(s *stream, why lane.Code) {
 	s.uncount()
 	s.unuse()
 	s.kept = kept
-	go e.redial(ctx, s)
+	go dp.again(ctx, s)
 }
 
 // redial dials a stream again and puts what it gets in its place.

@@ -73,7 +73,7 @@ func (h *handOver) leave(t *testing.T) {
 	require.NoError(t, h.l.id.Close())
 	far := h.stays[1].e // whose lock is held
 	far.away = true
-	far.note(noteLeft, 0)
+	far.listener.note(noteLeft, 0)
 	far.goAway(lane.StageStopped)
 	far.settle()
 	h.held()

@@ -349,7 +349,7 @@ func TestRedialFinish(t *testing.T) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.reap()
-			e.endsConfirmed()
+			e.ends.confirmed()
 			return h.client.said != 0 && e.sq.completed >= h.client.said
 		}, patience, time.Millisecond)
 		unfinished := func() {

@@ -32,7 +32,7 @@ func TestRapidReset(t *testing.T) {
 		resets := func() int {
 			b.l.mu.Lock()
 			defer b.l.mu.Unlock()
-			return server.e.share.dialer.resets
+			return server.e.listener.share.dialer.resets
 		}
 		for range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func TestRapidReset(t *testing.T) {
 				defer server.e.mu.Unlock()
 				b.l.mu.Lock()
 				defer b.l.mu.Unlock()
-				s := server.e.share
+				s := server.e.listener.share
 				return s.want > 0 && s.coming+s.stored == 0 && s.dialer.resets >= b.l.backlog.maxResets && s.dialer.held == s.dialer.resets
 			}, patience, time.Millisecond)
 			waiting, _ := b.l.Opened()
@@ -76,8 +76,8 @@ func TestRapidReset(t *testing.T) {
 				b.acceptAll()
 				b.l.mu.Lock()
 				defer b.l.mu.Unlock()
-				d := server.e.share.dialer
-				return len(b.l.accepted) == 0 && d.resets == 0 && d.held == server.e.share.stored+server.e.share.coming
+				d := server.e.listener.share.dialer
+				return len(b.l.accepted) == 0 && d.resets == 0 && d.held == server.e.listener.share.stored+server.e.listener.share.coming
 			}, patience, time.Millisecond)
 		}
 		say(t, client, server)
@@ -93,7 +93,7 @@ func TestResetsOfAcceptedStreams(t *testing.T) {
 	resets := func() int {
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return server.e.share.dialer.resets
+		return server.e.listener.share.dialer.resets
 	}
 	for range 3 * leastResets {
 		s := b.dial()

@@ -86,7 +86,7 @@ func (e *laneEnd) awaitStaging(s *stream) {
 // callTurns tells those of room who wait for it. mu is held.
 func (e *laneEnd) callTurns() {
 	e.staging.turns.call(e, e.staging.free())
-	e.inFlight.turns.call(e, e.inFlight.room())
+	e.buffers.inFlight.turns.call(e, e.buffers.inFlight.room())
 }
 
 // endTurn ends the turn of the stream, if it has one or waits for one: what room is left is for others. mu

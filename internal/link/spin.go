@@ -146,7 +146,7 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if e.pollFor(w) {
 		return true
 	}
-	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.pays.of(&w.pays), procs.Load()
+	busyPoll, budget, n := time.Duration(w.busyPoll.Load()), e.polling.pays.of(&w.pays), procs.Load()
 	poll := func() bool {
 		found := e.pollFor(w)
 		if !found {
@@ -158,18 +158,18 @@ func (e *laneEnd) spin(w *waiter) bool {
 	if limit > 0 {
 		if found, spun := e.spinFor(w, limit, n, poll); spun {
 			if busyPoll == 0 {
-				e.pays.note(&w.pays, budget, found)
+				e.polling.pays.note(&w.pays, budget, found)
 			} else { // which says nothing of what pays for others
 				w.pays.note(found)
 			}
 			return found
 		}
 	}
-	if !between || !e.yields.try() {
+	if !between || !e.polling.yields.try() {
 		return false
 	}
 	found := pollBetween(runtime.Gosched, poll, func() bool { return e.over(w) })
-	e.yields.note(found)
+	e.polling.yields.note(found)
 	return found
 }
 
@@ -180,9 +180,9 @@ func (e *laneEnd) hasWoken() bool {
 	if c == nil {
 		return false
 	}
-	before := e.wokenPeer
-	e.wokenPeer = c.WakeupsSent()
-	return e.wokenPeer != before
+	before := e.polling.wokenPeer
+	e.polling.wokenPeer = c.WakeupsSent()
+	return e.polling.wokenPeer != before
 }
 
 // howToPoll returns for how long a call spins, and whether it polls behind other goroutines if it does
@@ -212,7 +212,7 @@ func (e *laneEnd) over(w *waiter) bool { return w.expired() || e.failed.Load() }
 func (e *laneEnd) spinForOthers(w *waiter) bool {
 	n := procs.Load()
 	busyPoll := min(time.Duration(w.busyPoll.Load()), 0) // which may forbid it; how long w itself is to spin is another matter
-	limit, _ := howToPoll(busyPoll, e.othersPay.off, e.p.sameHost, n, 0)
+	limit, _ := howToPoll(busyPoll, e.polling.othersPay.off, e.p.sameHost, n, 0)
 	if limit == 0 {
 		return false
 	}
@@ -223,7 +223,7 @@ func (e *laneEnd) spinForOthers(w *waiter) bool {
 		return some || w.woken()
 	})
 	if spun {
-		e.othersPay.note(some)
+		e.polling.othersPay.note(some)
 	}
 	return some
 }

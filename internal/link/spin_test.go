@@ -158,15 +158,15 @@ func TestBusyPollTeachesNobody(t *testing.T) {
 	client.SetBusyPoll(time.Microsecond)
 	say(t, server, client) // nothing may have spun so far
 	client.e.mu.Lock()
-	before := client.e.pays
+	before := client.e.polling.pays
 	client.e.mu.Unlock()
 	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Millisecond)))
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	client.e.mu.Lock()
 	defer client.e.mu.Unlock()
-	require.Equal(t, before.count, client.e.pays.count)
-	require.Equal(t, before.misses, client.e.pays.misses)
+	require.Equal(t, before.count, client.e.polling.pays.count)
+	require.Equal(t, before.misses, client.e.polling.pays.misses)
 }
 
 // TestShortSleepsLetSpinAgain: a lane on which nobody spins learns by sleeps that it would pay. The
@@ -176,14 +176,14 @@ func TestShortSleepsLetSpinAgain(t *testing.T) {
 	client, server := b.pair()
 	say(t, server, client)
 	client.e.mu.Lock()
-	client.e.pays.off = true
-	require.True(t, client.e.endPays.lasting)
+	client.e.polling.pays.off = true
+	require.True(t, client.e.ends.pays.lasting)
 	client.e.mu.Unlock()
 	require.True(t, b.l.acceptor.call.pays.lasting)
 	on := func() bool {
 		client.e.mu.Lock()
 		defer client.e.mu.Unlock()
-		return !client.e.pays.off
+		return !client.e.polling.pays.off
 	}
 	for began := time.Now(); !on(); { // a sleep is short if no processor is late
 		require.Less(t, time.Since(began), patience)
@@ -308,7 +308,7 @@ func TestSpinForOthers(t *testing.T) {
 	after := func(budget spinBudget, messages int) spinBudget {
 		t.Helper()
 		e.mu.Lock()
-		e.othersPay = budget
+		e.polling.othersPay = budget
 		e.mu.Unlock()
 		read := make(chan error, 1)
 		go func() {
@@ -328,7 +328,7 @@ func TestSpinForOthers(t *testing.T) {
 		within(t, "Read", func() { require.NoError(t, <-read) })
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.othersPay
+		return e.polling.othersPay
 	}
 	until := func(budget spinBudget, messages int, done func(after spinBudget) bool) {
 		t.Helper()
@@ -387,7 +387,7 @@ func TestSpinsOn(t *testing.T) {
 	}
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
-	e.sleeper = new(waiter)
+	e.polling.sleeper = new(waiter)
 	received := func() uint64 { return server.Status().Received }
 	const messages = 20
 	say := func() {
@@ -404,7 +404,7 @@ func TestSpinsOn(t *testing.T) {
 	defer poll(cq.CQ)
 	for began, got := time.Now(), uint64(0); got < messages; { // less where its processor does something else
 		require.Less(t, time.Since(began), patience)
-		e.othersPay, e.armed = spinBudget{}, 0
+		e.polling.othersPay, e.polling.armed = spinBudget{}, 0
 		before := received()
 		cq.left = messages - 1
 		say()
@@ -428,15 +428,15 @@ func TestUselessYields(t *testing.T) {
 	e := server.e
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
-	e.pays.off = true
+	e.polling.pays.off = true
 	w := new(waiter)
 	for _, want := range []yieldBudget{{1, 0}, {2, 1}, {2, 0}, {3, 3}} {
 		require.False(t, e.spin(w))
-		require.Equal(t, want, e.yields)
+		require.Equal(t, want, e.polling.yields)
 	}
-	e.yields = yieldBudget{useless: 2}
+	e.polling.yields = yieldBudget{useless: 2}
 	w.state.Store(waiterWoken) // found at once, without a yield
 	require.True(t, e.spin(w))
 	e.mu.Unlock()
-	require.Equal(t, yieldBudget{useless: 2}, e.yields)
+	require.Equal(t, yieldBudget{useless: 2}, e.polling.yields)
 }

@@ -117,7 +117,7 @@ func (e *laneEnd) stagingDue() {
 
 // growStaging makes more send memory.
 func (e *laneEnd) growStaging() {
-	p, err := e.sends.Alloc(mostStaging, memory.ForGrowth)
+	p, err := e.buffers.slab.Alloc(mostStaging, memory.ForGrowth)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.staging.growing = false
@@ -125,7 +125,7 @@ func (e *laneEnd) growStaging() {
 	case err != nil:
 		e.memoryRefused() // the device's or the process's: Writes go on with what there is
 	case e.err != nil:
-		e.freed(e.sends.Free(p))
+		e.freed(e.buffers.slab.Free(p))
 	default:
 		e.staging.large, e.staging.unused = p, 0
 		e.staging.use(p.Bytes(), p.Addr(), p.LKey())
@@ -156,6 +156,6 @@ func (e *laneEnd) lookAtStaging(enough int) bool {
 	p := s.large
 	s.large = memory.Piece{}
 	e.useFirstStaging()
-	e.freed(e.sends.Free(p))
+	e.freed(e.buffers.slab.Free(p))
 	return false
 }

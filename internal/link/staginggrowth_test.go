@@ -55,7 +55,7 @@ func TestStagingGrows(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(sent, got))
 		within(t, "the Write", func() { require.NoError(t, <-written) })
-		require.Eventually(t, func() bool { return e.stagingOf() == firstStaging && e.sends.Registered() == 0 }, patience, time.Millisecond,
+		require.Eventually(t, func() bool { return e.stagingOf() == firstStaging && e.buffers.slab.Registered() == 0 }, patience, time.Millisecond,
 			"what is not used does not go back")
 	}
 }

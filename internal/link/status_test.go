@@ -160,7 +160,7 @@ func TestCloseLooks(t *testing.T) {
 			e := server.e
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.pollRole.Holds(0)
+			return e.polling.role.Holds(0)
 		}, patience, 100*time.Microsecond)
 		_, err = client.Write([]byte("unread"))
 		require.NoError(t, err)

@@ -60,7 +60,7 @@ type stream struct {
 	writeRefused bool // a Write has failed, or lost bytes, since the peer has closed
 	peeked       bool // the program has what Peek returned
 	blocked      bool // among those that wait for the send queue
-	unreached    bool // its Write waits for the device to know of memory: see awaitReach
+	unreached    bool // its Write waits for the device to know of memory: see peerMemory.await
 	sendTurn     sendTurn
 	writable     bool // there may be room, since Write last found none
 	shut         bool // CloseWrite was called
@@ -172,8 +172,8 @@ func (s *stream) uncount() {
 		e.countFor(nil)
 	}
 	s.counted = false
-	s.leaveReach()
-	e.answered(s)
+	s.e.peerMemory.leave(s)
+	e.dialer.answered(s)
 	e.disown(s)
 	if s.lost {
 		e.alive.lost--
@@ -194,7 +194,7 @@ func (s *stream) unuse() {
 	if s.used {
 		s.used = false
 		if s.e.inUse.Add(-1) == 0 {
-			s.e.allClosed()
+			s.e.ends.allClosed()
 		}
 	}
 }
@@ -208,12 +208,12 @@ func (s *stream) freePort() {
 	case s.counted || s.portless:
 		return
 	case e.role == lane.RoleDialer:
-		if e.busy && s.port == e.only {
-			e.busy = false
-			defer e.refill()
+		if e.dialer.busy && s.port == e.dialer.port {
+			e.dialer.busy = false
+			defer e.dialer.refill()
 		}
-	case s.closed, s.port == e.ports.bound:
-		e.ports.ended(s.port)
+	case s.closed, s.port == e.listener.ports.bound:
+		e.listener.ports.ended(s.port)
 	default:
 		return
 	}
@@ -378,7 +378,7 @@ func (s *stream) close(abort bool) error {
 		s.reader.release(s.e)
 		s.writer.release(s.e)
 		s.awaitConfirmation()
-		if s.e.kept.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
+		if s.e.polling.kept.number != 0 && s.e.role == lane.RoleListener && !s.e.owner.takesOver(s.e) {
 			s.e.giveUpKept() // no call would report the new streams that come
 		}
 		return nil

@@ -29,27 +29,30 @@ type endsTimer struct {
 }
 
 // allClosed records that the program has closed all streams of the lane. mu is held.
-func (e *laneEnd) allClosed() {
+func (le *laneEnds) allClosed() {
+	e := le.e
 	if e.err != nil {
 		e.unhold()
 		return
 	}
 	e.owner.unused(e)
-	if e.endsTimer.timer == nil && e.live > 0 { // one that runs sees that there were more streams since
-		e.awaitAnswers(unansweredTime)
+	if le.timer.timer == nil && e.live > 0 { // one that runs sees that there were more streams since
+		le.awaitAnswers(unansweredTime)
 	}
 }
 
 // awaitAnswers has the lane end after d unless the peer answers. mu is held.
-func (e *laneEnd) awaitAnswers(d time.Duration) {
-	e.endsTimer.stop()
+func (le *laneEnds) awaitAnswers(d time.Duration) {
+	e := le.e
+	le.timer.stop()
 	step := d / endsSteps
-	e.endsTimer = endsTimer{time.AfterFunc(step, e.answersMissing), step, endsSteps, e.counts.opened}
+	le.timer = endsTimer{time.AfterFunc(step, le.answersMissing), step, endsSteps, e.counts.opened}
 }
 
 // answersMissing is a step of the timer. The last one ends a lane that has had nothing since the first but
 // closed streams whose ends the peer has not answered.
-func (e *laneEnd) answersMissing() {
+func (le *laneEnds) answersMissing() {
+	e := le.e
 	if !e.begin() {
 		return
 	}
@@ -58,14 +61,14 @@ func (e *laneEnd) answersMissing() {
 	defer e.startWorker()
 	defer e.mu.Unlock()
 	e.pollOnce()
-	t := &e.endsTimer
+	t := &le.timer
 	t.left--
 	switch {
 	case e.err != nil || t.timer == nil:
-	case e.inUse.Load() > 0 || !e.owedEnds():
+	case e.inUse.Load() > 0 || !le.owed():
 		t.timer = nil
-	case t.opened != e.counts.opened || len(e.dials) > 0 && !e.busy: // else the dial waits for the end as well
-		e.awaitAnswers(unansweredTime)
+	case t.opened != e.counts.opened || len(e.dialer.waiting) > 0 && !e.dialer.busy: // else the dial waits for the end as well
+		le.awaitAnswers(unansweredTime)
 	case t.left > 0:
 		t.timer.Reset(t.step)
 	default:
@@ -76,7 +79,8 @@ func (e *laneEnd) answersMissing() {
 
 // owedEnds reports whether there are streams whose end the peer has not answered. Others stay as long as the
 // program uses what it has read of them. mu is held.
-func (e *laneEnd) owedEnds() bool {
+func (le *laneEnds) owed() bool {
+	e := le.e
 	return slices.ContainsFunc(e.streams, func(s *stream) bool { return s != nil && !s.st.Quiet() })
 }
 

@@ -13,9 +13,9 @@ import (
 // timeUp is the last step of a lane's endsTimer.
 func timeUp(e *laneEnd) {
 	e.mu.Lock()
-	e.endsTimer.left = 1
+	e.ends.timer.left = 1
 	e.mu.Unlock()
-	e.answersMissing()
+	e.ends.answersMissing()
 }
 
 // TestEndsUnanswered: a lane stays for streams that the program has closed and the peer has not, but not for
@@ -35,7 +35,7 @@ func TestEndsUnanswered(t *testing.T) {
 		timed := func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.endsTimer.timer != nil && e.err == nil
+			return e.ends.timer.timer != nil && e.err == nil
 		}
 		require.True(t, timed())
 
@@ -51,10 +51,10 @@ func TestEndsUnanswered(t *testing.T) {
 		require.True(t, timed(), "there was a stream since")
 
 		for range endsSteps - 1 {
-			e.answersMissing()
+			e.ends.answersMissing()
 			require.True(t, timed())
 		}
-		e.answersMissing()
+		e.ends.answersMissing()
 		within(t, "the end of the lane", func() { <-e.done })
 	})
 }
@@ -100,9 +100,9 @@ func TestQuietLanesOfWhoDoesNotAnswer(t *testing.T) {
 			defer e.mu.Unlock()
 			return e.away
 		}, patience, time.Millisecond)
-		e.leaveUnanswered() // as when the time is up
+		e.listener.leaveUnanswered() // as when the time is up
 		e.mu.Lock()
-		require.Equal(t, goAwayTime, e.endsTimer.step*endsSteps, "it is to end sooner")
+		require.Equal(t, goAwayTime, e.ends.timer.step*endsSteps, "it is to end sooner")
 		e.mu.Unlock()
 		timeUp(e)
 		within(t, "the end of a lane", func() { <-e.done })

@@ -54,10 +54,10 @@ func TestWakeupsComeBack(t *testing.T) {
 		require.NoError(t, s.Close())
 		e.mu.Lock()
 		if i == 0 {
-			spare = len(e.wakeups)
+			spare = len(e.polling.wakeups)
 		}
-		require.Len(t, e.wakeups, spare)
-		for _, c := range e.wakeups {
+		require.Len(t, e.polling.wakeups, spare)
+		for _, c := range e.polling.wakeups {
 			require.Empty(t, c)
 		}
 		e.mu.Unlock()
@@ -73,19 +73,19 @@ func TestTeardownAwaitsWaits(t *testing.T) {
 	client, _ := b.pair()
 	e := client.e
 	e.mu.Lock()
-	e.waits.n += 2
+	e.polling.waits.n += 2
 	e.mu.Unlock()
 	e.fail(errRetired)
 	leave := func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		require.True(t, e.waits.task)
+		require.True(t, e.polling.waits.task)
 		e.waitEnds()
 	}
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return e.waits.task
+		return e.polling.waits.task
 	}, patience, time.Millisecond, "teardown does not look at the calls that wait")
 	leave()
 	select {
@@ -95,7 +95,7 @@ func TestTeardownAwaitsWaits(t *testing.T) {
 	}
 	leave()
 	within(t, "teardown", func() { <-e.done })
-	require.False(t, e.waits.task)
+	require.False(t, e.polling.waits.task)
 }
 
 // TestReleaseLeavesToken: a call that was woken, and has not left yet, finds its token though its stream was

@@ -89,12 +89,12 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 	stored := func() int {
 		b.l.mu.Lock()
 		defer b.l.mu.Unlock()
-		return server.e.share.stored
+		return server.e.listener.share.stored
 	}
 	require.Eventually(t, func() bool { return stored() > 0 }, patience, time.Millisecond)
 	var id lane.ID
 	server.e.mu.Lock()
-	for i, p := range server.e.places {
+	for i, p := range server.e.listener.places {
 		if !p.IsZero() {
 			id = lane.ID(i)
 			break
@@ -115,7 +115,7 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 	before := stored()
 	require.NoError(t, server.e.state.Arrive(lane.Doorbell{Type: lane.TypeControl}.Imm(), open))
 	server.e.settle()
-	require.Contains(t, server.e.refused, id)
+	require.Contains(t, server.e.listener.refused, id)
 	require.Equal(t, before-1, stored())
 }
 
@@ -129,7 +129,7 @@ func TestLeavesWhoDoesNotAnswer(t *testing.T) {
 	e.mu.Lock()
 	e.away = true
 	e.mu.Unlock()
-	e.leaveUnanswered() // as when the time is up
+	e.listener.leaveUnanswered() // as when the time is up
 	say(t, client, server)
 	require.NoError(t, server.Close())
 	require.NoError(t, client.Close())
@@ -163,7 +163,7 @@ func TestLeavesWhoDoesNotRelease(t *testing.T) {
 		t.Fatal("the dialer has not heard what was refused")
 	default:
 	}
-	e.leaveUnanswered() // as when the time is up
+	e.listener.leaveUnanswered() // as when the time is up
 	within(t, "the end of the lane", func() { <-e.done })
 }
 
@@ -181,7 +181,7 @@ func (b *bed) portsInUse(host netip.Addr) int {
 func (e *laneEnd) placesKept() (ids []lane.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for id, p := range e.places {
+	for id, p := range e.listener.places {
 		if !p.IsZero() {
 			ids = append(ids, lane.ID(id))
 		}
@@ -199,7 +199,7 @@ func TestUntakenPlacesAreFreed(t *testing.T) {
 			b := newBed(t, cfg)
 			m := b.wirePair(lane.RoleDialer, wireConfig{})
 			p, e := m.p, m.ours.e
-			host := e.ports.host
+			host := e.listener.ports.host
 			p.say(lane.Record{Kind: lane.KindWant, Count: 4})
 			for len(p.store) < 4 {
 				if r := p.hear(); r.Type == lane.TypeControl && r.record.Kind == lane.KindPlaces {
@@ -207,13 +207,13 @@ func TestUntakenPlacesAreFreed(t *testing.T) {
 				}
 			}
 			next, asked := p.place(), p.place()
-			e.leaveListener(!late)
+			e.listener.leave(!late)
 			if late {
-				e.leaveUnanswered() // as when the time is up
+				e.listener.leaveUnanswered() // as when the time is up
 			}
 			require.Equal(t, lane.StageAnnounce, p.heardRecord(lane.KindGoAway).Stage)
 			kept, others := e.placesKept(), 1 // ports: that of the stream
-			if e.ports.bound != 0 {
+			if e.listener.ports.bound != 0 {
 				others++
 			}
 			require.Eventually(t, func() bool { return b.portsInUse(host) == len(kept)+others }, patience, time.Millisecond) // none is being made
@@ -258,9 +258,9 @@ func TestUntakenPlacesOfALaneThatGivesWay(t *testing.T) {
 	client, server := b.pair()
 	e := server.e
 	require.Eventually(t, func() bool { return len(e.placesKept()) >= 16 }, patience, time.Millisecond)
-	e.leaveListener(false)
+	e.listener.leave(false)
 	require.Eventually(t, func() bool {
-		return len(e.placesKept()) == 0 && b.portsInUse(e.ports.host) == 2 // of the lane and of the stream
+		return len(e.placesKept()) == 0 && b.portsInUse(e.listener.ports.host) == 2 // of the lane and of the stream
 	}, patience, time.Millisecond)
 	say(t, client, server)
 	say(t, server, client)

@@ -187,7 +187,7 @@ func (s *stream) request(n, room int, follows bool) (span lane.Span, wr *verbs.S
 		return span, nil, nil
 	}
 	if !s.reaches() {
-		s.awaitReach()
+		s.e.peerMemory.await(s)
 		return span, nil, nil
 	}
 	span, bell, ok, err := e.state.Data(s.st, n, follows && e.sq.hasTwo())
@@ -231,7 +231,7 @@ func (s *stream) stage(p []byte) (n int, err error) {
 		return 0, nil
 	case !s.reaches():
 		s.endTurn(&e.staging.turns)
-		s.awaitReach()
+		s.e.peerMemory.await(s)
 		return 0, nil
 	case !e.staging.turns.may(s, e.staging.free()):
 		e.awaitStaging(s)

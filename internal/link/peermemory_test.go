@@ -22,7 +22,7 @@ func TestUnansweredMemory(t *testing.T) {
 	e.mu.Lock()
 	cq := &silentCQ{e.sq.cq, true}
 	e.sq.cq = cq
-	e.reach = nil // the next ring lies in memory that is not known
+	e.peerMemory.known = nil // the next ring lies in memory that is not known
 	e.mu.Unlock()
 	client := b.dial()
 	require.NoError(t, b.accept().Close())
@@ -50,7 +50,7 @@ func (h heldAsker) hold(t *testing.T, e *laneEnd) {
 		t.Skip("the device needs nothing but the key")
 	}
 	e.mu.Lock()
-	e.asker = h
+	e.peerMemory.asker = h
 	e.mu.Unlock()
 }
 
@@ -92,7 +92,7 @@ func TestRingInNewMemory(t *testing.T) {
 		require.NoError(t, <-wrote)
 		e := server.e
 		e.mu.Lock()
-		at := e.reach[server.now().st.Sender().Ring().RKey]
+		at := e.peerMemory.known[server.now().st.Sender().Ring().RKey]
 		e.mu.Unlock()
 		require.Equal(t, known, at == 0, "it was touched")
 		require.Less(t, at, uint64(askedInVain))
@@ -133,7 +133,7 @@ func TestManyRingsInNewMemory(t *testing.T) {
 				stalls[i] = s.now().counts.seldom().stalls
 			}
 		}
-		return len(e.unasked), len(e.unreached), stalls
+		return len(e.peerMemory.unasked), len(e.peerMemory.unreached), stalls
 	}
 	require.Eventually(t, func() bool {
 		unasked, unreached, _ := state()
@@ -191,7 +191,7 @@ func TestRingsOfSilentPeer(t *testing.T) {
 			e, s := m.ours.e, m.ours.stream
 			heldAsker{make(chan func(bool), maxAsking)}.hold(t, e)
 			e.mu.Lock()
-			e.asking = asking
+			e.peerMemory.asking = asking
 			e.mu.Unlock()
 			wrote := make(chan struct{})
 			go func() {
@@ -201,7 +201,7 @@ func TestRingsOfSilentPeer(t *testing.T) {
 			waits := func() int {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				return len(e.unreached) + len(e.unasked)
+				return len(e.peerMemory.unreached) + len(e.peerMemory.unasked)
 			}
 			offer := func(rkey uint32) {
 				r := m.s.own
@@ -262,7 +262,7 @@ func postedForRingLeft(t *testing.T) uint64 {
 	posted := func() (n uint64, asked bool) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		for _, at := range e.reach {
+		for _, at := range e.peerMemory.known {
 			asked = asked || at == beingAsked
 		}
 		return e.sq.posted, asked
@@ -341,7 +341,7 @@ func TestDialsThatEndedInNewMemory(t *testing.T) {
 // TestReachIsBounded: no more memory of a peer is remembered than the device maps, and what it is asked for
 // stays.
 func TestReachIsBounded(t *testing.T) {
-	var r reach
+	var r knownMRs
 	r.set(1, beingAsked)
 	for key := range uint32(maxReached + 10) {
 		r.set(key+2, 0)
