@@ -34,7 +34,7 @@ func (s *stream) writeAhead(p []byte) (n int, err error) {
 	}
 	if err = e.postAhead(p[:at.Len], at.Ring.Addr+uint64(at.Off), at.Ring.RKey); err != nil {
 		e.sendFailed(err)
-		s.writable = false
+		s.out.writable = false
 		return 0, nil
 	}
 	if err = s.writeErr(); err == nil {
@@ -79,11 +79,11 @@ func (s *stream) ringFor(p []byte) (int, error) {
 		return 0, err
 	}
 	if !s.e.post(s, nil, false) {
-		s.writable = false
+		s.out.writable = false
 		return 0, nil
 	}
 	p = p[:span.Len]
 	s.posted(p, span)
-	s.share = 0 // the lock was free meanwhile
+	s.out.share = 0 // the lock was free meanwhile
 	return len(p), nil
 }

@@ -194,7 +194,7 @@ func TestWriteAheadInVain(t *testing.T) {
 	c.e.mu.Lock()
 	for _, w := range c.writers {
 		if !slices.Contains(c.blocked, w.stream) {
-			w.cause = errLost // and nothing is posted for it
+			w.end.cause = errLost // and nothing is posted for it
 		}
 	}
 	c.e.mu.Unlock()

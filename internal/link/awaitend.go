@@ -116,10 +116,10 @@ func (s *stream) awaitEnd() bool {
 // the peer has not come before. mu is held.
 func (s *stream) endPending() bool {
 	e := s.e
-	if !s.closed || e.err != nil || s.cause != nil || s.moving() || s.st.Quiet() {
+	if !s.end.closed || e.err != nil || s.end.cause != nil || s.moving() || s.st.Quiet() {
 		return false
 	}
-	return s.st.EndUnsent() || !e.p.sameHost && e.sq.completed < s.said
+	return s.st.EndUnsent() || !e.p.sameHost && e.sq.completed < s.end.said
 }
 
 // endProgress is what the lane has achieved of what the end of s waits for. mu is held.

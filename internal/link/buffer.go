@@ -64,7 +64,7 @@ func (h *Stream) TakeBuffer() (*Buffer, error) {
 	s := h.now()
 	b, err := s.takeBuffer()
 	for err == errMoving {
-		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+		if s, err = h.follow(s, &s.out.waiter, &s.out.turn); err == nil {
 			b, err = s.takeBuffer()
 		}
 	}
@@ -74,13 +74,13 @@ func (h *Stream) TakeBuffer() (*Buffer, error) {
 func (s *stream) takeBuffer() (*Buffer, error) {
 	e := s.e
 	e.mu.Lock()
-	s.writing.begin(&e.mu)
+	s.out.turn.begin(&e.mu)
 	err := s.awaitWritable()
 	for err == nil && e.tooManySending() {
 		e.block(s)
 		err = s.awaitWritable()
 	}
-	s.writing.end()
+	s.out.turn.end()
 	registered := err == nil && e.err == nil && !e.p.synchronous
 	if err != nil && s.dropsRest(s.toleratesClose(1), err, 0) {
 		err = nil
@@ -135,7 +135,7 @@ func (h *Stream) Send(b *Buffer, n int) (int, error) {
 	s := h.now()
 	sent, err := s.sendBuffer(b, 0, n)
 	for err == errMoving {
-		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+		if s, err = h.follow(s, &s.out.waiter, &s.out.turn); err == nil {
 			var k int
 			k, err = s.sendBuffer(b, sent, n)
 			sent += k
@@ -152,7 +152,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 	}
 	sent, err := first, error(nil)
 	e.mu.Lock()
-	s.writing.begin(&e.mu)
+	s.out.turn.begin(&e.mu)
 	b.from.bytes = b.Bytes()[:n]
 	open := s.toleratesClose(n)
 	err = s.awaitWritable()
@@ -190,7 +190,7 @@ func (s *stream) sendBuffer(b *Buffer, first, n int) (int, error) {
 		sent, err = n, nil
 	}
 	s.endTurn(&e.buffers.inFlight.turns)
-	s.writing.end()
+	s.out.turn.end()
 	e.mu.Unlock()
 	e.startWorker()
 	return sent - first, err

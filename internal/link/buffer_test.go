@@ -50,7 +50,7 @@ func TestTakeBuffer(t *testing.T) {
 		}, patience, time.Millisecond, "it does not wait for room")
 		within(t, "TakeBuffer", func() {
 			all(func() { require.NoError(t, take()) }, func() {
-				require.Eventually(t, client.writer.waiting, patience, time.Millisecond)
+				require.Eventually(t, client.out.waiter.waiting, patience, time.Millisecond)
 				_, err := io.ReadFull(server, make([]byte, sent))
 				require.NoError(t, err)
 			})

@@ -34,12 +34,12 @@ func (s *stream) wantsRing() bool {
 	}
 	size := rx.Ring().Size
 	fills, within := busyFor(size)
-	filled := uint32(rx.ReceivedBytes()) - s.mark
+	filled := uint32(rx.ReceivedBytes()) - s.in.mark
 	if fills == 0 || filled < fills*size || rx.Offering() {
 		return false
 	}
-	now, last, messages := time.Since(epoch), s.marked, uint32(s.counts.received)
-	mean := filled / max(messages-s.messages, 1)
-	s.mark, s.marked, s.messages = s.mark+filled, now, messages
+	now, last, messages := time.Since(epoch), s.in.marked, uint32(s.counts.received)
+	mean := filled / max(messages-s.in.messages, 1)
+	s.in.mark, s.in.marked, s.in.messages = s.in.mark+filled, now, messages
 	return last != 0 && now-last < within && (size < busyRing || mean >= fastMessage)
 }

@@ -25,7 +25,7 @@ func TestBusyRing(t *testing.T) {
 		received, got := uint32(s.st.Receiver().ReceivedBytes()), uint32(s.counts.received)
 		e.mu.Unlock()
 		wantsLocked := func(filled, mean uint32, marked time.Duration) bool {
-			s.mark, s.messages, s.marked = received-filled*size, got-filled*size/mean, marked
+			s.in.mark, s.in.messages, s.in.marked = received-filled*size, got-filled*size/mean, marked
 			return s.wantsRing()
 		}
 		wants := func(filled, mean uint32, marked time.Duration) bool {
@@ -45,9 +45,9 @@ func TestBusyRing(t *testing.T) {
 		require.LessOrEqual(t, next, uint32(fastRing))
 		more, _ := busyFor(next)
 		require.Equal(t, next < fastRing, more > 0, "a ring of %d bytes behind one of %d", next, size)
-		require.Equal(t, received, s.mark)
-		require.Equal(t, got, s.messages)
-		require.Less(t, s.marked, later)
+		require.Equal(t, received, s.in.mark)
+		require.Equal(t, got, s.in.messages)
+		require.Less(t, s.in.marked, later)
 		require.False(t, wants(fills-1, fastMessage, later), "a ring of %d bytes that was filled less often", size)
 		require.Equal(t, busy, wants(fills, fastMessage/2, later), "a ring of %d bytes and small messages", size)
 		require.False(t, wants(fills, fastMessage, time.Since(epoch)-within), "a ring of %d bytes after a while", size)

@@ -75,12 +75,12 @@ func (s *stream) coalesce(sent uint64) time.Duration {
 	if s.counts.received < oneWayRun {
 		return 0
 	}
-	if s.together == nil {
-		s.together = new(coalescing)
+	if s.in.together == nil {
+		s.in.together = new(coalescing)
 	}
-	e, rx, c := s.e, s.st.Receiver(), s.together
+	e, rx, c := s.e, s.st.Receiver(), s.in.together
 	received := arrivals{s.counts.received, rx.ReceivedBytes()}
-	if !e.p.sameHost || s.reader.busyPoll.Load() != 0 || procs.Load() == 1 || e.blocks.Load() || e.othersWait() {
+	if !e.p.sameHost || s.in.waiter.busyPoll.Load() != 0 || procs.Load() == 1 || e.blocks.Load() || e.othersWait() {
 		c.received, c.delay = received, 0
 		return 0
 	}

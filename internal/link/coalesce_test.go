@@ -123,10 +123,10 @@ func TestCoalesceAlone(t *testing.T) {
 	defer procs.Store(was)
 	s.counts.received = oneWayRun
 	delay := func() time.Duration {
-		s.together = flowing()
+		s.in.together = flowing()
 		d := s.coalesce(0)
-		require.Equal(t, d, s.together.delay)
-		require.EqualValues(t, oneWayRun, s.together.received.messages, "what came before would count as dense")
+		require.Equal(t, d, s.in.together.delay)
+		require.EqualValues(t, oneWayRun, s.in.together.received.messages, "what came before would count as dense")
 		return d
 	}
 	sameHost := e.p.sameHost
@@ -137,10 +137,10 @@ func TestCoalesceAlone(t *testing.T) {
 	require.Equal(t, firstDelay, delay())
 
 	for _, d := range []time.Duration{time.Second, -1} {
-		s.reader.busyPoll.Store(int64(d))
+		s.in.waiter.busyPoll.Store(int64(d))
 		require.Zero(t, delay(), "the program has chosen how to poll")
 	}
-	s.reader.busyPoll.Store(0)
+	s.in.waiter.busyPoll.Store(0)
 
 	procs.Store(1)
 	require.Zero(t, delay(), "it takes the processor from the writer")
@@ -163,17 +163,17 @@ func TestDelayNeedsRole(t *testing.T) {
 	e, s := server.e, server.now()
 	n := e.aboutToLeave(t)
 	e.mu.Lock()
-	s.reader.delay = time.Second
+	s.in.waiter.delay = time.Second
 	e.mu.Unlock()
 	waits := make(chan error, 1)
 	go func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		waits <- e.wait(&s.reader, func() bool { return false })
+		waits <- e.wait(&s.in.waiter, func() bool { return false })
 	}()
-	require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
+	require.Eventually(t, s.in.waiter.waiting, patience, time.Millisecond)
 	e.mu.Lock()
-	require.Zero(t, s.reader.delay)
+	require.Zero(t, s.in.waiter.delay)
 	e.mu.Unlock()
 	e.leave(n)
 	require.NoError(t, server.SetReadDeadline(longPast))
@@ -211,7 +211,7 @@ func TestReadHoldsOff(t *testing.T) {
 		want = firstDelay
 	}
 	e.mu.Lock()
-	s.together = flowing()
+	s.in.together = flowing()
 	s.counts.received = oneWayRun
 	e.mu.Unlock()
 	read := make(chan error, 1)
@@ -219,12 +219,12 @@ func TestReadHoldsOff(t *testing.T) {
 		_, err := server.Read(make([]byte, 1))
 		read <- err
 	}()
-	require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
+	require.Eventually(t, s.in.waiter.waiting, patience, time.Millisecond)
 	e.mu.Lock()
-	require.Equal(t, want, s.together.delay)
+	require.Equal(t, want, s.in.together.delay)
 	e.mu.Unlock()
 	_, err := client.Write([]byte("x"))
 	require.NoError(t, err)
 	within(t, "Read", func() { require.NoError(t, <-read) })
-	require.Zero(t, s.reader.delay, "it has not held off")
+	require.Zero(t, s.in.waiter.delay, "it has not held off")
 }

@@ -64,7 +64,7 @@ func TestCutMessageTogether(t *testing.T) {
 	client, server := atRingEnd(t)
 	e := client.e
 	e.mu.Lock()
-	client.share = turnBytes // it gives way to who waits
+	client.out.share = turnBytes // it gives way to who waits
 	marked := make(chan bool, 1)
 	go func() {
 		e.mu.Lock()

@@ -212,8 +212,8 @@ func (dp *dialerPart) fill() {
 		if err == nil {
 			dp.busy = dp.port != 0
 			d.stream = dp.e.newStream(st, d.ring)
-			dp.awaitAnswer(d.stream)
 			d.stream.re = d.redial(dp.port)
+			dp.awaitAnswer(d.stream)
 			dp.e.announce(unannounced{d.stream, d})
 			continue
 		}

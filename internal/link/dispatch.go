@@ -193,7 +193,7 @@ func (e *laneEnd) readable(st *lane.Stream) {
 	if s == nil || s.st != st {
 		return // nobody is interested in it any more
 	}
-	s.reader.found(e)
+	s.in.waiter.found(e)
 	if s.wantsRing() {
 		e.growDue(s)
 	}
@@ -261,9 +261,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 		e.dialer.lost(s, lane.CodeGoingAway)
 	case lane.EventClosed:
 	}
-	s.writable = true
-	s.reader.found(e)
-	s.writer.found(e)
+	s.out.writable = true
+	s.in.waiter.found(e)
+	s.out.waiter.found(e)
 	s.free()
 }
 
@@ -271,9 +271,9 @@ func (e *laneEnd) happened(ev *lane.Event) {
 func (e *laneEnd) writableAgain(st *lane.Stream) {
 	waits := false
 	if s := e.streams.At(st.ID()); s != nil && s.st == st {
-		s.writable = true
-		waits = s.writer.number != 0 // and passes the turn on: see stall
-		s.writer.found(e)
+		s.out.writable = true
+		waits = s.out.waiter.number != 0 // and passes the turn on: see stall
+		s.out.waiter.found(e)
 	}
 	if !waits {
 		e.state.PassTurn(st)

@@ -13,6 +13,8 @@
 //     completes. One lock guards the machine and the send queue. It consists of parts, each with a file:
 //     dialerPart and listenerPart are what only one of the two ends has, polling is for the calls that wait,
 //     peerMemory for memory that the device does not know, laneEnds for streams that were closed.
+//   - stream is one end of a stream: a receiveHalf, a sendHalf and the termination, which says who may still
+//     read or write.
 //   - endpoint has the verbs objects of a lane, a memory.Slab the memory of its rings.
 //
 // Whoever waits polls for all, and nobody polls who does not wait: see lane.PollRole and wait.go.

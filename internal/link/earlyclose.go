@@ -18,13 +18,13 @@ const mostDropped = 64 << 10
 // closed and the program does not know. Over TCP one of nothing asks nobody, and fails only when one of
 // something has. mu is held.
 func (s *stream) toleratesClose(n int) bool {
-	return s.cause == nil && !s.writeRefused && (n == 0 || !s.told)
+	return s.end.cause == nil && !s.end.writeRefused && (n == 0 || !s.end.told)
 }
 
 // peerClosed reports whether nothing can be written since the peer's program has closed the
 // stream in order. mu is held.
 func (s *stream) peerClosed() bool {
-	return !s.closed && !s.shut && s.cause == nil && !s.moving() && s.st.Quiet()
+	return !s.end.closed && !s.end.shut && s.end.cause == nil && !s.moving() && s.st.Quiet()
 }
 
 // dropsRest reports whether a Write that failed with err, left bytes before its end, succeeds all the
@@ -37,14 +37,14 @@ func (s *stream) dropsRest(open bool, err error, left int) bool {
 		if !errors.Is(err, syscall.EPIPE) {
 			return false
 		}
-		s.writeRefused = s.writeRefused || left > 0
+		s.end.writeRefused = s.end.writeRefused || left > 0
 		return open && left <= mostDropped
-	case s.closed, s.shut:
+	case s.end.closed, s.end.shut:
 		return false
 	}
-	reset := s.cause == error(syscall.ECONNRESET) // other failures say why
-	return open && reset && (err == s.cause || err == error(syscall.EPIPE)) && left <= mostDropped
+	reset := s.end.cause == error(syscall.ECONNRESET) // other failures say why
+	return open && reset && (err == s.end.cause || err == error(syscall.EPIPE)) && left <= mostDropped
 }
 
 // noteReadErr records an error that a call which reads returns. mu is held.
-func (s *stream) noteReadErr(err error) { s.told = s.told || err == io.EOF }
+func (s *stream) noteReadErr(err error) { s.end.told = s.end.told || err == io.EOF }

@@ -14,14 +14,14 @@ import (
 // Close.
 func (h *Stream) OnFinish(f func()) {
 	if s := h.now(); s.re == nil { // before Close only who dials a stream again looks
-		s.finished = f
+		s.end.finished = f
 		return
 	}
 	s := h.lockNow()
 	defer h.unlock()
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	s.finished = f
+	s.end.finished = f
 }
 
 // FinishWithin bounds by d, from now on, for how long a closed stream waits to be finished. What
@@ -32,8 +32,8 @@ func (h *Stream) FinishWithin(d time.Duration) {
 	defer h.unlock()
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	if s.finished != nil && s.limit == nil {
-		s.limit = time.AfterFunc(d, func() {
+	if s.end.finished != nil && s.end.limit == nil {
+		s.end.limit = time.AfterFunc(d, func() {
 			now := s.lockNow() // it may have been dialled again since
 			defer s.unlock()
 			now.e.mu.Lock()
@@ -45,16 +45,16 @@ func (h *Stream) FinishWithin(d time.Duration) {
 
 // finish tells who asked for it that the stream is finished. mu is held.
 func (s *stream) finish() {
-	if s.limit != nil {
-		s.limit.Stop()
+	if s.end.limit != nil {
+		s.end.limit.Stop()
 	}
-	if s.finished != nil {
+	if s.end.finished != nil {
 		if s.e.countsFor == s {
 			s.e.countFor(nil)
 		}
-		s.summed = true
-		s.finished()
-		s.finished = nil
+		s.end.summed = true
+		s.end.finished()
+		s.end.finished = nil
 	}
 }
 
@@ -63,7 +63,7 @@ func (le *laneEnds) sent(id lane.ID) {
 	e := le.e
 	le.posted++
 	if s := e.streams.At(id); s != nil {
-		s.said = e.sq.posted
+		s.end.said = e.sq.posted
 		s.awaitConfirmation()
 	}
 }
@@ -72,7 +72,7 @@ func (le *laneEnds) sent(id lane.ID) {
 // mu is held.
 func (s *stream) awaitConfirmation() {
 	e := s.e
-	if !s.closed || s.finished == nil || s.said == 0 && e.err == nil {
+	if !s.end.closed || s.end.finished == nil || s.end.said == 0 && e.err == nil {
 		return
 	}
 	if e.err != nil { // it never will be
@@ -92,11 +92,11 @@ func (s *stream) awaitConfirmation() {
 // confirmed finishes the stream if its end was confirmed, and reports whether it was, or need not
 // be any more. mu is held.
 func (s *stream) confirmed() bool {
-	done := s.e.sq.completed >= s.said
+	done := s.e.sq.completed >= s.end.said
 	if done && s.stays() { // else settled does it, or where the stream is dialled again
 		s.finish()
 	}
-	return done || s.finished == nil
+	return done || s.end.finished == nil
 }
 
 // confirmed looks which streams need not wait any more. mu is held.

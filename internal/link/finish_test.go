@@ -49,7 +49,7 @@ func TestFinishedWhilePeerIsStopped(t *testing.T) {
 		require.NoError(t, client.Close())
 		requireFinished(t, done)
 		client.e.mu.Lock()
-		freed := client.freed
+		freed := client.end.freed
 		client.e.mu.Unlock()
 		require.False(t, freed, "the peer may still write to the ring")
 		goOn()
@@ -57,7 +57,7 @@ func TestFinishedWhilePeerIsStopped(t *testing.T) {
 		require.Eventually(t, func() bool {
 			client.e.mu.Lock()
 			defer client.e.mu.Unlock()
-			return client.freed && len(client.e.ends.leaving) == 0
+			return client.end.freed && len(client.e.ends.leaving) == 0
 		}, patience, time.Millisecond)
 	})
 }
@@ -97,7 +97,7 @@ func TestFinishWithin(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 		e.mu.Lock()
-		client.limit.Reset(0)
+		client.end.limit.Reset(0)
 		e.mu.Unlock()
 		requireFinished(t, done)
 		e.mu.Lock()

@@ -85,17 +85,17 @@ func (s *stream) frame(wr *verbs.SendWR, p []byte, from *staged, ahead summed) (
 func (s *stream) takeFrames(p []byte) (n int, err error) {
 	e := s.e
 	rx, frames := s.st.Receiver(), s.st.Frames()
-	for n < len(p) && !s.closed && s.corrupt == nil && rx.Buffered() > 0 {
+	for n < len(p) && !s.end.closed && s.in.corrupt == nil && rx.Buffered() > 0 {
 		b := s.unread()
 		much := len(b) > copyUnderLock
 		if much {
-			s.copying, s.borrowed = true, int32(min(len(b), ring.FrameLen(len(p)-n)))
+			s.in.copying, s.in.borrowed = true, int32(min(len(b), ring.FrameLen(len(p)-n)))
 			e.mu.Unlock()
 		}
 		k, used, wrong := frames.Read(p[n:], b, nil)
 		if much {
 			e.mu.Lock()
-			s.copying, s.borrowed = false, 0
+			s.in.copying, s.in.borrowed = false, 0
 			s.endUse()
 		}
 		n += k
@@ -122,21 +122,21 @@ func (s *stream) openFrame() ([]byte, error) {
 	b, frames := s.unread(), s.st.Frames()
 	much := frames.Left() == 0 && len(b) > copyUnderLock
 	if much {
-		s.copying = true
+		s.in.copying = true
 		e.mu.Unlock()
 	}
 	used, wrong := frames.Open(b, nil)
 	if much {
 		e.mu.Lock()
-		s.copying = false
+		s.in.copying = false
 		s.endUse()
 	}
-	if s.closed {
+	if s.end.closed {
 		return nil, net.ErrClosed
 	}
 	if wrong != nil {
 		s.corrupted(wrong)
-		return nil, s.corrupt
+		return nil, s.in.corrupt
 	}
 	s.counts.count().framingIn += uint64(used)
 	s.consume(used)
@@ -159,14 +159,14 @@ func (s *stream) ringBytes(n int) int {
 // endErr is readErr where nothing that is unread may be given out any more. An end of the stream
 // is one if it is where the peer's was. mu is held.
 func (s *stream) endErr() error {
-	if s.corrupt != nil && !s.closed {
-		return s.corrupt
+	if s.in.corrupt != nil && !s.end.closed {
+		return s.in.corrupt
 	}
 	err := s.readErr()
 	if err == io.EOF && s.st.Ended() {
 		if wrong := s.st.CheckEnd(); wrong != nil {
 			s.corrupted(wrong)
-			return s.corrupt
+			return s.in.corrupt
 		}
 	}
 	return err
@@ -175,18 +175,18 @@ func (s *stream) endErr() error {
 // corrupted breaks a stream off on which wrong bytes arrived, and tells the peer, if that has
 // not ended the stream. The lane goes on. mu is held.
 func (s *stream) corrupted(cause error) {
-	if s.closed || s.corrupt != nil {
+	if s.end.closed || s.in.corrupt != nil {
 		return
 	}
 	e := s.e
 	cause = fmt.Errorf("after %d bytes: %w", s.taken(), cause)
-	s.corrupt = &Error{syscall.ECONNRESET, cause}
-	s.failWith(s.corrupt)
+	s.in.corrupt = &Error{syscall.ECONNRESET, cause}
+	s.failWith(s.in.corrupt)
 	if e.err == nil {
 		e.state.Reset(s.st, lane.CodeChecksum)
 		e.settle()
 	}
-	s.writer.found(e)
+	s.out.waiter.found(e)
 	device, local, remote := e.p.ctx.Device().Name(), s.LocalAddr(), s.RemoteAddr()
 	asynclog.Log(s.log(), slog.LevelError, "rdmanet: bytes did not arrive as they were sent", "device", device, "local", local, "remote", remote, "err", cause)
 }

@@ -186,7 +186,7 @@ func flip(s *Stream, at int) { flipBit(s, 8*at+4) }
 func flipBit(s *Stream, bit int) {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	s.pieces[0].Bytes()[bit/8] ^= 1 << (bit % 8)
+	s.in.pieces[0].Bytes()[bit/8] ^= 1 << (bit % 8)
 }
 
 // awaitUnread waits until so many bytes of frames have come.

@@ -9,17 +9,17 @@ import (
 
 // growDue has a larger ring offered to the peer of a stream. mu is held.
 func (e *laneEnd) growDue(s *stream) {
-	if s.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing {
+	if s.end.closed || s.st.Receiver().Ring().Size >= e.cfg.MaxRing {
 		return
 	}
-	if s.wants = true; s.resizing || e.memory.refused {
+	if s.in.wants = true; s.in.resizing || e.memory.refused {
 		return
 	}
 	e.resizeDue(s)
 }
 
 func (e *laneEnd) resizeDue(s *stream) {
-	s.resizing = true
+	s.in.resizing = true
 	e.work.resize = append(e.work.resize, s)
 	e.hasWork.Store(true)
 }
@@ -60,13 +60,13 @@ func (s *stream) larger() uint32 {
 func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 	rx := s.st.Receiver()
 	switch now := rx.Ring().Size; {
-	case e.err != nil || s.closed || s.freed || s.st.Ended() || !rx.MayOffer():
-	case now < s.least:
-		return s.least, memory.ForGrowth
-	case s.wants || rx.WantsRing(): // it may have been read by now
+	case e.err != nil || s.end.closed || s.end.freed || s.st.Ended() || !rx.MayOffer():
+	case now < s.in.least:
+		return s.in.least, memory.ForGrowth
+	case s.in.wants || rx.WantsRing(): // it may have been read by now
 		switch {
 		case s.holdsBack(): // another Read has begun
-			s.wants = false
+			s.in.wants = false
 		case now < e.cfg.MaxRing:
 			return s.larger(), memory.ForGrowth
 		}
@@ -80,7 +80,7 @@ func (e *laneEnd) nextRing(s *stream) (size uint32, u memory.Use) {
 func (e *laneEnd) resize(s *stream) {
 	e.mu.Lock()
 	size, u := e.nextRing(s)
-	s.resizing = size > 0
+	s.in.resizing = size > 0
 	e.mu.Unlock()
 	if size == 0 {
 		return
@@ -88,12 +88,12 @@ func (e *laneEnd) resize(s *stream) {
 	p, err := e.slab.Alloc(size, u)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.resizing = false
+	s.in.resizing = false
 	if err != nil {
 		e.memoryRefused()
 		return
 	}
-	if e.err != nil || s.closed || s.freed || e.state.Offer(s.st, p.Ring()) != nil {
+	if e.err != nil || s.end.closed || s.end.freed || e.state.Offer(s.st, p.Ring()) != nil {
 		e.freePiece(p)
 		return
 	}
@@ -101,8 +101,8 @@ func (e *laneEnd) resize(s *stream) {
 	if u == memory.ForGrowth {
 		s.counts.count().grown++
 	}
-	s.wants = false
-	s.pieces = append(s.pieces, p)
+	s.in.wants = false
+	s.in.pieces = append(s.in.pieces, p)
 	e.watch(s) // the peer may have ended what it sends
 	e.settle()
 }

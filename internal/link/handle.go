@@ -32,7 +32,7 @@ func (h *Stream) Read(p []byte) (int, error) {
 	s := h.now()
 	n, err := s.Read(p)
 	for err == errMoving {
-		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
+		if s, err = h.follow(s, &s.in.waiter, &s.in.turn); err == nil {
 			n, err = s.Read(p)
 		}
 	}
@@ -46,7 +46,7 @@ func (h *Stream) Write(p []byte) (int, error) {
 	s := h.now()
 	n, err := s.Write(p)
 	for err == errMoving {
-		if s, err = h.follow(s, &s.writer, &s.writing); err == nil {
+		if s, err = h.follow(s, &s.out.waiter, &s.out.turn); err == nil {
 			var k int
 			k, err = s.Write(p[n:])
 			n += k
@@ -90,19 +90,27 @@ func (h *Stream) SetDeadline(t time.Time) error {
 // SetReadDeadline sets when Reads give up, those that wait included. The zero time is never.
 func (h *Stream) SetReadDeadline(t time.Time) error {
 	if s := h.now(); s.stays() {
-		return s.setDeadline(&s.reader, t)
+		return s.setDeadline(&s.in.waiter, t)
 	}
 	s := h.lockNow()
 	defer h.unlock()
-	return s.setDeadline(&s.reader, t)
+	return s.setDeadline(&s.in.waiter, t)
 }
 
 // SetWriteDeadline is SetReadDeadline for Writes.
 func (h *Stream) SetWriteDeadline(t time.Time) error {
 	if s := h.now(); s.stays() {
-		return s.setDeadline(&s.writer, t)
+		return s.setDeadline(&s.out.waiter, t)
 	}
 	s := h.lockNow()
 	defer h.unlock()
-	return s.setDeadline(&s.writer, t)
+	return s.setDeadline(&s.out.waiter, t)
+}
+
+// CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when nothing has
+// arrived. The peer is not told unless this end does not write any more either; then its
+// Writes fail with EPIPE. It fails with ENOTCONN if neither end can send any more.
+func (h *Stream) CloseRead() error {
+	defer h.unlock()
+	return h.lockNow().closeRead()
 }

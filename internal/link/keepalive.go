@@ -186,7 +186,7 @@ func (s *stream) setKeepAlive(change func(net.KeepAliveConfig) net.KeepAliveConf
 		s.keepSettings(c) // for where it goes
 		return
 	}
-	if c == s.keepAlive() || !s.counted || s.lost {
+	if c == s.keepAlive() || !s.end.counted || s.end.lost {
 		return
 	}
 	e.disown(s)
@@ -217,7 +217,7 @@ func (s *stream) keepAlive() net.KeepAliveConfig {
 // keepAlives is how often the peer was asked for a sign of life while the stream was there. mu is
 // held.
 func (s *stream) keepAlives() uint64 {
-	if !s.counted {
+	if !s.end.counted {
 		return s.counts.keepAlives
 	}
 	return s.e.alive.asked - s.counts.keepAlives
@@ -243,7 +243,7 @@ func (e *laneEnd) giveUpSilent(silent time.Duration) {
 	left := 0
 	var lost []*stream
 	for _, s := range e.streams {
-		if s == nil || !s.counted || s.lost {
+		if s == nil || !s.end.counted || s.end.lost {
 			continue
 		}
 		if c := s.keepAlive(); !c.Enable && s.counts.seldom().stalled == 0 || silent < s.patience(&c) {
@@ -258,14 +258,14 @@ func (e *laneEnd) giveUpSilent(silent time.Duration) {
 	}
 	for _, s := range lost {
 		e.disown(s)
-		s.lost = true
+		s.end.lost = true
 		e.alive.lost++
 		s.failWith(ended(err))
 		e.dialer.answered(s)
 		e.state.Reset(s.st, lane.CodeReset)
-		s.writable = true
-		s.reader.found(e)
-		s.writer.found(e)
+		s.out.writable = true
+		s.in.waiter.found(e)
+		s.out.waiter.found(e)
 	}
 	if e.role == lane.RoleDialer {
 		e.retire() // another lane tells whether the peer is there

@@ -272,7 +272,7 @@ func TestKeepAliveOfEachStream(t *testing.T) {
 		e.mu.Lock()
 		ended, away, owns, lost := e.err, e.away, e.alive.owns, e.alive.lost
 		e.giveUpSilent(time.Minute) // another is off, and no Write waits
-		offLost := off.lost
+		offLost := off.end.lost
 		e.mu.Unlock()
 		require.NoError(t, ended)
 		require.True(t, away)

@@ -122,7 +122,7 @@ func TestDisconnected(t *testing.T) {
 					requireDead(t, server, err)
 					require.Equal(t, words, string(got))
 				}, func() {
-					require.Eventually(t, server.reader.inChannel.Load, patience, time.Millisecond)
+					require.Eventually(t, server.in.waiter.inChannel.Load, patience, time.Millisecond)
 					if words != "" {
 						_, err := client.Write([]byte(words))
 						require.NoError(t, err)

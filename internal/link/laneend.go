@@ -290,9 +290,9 @@ func (e *laneEnd) failLocked(err error) {
 	e.err = err
 	for _, s := range e.streams {
 		if s != nil {
-			s.reader.wake(e)
-			s.writer.wake(e)
-			s.portless = s.portless || e.role == lane.RoleListener && s.port == e.listener.ports.bound // it goes below
+			s.in.waiter.wake(e)
+			s.out.waiter.wake(e)
+			s.end.portless = s.end.portless || e.role == lane.RoleListener && s.port == e.listener.ports.bound // it goes below
 		}
 	}
 	e.ends.safe()

@@ -151,7 +151,7 @@ func TestEndedStreamIsNotCountedFor(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return !ended.counted
+		return !ended.end.counted
 	}, patience, time.Millisecond)
 	e.mu.Lock()
 	defer e.mu.Unlock()

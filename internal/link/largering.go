@@ -12,16 +12,16 @@ import "github.com/rdmanet/go-rdmanet/internal/link/memory"
 func (s *stream) holdsBack() bool {
 	rx := s.st.Receiver()
 	size := rx.Ring().Size
-	hold := s.reading.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < uint64(s.larger())
-	s.heldBack = s.heldBack || hold
+	hold := s.in.turn.taken && size >= memory.ChunkSize && rx.ReceivedBytes() < uint64(s.larger())
+	s.in.heldBack = s.in.heldBack || hold
 	return hold
 }
 
 // endReading ends a call's turn to read. mu is held.
 func (s *stream) endReading() {
-	s.reading.end()
-	if s.heldBack && !s.reading.taken && s.st.Receiver().Full() {
-		s.heldBack = false
+	s.in.turn.end()
+	if s.in.heldBack && !s.in.turn.taken && s.st.Receiver().Full() {
+		s.in.heldBack = false
 		if s.st.Receiver().WantsRing() {
 			s.e.growDue(s)
 		}

@@ -30,7 +30,7 @@ func largeRing(t *testing.T) (client, server *Stream) {
 func (s *stream) takeTurn(taken bool) {
 	s.e.mu.Lock()
 	if taken {
-		s.reading.begin(&s.e.mu)
+		s.in.turn.begin(&s.e.mu)
 	} else {
 		s.endReading()
 	}
@@ -51,7 +51,7 @@ func (s *stream) latestRing(t *testing.T) (size uint32) {
 		if size = rx.Ring().Size; rx.Offering() {
 			size = s.larger()
 		}
-		return !s.resizing && !e.work.any() && !e.work.running
+		return !s.in.resizing && !e.work.any() && !e.work.running
 	}, patience, time.Millisecond)
 	return size
 }
@@ -127,7 +127,7 @@ func TestUnreadBehindARead(t *testing.T) {
 			server.e.mu.Lock()
 			defer server.e.mu.Unlock()
 			rx := server.st.Receiver()
-			return server.heldBack && rx.Buffered() >= memory.ChunkSize
+			return server.in.heldBack && rx.Buffered() >= memory.ChunkSize
 		}, patience, time.Millisecond)
 		server.takeTurn(false)
 		within(t, "writing to who reads no more", func() { require.NoError(t, <-wrote) })

@@ -38,9 +38,9 @@ func (a *ringAge) look(received, buffered uint64, little uint32) int {
 
 // watch begins to look at a stream whose ring is large, or to which one was offered. mu is held.
 func (e *laneEnd) watch(s *stream) {
-	if !s.listed && !s.closed {
-		s.listed = true
-		s.age = ringAge{received: s.st.Receiver().ReceivedBytes()}
+	if !s.in.listed && !s.end.closed {
+		s.in.listed = true
+		s.in.age = ringAge{received: s.st.Receiver().ReceivedBytes()}
 		e.memory.large = append(e.memory.large, s)
 		e.watchMemory()
 	}
@@ -89,7 +89,7 @@ func (e *laneEnd) lookAtMemory() {
 	m.refused, m.noPorts = false, false
 	if refused {
 		for _, s := range e.streams {
-			if s != nil && (s.wants || s.st.Receiver().WantsRing()) {
+			if s != nil && (s.in.wants || s.st.Receiver().WantsRing()) {
 				e.growDue(s)
 			}
 		}
@@ -103,7 +103,7 @@ func (e *laneEnd) lookAtMemory() {
 	}
 	still := m.large[:0]
 	for _, s := range m.large {
-		if s.listed = e.lookAtRing(s, enough); s.listed {
+		if s.in.listed = e.lookAtRing(s, enough); s.in.listed {
 			still = append(still, s)
 		}
 	}
@@ -133,20 +133,20 @@ func (e *laneEnd) reapAtRest() {
 func (e *laneEnd) lookAtRing(s *stream, enough int) bool {
 	rx := s.st.Receiver()
 	switch {
-	case s.closed, s.freed:
+	case s.end.closed, s.end.freed:
 		return false // its rings go when the peer has ended, too
 	case s.st.Ended():
 		// Nothing comes any more, so there is no other ring to move to.
-		if rx.Buffered() == 0 && !s.copying {
+		if rx.Buffered() == 0 && !s.in.copying {
 			s.freeRings()
 			return false
 		}
 		return true
-	case rx.Ring().Size <= s.smallest() && !rx.Offering() && !s.resizing:
+	case rx.Ring().Size <= s.smallest() && !rx.Offering() && !s.in.resizing:
 		return false
 	}
-	if s.age.look(rx.ReceivedBytes(), rx.Buffered(), s.smallest()) >= enough && !rx.Offering() && !s.resizing {
-		s.wants = false
+	if s.in.age.look(rx.ReceivedBytes(), rx.Buffered(), s.smallest()) >= enough && !rx.Offering() && !s.in.resizing {
+		s.in.wants = false
 		e.resizeDue(s)
 	}
 	return true

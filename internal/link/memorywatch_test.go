@@ -169,7 +169,7 @@ func TestRingAfterTheEnd(t *testing.T) {
 		require.Eventually(t, func() bool {
 			server.e.mu.Lock()
 			defer server.e.mu.Unlock()
-			return !server.e.memory.ticking && (len(server.pieces) == 0 || server.st.Receiver().Ring().Size == server.e.cfg.FirstRing)
+			return !server.e.memory.ticking && (len(server.in.pieces) == 0 || server.st.Receiver().Ring().Size == server.e.cfg.FirstRing)
 		}, patience, time.Millisecond)
 		say(t, server, client)
 		_, err = server.Read(make([]byte, 1))
@@ -192,19 +192,19 @@ func TestOfferThatCrossesTheEnd(t *testing.T) {
 	had := func() (size uint32) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, p := range server.pieces {
+		for _, p := range server.in.pieces {
 			size += p.Ring().Size
 		}
 		return size
 	}
 	c.mu.Lock() // the client hears of nothing meanwhile
 	s.mu.Lock()
-	server.wants = true
+	server.in.wants = true
 	s.growDue(server.stream)
 	s.mu.Unlock()
 	s.startWorker()
 	require.Eventually(t, func() bool { return had() > small }, patience, time.Millisecond)
-	client.shut = true
+	client.end.shut = true
 	require.NoError(t, c.state.CloseWrite(client.st))
 	c.settle()
 	c.mu.Unlock()
@@ -307,7 +307,7 @@ func TestGrowthOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return ringOf(server) == DefaultFirstRing*growthFactor }, patience, time.Millisecond)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	require.LessOrEqual(t, len(server.pieces), 2)
+	require.LessOrEqual(t, len(server.in.pieces), 2)
 }
 
 // TestPlacesWithoutMemory: a dial waits while the listener has no memory for its place, and

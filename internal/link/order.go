@@ -33,7 +33,7 @@ func (dp *dialerPart) awaitAnswer(s *stream) {
 	a := &dp.answers
 	a.opened++
 	a.unknown++
-	s.opened = a.opened
+	s.re.opened = a.opened
 	dp.owed.Store(true)
 }
 
@@ -49,7 +49,7 @@ func (dp *dialerPart) answered(s *stream) {
 		dp.owed.Store(false)
 	}
 	for i := range a.waits {
-		if w := &a.waits[i]; s.opened <= w.opened {
+		if w := &a.waits[i]; s.re.opened <= w.opened {
 			w.unknown--
 		}
 	}

@@ -362,7 +362,7 @@ func TestAnswersInAnotherOrder(t *testing.T) {
 	e := &laneEnd{role: lane.RoleDialer}
 	e.dialer.e = e
 	open := func() *stream {
-		s := &stream{e: e}
+		s := &stream{e: e, re: new(redial)}
 		e.dialer.awaitAnswer(s)
 		return s
 	}

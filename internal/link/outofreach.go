@@ -45,7 +45,7 @@ func peerAnswered(err error) bool {
 func (e *laneEnd) hold() {
 	e.mu.Lock()
 	for _, s := range e.streams {
-		if s != nil && s.closed && !s.moving() {
+		if s != nil && s.end.closed && !s.moving() {
 			s.finish()
 		}
 	}

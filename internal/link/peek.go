@@ -12,7 +12,7 @@ func (h *Stream) Peek(limit int, read bool) ([]byte, error) {
 	s := h.now()
 	b, err := s.peek(limit, read)
 	for err == errMoving {
-		if s, err = h.follow(s, &s.reader, &s.reading); err == nil {
+		if s, err = h.follow(s, &s.in.waiter, &s.in.turn); err == nil {
 			b, err = s.peek(limit, read)
 		}
 	}
@@ -29,10 +29,10 @@ func (h *Stream) Unpeek() { h.now().endPeek(0, false, false) }
 func (s *stream) peek(limit int, read bool) ([]byte, error) {
 	e := s.e
 	e.mu.Lock()
-	s.reading.begin(&e.mu)
+	s.in.turn.begin(&e.mu)
 	b, err := s.peekLocked(limit)
 	if read && err == nil {
-		s.borrowed = int32(s.ringBytes(len(b)))
+		s.in.borrowed = int32(s.ringBytes(len(b)))
 	}
 	s.noteReadErr(err)
 	s.endReading()
@@ -43,8 +43,8 @@ func (s *stream) peek(limit int, read bool) ([]byte, error) {
 
 // peekLocked is peek for a caller that holds mu and has the turn.
 func (s *stream) peekLocked(limit int) ([]byte, error) {
-	if s.reader.expired() {
-		if s.gone.Load() {
+	if s.in.waiter.expired() {
+		if s.end.gone.Load() {
 			return nil, s.readErr()
 		}
 		return nil, os.ErrDeadlineExceeded
@@ -52,7 +52,7 @@ func (s *stream) peekLocked(limit int) ([]byte, error) {
 	for {
 		b, err := s.tryPeek(limit)
 		if b != nil {
-			s.sentThen = s.st.Sender().SentBytes()
+			s.in.sentThen = s.st.Sender().SentBytes()
 		}
 		if b != nil || err != nil {
 			return b, err
@@ -67,9 +67,9 @@ func (s *stream) peekLocked(limit int) ([]byte, error) {
 func (s *stream) tryPeek(limit int) ([]byte, error) {
 	rx := s.st.Receiver()
 	switch {
-	case s.closed:
+	case s.end.closed:
 		return nil, net.ErrClosed
-	case rx.Buffered() == 0 || s.corrupt != nil:
+	case rx.Buffered() == 0 || s.in.corrupt != nil:
 		return nil, s.endErr()
 	}
 	var b []byte
@@ -81,7 +81,7 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	s.peeked, s.borrowed = true, 0
+	s.in.peeked, s.in.borrowed = true, 0
 	if limit > 0 {
 		b = b[:min(len(b), limit):min(len(b), limit)]
 	}
@@ -91,10 +91,10 @@ func (s *stream) tryPeek(limit int) ([]byte, error) {
 func (s *stream) endPeek(n int, placed, borrowed bool) {
 	e := s.e
 	e.mu.Lock()
-	if s.peeked {
-		s.peeked = false
+	if s.in.peeked {
+		s.in.peeked = false
 		if !borrowed {
-			s.borrowed = 0
+			s.in.borrowed = 0
 		}
 		if n > 0 {
 			used := s.ringBytes(n)

@@ -50,7 +50,7 @@ func TestPeek(t *testing.T) {
 		freed := func() bool {
 			server.e.mu.Lock()
 			defer server.e.mu.Unlock()
-			return server.freed
+			return server.end.freed
 		}
 		require.False(t, freed(), "the ring was given back while it was peeked at")
 		server.Unpeek()

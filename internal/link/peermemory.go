@@ -45,7 +45,7 @@ const (
 // reaches reports whether the device knows the memory that the next byte goes to, which this
 // stream has not written to if it does not. mu is held.
 func (s *stream) reaches() bool {
-	return s.st.Sender().Ring().RKey == s.reached && !s.unreached || s.reachesNow()
+	return s.st.Sender().Ring().RKey == s.out.reached && !s.out.unreached || s.reachesNow()
 }
 
 // reachesNow is reaches for memory that the stream has not written to last.
@@ -58,7 +58,7 @@ func (s *stream) reachesNow() bool {
 		return false
 	}
 	s.e.peerMemory.leave(s)
-	s.reached = rkey
+	s.out.reached = rkey
 	return true
 }
 
@@ -130,7 +130,7 @@ const maxAsking = 32
 // again. mu is held.
 func (pm *peerMemory) await(s *stream) {
 	rkey := s.st.Sender().Ring().RKey
-	if !s.unreached || s.reached != rkey { // else it has looked again for another reason
+	if !s.out.unreached || s.out.reached != rkey { // else it has looked again for another reason
 		pm.leave(s)
 		switch at, heard := pm.known[rkey]; {
 		case !heard && pm.asking == maxAsking:
@@ -142,18 +142,18 @@ func (pm *peerMemory) await(s *stream) {
 			return
 		}
 	}
-	s.reached, s.unreached, s.writable = rkey, true, false
+	s.out.reached, s.out.unreached, s.out.writable = rkey, true, false
 }
 
 // leave has a stream wait for no memory any more: it has another ring, or has ended. A peer that does not
 // answer could have any number of them listed. mu is held.
 func (pm *peerMemory) leave(s *stream) {
-	if !s.unreached {
+	if !s.out.unreached {
 		return
 	}
 	isThis := func(o *stream) bool { return o == s }
 	pm.unreached, pm.unasked = slices.DeleteFunc(pm.unreached, isThis), slices.DeleteFunc(pm.unasked, isThis)
-	s.reached, s.unreached = 0, false
+	s.out.reached, s.out.unreached = 0, false
 }
 
 // answered has the Writes look again that wait for an MR, and asks for others that there was no question
@@ -162,7 +162,7 @@ func (pm *peerMemory) answered(rkey uint32) {
 	e := pm.e
 	wait := pm.unreached[:0]
 	for _, s := range pm.unreached {
-		if s.reached == rkey {
+		if s.out.reached == rkey {
 			s.looksAgain()
 		} else {
 			wait = append(wait, s)
@@ -172,7 +172,7 @@ func (pm *peerMemory) answered(rkey uint32) {
 	pm.unreached = wait
 	for len(pm.unasked) > 0 && pm.asking < maxAsking {
 		s := pop(&pm.unasked)
-		s.reached, s.unreached = 0, false
+		s.out.reached, s.out.unreached = 0, false
 		if s.writeErr() == nil && !s.reaches() { // the ring of one that has ended may be gone
 			pm.await(s)
 		} else {
@@ -184,8 +184,8 @@ func (pm *peerMemory) answered(rkey uint32) {
 
 // looksAgain wakes a Write. mu is held.
 func (s *stream) looksAgain() {
-	s.reached, s.unreached, s.writable = 0, false, true
-	s.writer.found(s.e)
+	s.out.reached, s.out.unreached, s.out.writable = 0, false, true
+	s.out.waiter.found(s.e)
 }
 
 // set notes what is known of an MR.

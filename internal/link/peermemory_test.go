@@ -142,8 +142,8 @@ func TestManyRingsInNewMemory(t *testing.T) {
 	_, _, before := state()
 	e.mu.Lock()
 	for _, s := range servers { // who looks again for another reason still waits once
-		s.now().writable = true
-		s.now().writer.found(e)
+		s.now().out.writable = true
+		s.now().out.waiter.found(e)
 	}
 	e.mu.Unlock()
 	require.Eventually(t, func() bool {
@@ -209,13 +209,13 @@ func TestRingsOfSilentPeer(t *testing.T) {
 				m.p.say(lane.Record{Kind: lane.KindRing, Stream: m.s.id, Ring: r})
 				require.Equal(t, m.s.id, m.p.heardRecord(lane.KindMoved).Stream)
 				e.mu.Lock()
-				s.writable = true
-				s.writer.found(e)
+				s.out.writable = true
+				s.out.waiter.found(e)
 				e.mu.Unlock()
 				require.Eventually(t, func() bool {
 					e.mu.Lock()
 					defer e.mu.Unlock()
-					return s.reached == rkey
+					return s.out.reached == rkey
 				}, patience, time.Millisecond)
 			}
 			for i := range uint32(20) {

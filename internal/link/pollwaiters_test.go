@@ -81,11 +81,11 @@ func TestCloseBesideRead(t *testing.T) {
 			read <- err
 		}()
 		if next {
-			require.Eventually(t, s2.reader.waiting, patience, time.Millisecond)
+			require.Eventually(t, s2.in.waiter.waiting, patience, time.Millisecond)
 		} else {
-			require.Eventually(t, s2.reader.inChannel.Load, patience, time.Millisecond)
+			require.Eventually(t, s2.in.waiter.inChannel.Load, patience, time.Millisecond)
 			within(t, "Close of a stream of which nothing has come", func() { require.NoError(t, s3.Close()) })
-			require.Eventually(t, s2.reader.inChannel.Load, patience, time.Millisecond)
+			require.Eventually(t, s2.in.waiter.inChannel.Load, patience, time.Millisecond)
 		}
 		_, err := c1.Write([]byte("nobody reads this"))
 		require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestCloseAsksForAPoll(t *testing.T) {
 		_, err := waits.Read(make([]byte, 1))
 		read <- err
 	}()
-	require.Eventually(t, waits.reader.waiting, patience, time.Millisecond)
+	require.Eventually(t, waits.in.waiter.waiting, patience, time.Millisecond)
 	for _, ended := range []bool{false, true} {
 		client, server := b.pair()
 		require.Same(t, waits.e, server.e)

@@ -44,7 +44,7 @@ func TestPortOfAStreamInUse(t *testing.T) {
 				}()
 				for waits := false; !waits; { // and has its place, unless the use has ended
 					e.mu.Lock()
-					waits = len(e.dialer.waiting) == 1 && e.state.Places() > 0 || !s.copying && !s.peeked
+					waits = len(e.dialer.waiting) == 1 && e.state.Places() > 0 || !s.in.copying && !s.in.peeked
 					e.mu.Unlock()
 				}
 				end()
@@ -77,7 +77,7 @@ func readAll(h *Stream, size int) (end func()) {
 	}()
 	for begun := false; !begun; {
 		s.e.mu.Lock()
-		begun = s.copying || s.st.Receiver().Buffered() == 0
+		begun = s.in.copying || s.st.Receiver().Buffered() == 0
 		s.e.mu.Unlock()
 	}
 	return func() { <-read }

@@ -131,8 +131,8 @@ func (e *laneEnd) unblock() {
 	e.callTurns()
 	e.blocks.Store(e.stuck || e.awaited()) // Writes that are woken say so again
 	for _, s := range e.blocked {
-		s.blocked, s.writable = false, true
-		s.writer.found(e)
+		s.out.blocked, s.out.writable = false, true
+		s.out.waiter.found(e)
 	}
 	clear(e.blocked)
 	e.blocked = e.blocked[:0]
@@ -156,9 +156,9 @@ func (e *laneEnd) awaited() bool {
 
 // block notes that a stream's data waits for the send queue.
 func (e *laneEnd) block(s *stream) {
-	s.writable = false
-	if !s.blocked {
-		s.blocked = true
+	s.out.writable = false
+	if !s.out.blocked {
+		s.out.blocked = true
 		e.blocked = append(e.blocked, s)
 	}
 	e.blocks.Store(true)

@@ -14,7 +14,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	if !e.mu.tryLock() {
 		e.mu.Lock()
 	}
-	s.reading.begin(&e.mu)
+	s.in.turn.begin(&e.mu)
 	n, err := s.read(p)
 	s.noteReadErr(err)
 	s.endReading()
@@ -25,8 +25,8 @@ func (s *stream) Read(p []byte) (int, error) {
 
 func (s *stream) read(p []byte) (int, error) {
 	e := s.e
-	if s.reader.expired() {
-		if s.gone.Load() {
+	if s.in.waiter.expired() {
+		if s.end.gone.Load() {
 			return 0, s.readErr()
 		}
 		return 0, os.ErrDeadlineExceeded
@@ -37,7 +37,7 @@ func (s *stream) read(p []byte) (int, error) {
 		}
 		n, err := s.take(p)
 		if n > 0 {
-			s.sentThen = s.st.Sender().SentBytes()
+			s.in.sentThen = s.st.Sender().SentBytes()
 		}
 		if n == 0 && err == nil && len(p) > 0 {
 			if err = s.awaitReadable(); err == nil {
@@ -52,8 +52,8 @@ func (s *stream) read(p []byte) (int, error) {
 // returns.
 func (s *stream) awaitReadable() error {
 	sent := s.st.Sender().SentBytes()
-	s.reader.ahead, s.reader.delay = sent-s.sentThen, s.coalesce(sent)
-	return s.e.wait(&s.reader, s.readable)
+	s.in.waiter.ahead, s.in.waiter.delay = sent-s.in.sentThen, s.coalesce(sent)
+	return s.e.wait(&s.in.waiter, s.readable)
 }
 
 // readable reports whether a Read need not wait. mu is held.
@@ -66,17 +66,17 @@ func (s *stream) take(p []byte) (n int, err error) {
 	}
 	e := s.e
 	rx := s.st.Receiver()
-	for n < len(p) && !s.closed && rx.Buffered() > 0 {
+	for n < len(p) && !s.end.closed && rx.Buffered() > 0 {
 		b := s.unread()
 		b = b[:min(len(b), len(p)-n)]
 		if len(b) <= copyUnderLock {
 			copy(p[n:], b)
 		} else {
-			s.copying, s.borrowed = true, int32(len(b))
+			s.in.copying, s.in.borrowed = true, int32(len(b))
 			e.mu.Unlock()
 			copy(p[n:], b)
 			e.mu.Lock()
-			s.copying, s.borrowed = false, 0
+			s.in.copying, s.in.borrowed = false, 0
 			s.endUse()
 		}
 		n += len(b)
@@ -95,9 +95,9 @@ func (s *stream) take(p []byte) (n int, err error) {
 // unread returns what has arrived and lies together. There is some. mu is held.
 func (s *stream) unread() []byte {
 	span := s.st.Receiver().Readable()
-	p := &s.pieces[0]
-	if len(s.pieces) > 1 {
-		p = &s.pieces[s.pieceOf(span.Ring.Addr)]
+	p := &s.in.pieces[0]
+	if len(s.in.pieces) > 1 {
+		p = &s.in.pieces[s.pieceOf(span.Ring.Addr)]
 	}
 	return p.Bytes()[span.Off:][:span.Len:span.Len]
 }
@@ -108,10 +108,10 @@ func (s *stream) consume(n int) bool {
 		s.e.failLocked(err) // the machine and this end do not agree
 		return false
 	}
-	if s.borrowed > 0 {
-		s.borrowed = max(s.borrowed-int32(n), 0)
+	if s.in.borrowed > 0 {
+		s.in.borrowed = max(s.in.borrowed-int32(n), 0)
 	}
-	if len(s.pieces) > 1 {
+	if len(s.in.pieces) > 1 {
 		s.reclaim()
 	}
 	return true
@@ -119,7 +119,7 @@ func (s *stream) consume(n int) bool {
 
 // pieceOf returns which of the pieces is the ring at addr.
 func (s *stream) pieceOf(addr uint64) int {
-	for i, p := range s.pieces {
+	for i, p := range s.in.pieces {
 		if p.Addr() == addr {
 			return i
 		}

@@ -17,7 +17,7 @@ func (s *stream) setReadBuffer(n int) {
 	if n < int(size) {
 		size = 1 << bits.Len(uint(max(n, 1)-1))
 	}
-	if s.least = max(s.least, size); s.st.Receiver().Ring().Size < s.least && !s.moving() {
+	if s.in.least = max(s.in.least, size); s.st.Receiver().Ring().Size < s.in.least && !s.moving() {
 		e.growDue(s)
 	}
 	e.mu.Unlock()
@@ -25,4 +25,4 @@ func (s *stream) setReadBuffer(n int) {
 }
 
 // smallest is the ring that a stream goes back to. mu is held.
-func (s *stream) smallest() uint32 { return max(s.e.cfg.FirstRing, s.least) }
+func (s *stream) smallest() uint32 { return max(s.e.cfg.FirstRing, s.in.least) }

@@ -43,6 +43,6 @@ func TestSetReadBuffer(t *testing.T) {
 		client.e.mu.Lock()
 		defer client.e.mu.Unlock()
 		require.Equal(t, before, client.e.counts.resizes)
-		require.False(t, client.resizing)
+		require.False(t, client.in.resizing)
 	})
 }

@@ -33,7 +33,8 @@ var (
 
 // redial is what a dialer's stream needs to be dialled again.
 type redial struct {
-	home *redial // that of the stream that the program was given first
+	home   *redial // that of the stream that the program was given first
+	opened uint64  // how many the stream was on its lane
 
 	// Of home alone: what the program does comes before the stream goes elsewhere, or behind it.
 	mu    sync.Mutex
@@ -106,7 +107,7 @@ func (s *stream) settled() {
 	if s.re != nil {
 		s.re.kept = nil
 		s.re.answered.Store(true)
-		if s.closed && s.said != 0 {
+		if s.end.closed && s.end.said != 0 {
 			s.confirmed()
 		}
 	}
@@ -127,7 +128,7 @@ func (s *stream) awaitRedial(w *waiter, t *turn) error {
 	t.begin(&e.mu)
 	defer t.end()
 	why := s.readErr
-	if w == &s.writer {
+	if w == &s.out.waiter {
 		why = s.writeErr
 		s.counts.stalls(true)
 		defer s.counts.stalls(false)
@@ -150,13 +151,13 @@ func (dp *dialerPart) lost(s *stream, why lane.Code) {
 	e := dp.e
 	re := s.re
 	switch {
-	case s.cause != nil: // which the program may have seen
+	case s.end.cause != nil: // which the program may have seen
 		return
 	case re.replays:
 		re.refused = why == lane.CodePort
 		s.failWith(&Error{syscall.ECONNRESET, errLost})
 		return
-	case s.closed && s.st.Reset(), re.much, re.home.tries >= maxRedials, dp.again == nil:
+	case s.end.closed && s.st.Reset(), re.much, re.home.tries >= maxRedials, dp.again == nil:
 		s.failWith(reset(why))
 		return
 	}
@@ -165,7 +166,7 @@ func (dp *dialerPart) lost(s *stream, why lane.Code) {
 	var ctx context.Context
 	ctx, re.stop = context.WithCancel(context.Background())
 	re.moves = make(chan struct{})
-	s.freed = true
+	s.end.freed = true
 	s.freeRings()
 	_ = e.slab.Release()
 	kept := s.kept
@@ -224,7 +225,7 @@ func (l *Links) dialAgain(ctx context.Context, t Target, s *stream) error {
 // replay writes what was kept. It may have to wait for the listener, if that has smaller places, and
 // the program's calls wait as long.
 func (s *stream) replay(ctx context.Context, kept []byte) error {
-	defer context.AfterFunc(ctx, func() { s.writer.setDeadline(s.e, longPast) })()
+	defer context.AfterFunc(ctx, func() { s.out.waiter.setDeadline(s.e, longPast) })()
 	_, err := s.Write(kept)
 	return err
 }
@@ -235,14 +236,14 @@ func (s *stream) becomes(h *Stream) bool {
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	s.e.mu.Lock()
-	finished, readShut, shut, closed, aborted := s.finished, s.readShut, s.shut, s.closed, s.re.aborted
-	keepAlive, least, logger := s.kept, s.least, s.logger
+	finished, readShut, shut, closed, aborted := s.end.finished, s.end.readShut, s.end.shut, s.end.closed, s.re.aborted
+	keepAlive, least, logger := s.kept, s.in.least, s.logger
 	was, written := s.counts.until(time.Since(epoch)), s.written()
-	reader, writer := s.reader.counts(), s.writer.counts()
-	s.finished = nil
+	reader, writer := s.in.waiter.counts(), s.out.waiter.counts()
+	s.end.finished = nil
 	s.e.mu.Unlock()
-	next.reader.take(&s.reader)
-	next.writer.take(&s.writer)
+	next.in.waiter.take(&s.in.waiter)
+	next.out.waiter.take(&s.out.waiter)
 	if keepAlive != nil {
 		next.setKeepAlive(func(net.KeepAliveConfig) net.KeepAliveConfig { return *keepAlive })
 	}
@@ -251,16 +252,16 @@ func (s *stream) becomes(h *Stream) bool {
 	}
 
 	next.e.mu.Lock()
-	if errors.Is(next.cause, errLost) {
+	if errors.Is(next.end.cause, errLost) {
 		next.e.mu.Unlock()
 		s.e.mu.Lock()
-		s.finished = finished
+		s.end.finished = finished
 		s.e.mu.Unlock()
 		return false
 	}
-	next.finished, next.re.replays, next.logger = finished, false, logger
-	next.reader.addCounts(reader)
-	next.writer.addCounts(writer)
+	next.end.finished, next.re.replays, next.logger = finished, false, logger
+	next.in.waiter.addCounts(reader)
+	next.out.waiter.addCounts(writer)
 	next.add(&was)
 	if less := int64(written - next.written()); less > 0 { // it has ended since, and what it lacks was written as well
 		next.counts.count().framingOut -= uint64(less)
@@ -296,8 +297,8 @@ func (w *waiter) addCounts(n [2]uint64) { w.spins += n[0]; w.parks.Add(n[1]) }
 func (s *stream) redialled() {
 	s.re.running, s.re.kept = false, nil
 	close(s.re.moves)
-	s.reader.wake(s.e)
-	s.writer.wake(s.e)
+	s.in.waiter.wake(s.e)
+	s.out.waiter.wake(s.e)
 }
 
 // notRedialled ends a stream that nobody takes.

@@ -61,7 +61,7 @@ func TestRedialKeepsSettings(t *testing.T) {
 			if !meanwhile {
 				set()
 			}
-			c.writer.parks.Add(1000)
+			c.out.waiter.parks.Add(1000)
 			server := h.whileMoving(t, func() {
 				if meanwhile {
 					set()
@@ -72,7 +72,7 @@ func TestRedialKeepsSettings(t *testing.T) {
 			say(t, server, c)
 			s := c.now()
 			require.NotSame(t, c.stream, s)
-			require.EqualValues(t, -1, s.reader.busyPoll.Load())
+			require.EqualValues(t, -1, s.in.waiter.busyPoll.Load())
 			require.Equal(t, want, c.Status().KeepAlive)
 			require.GreaterOrEqual(t, c.Status().Parks, uint64(1000))
 			require.Eventually(t, func() bool { return c.Status().ReadBuffer == 4<<10 && server.Status().WriteBuffer == 4<<10 }, patience, time.Millisecond)
@@ -218,7 +218,7 @@ func TestRedialStallsWhileItMoves(t *testing.T) {
 				_, err := c.Write([]byte("y"))
 				wrote <- err
 			}()
-			require.Eventually(t, c.writer.waiting, patience, time.Millisecond)
+			require.Eventually(t, c.out.waiter.waiting, patience, time.Millisecond)
 		})
 		_, err = io.ReadFull(server, make([]byte, 1))
 		require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestRedialStallsWhileItMoves(t *testing.T) {
 		require.Eventually(t, func() bool { // what it has counted is taken along
 			c.e.mu.Lock()
 			defer c.e.mu.Unlock()
-			return c.stream.finished == nil
+			return c.stream.end.finished == nil
 		}, patience, time.Millisecond)
 		time.Sleep(5 * time.Millisecond) // for which the Write waits
 		asked := make(chan Status, 1)
@@ -280,7 +280,7 @@ func TestRedialBuffers(t *testing.T) {
 			b.Free()
 			sent <- err
 		}()
-		require.Eventually(t, c.writer.waiting, patience, time.Millisecond)
+		require.Eventually(t, c.out.waiter.waiting, patience, time.Millisecond)
 		more := make(chan *Buffer, 1)
 		server := h.whileMoving(t, func() {
 			go func() {
@@ -350,7 +350,7 @@ func TestRedialFinish(t *testing.T) {
 			defer e.mu.Unlock()
 			e.reap()
 			e.ends.confirmed()
-			return h.client.said != 0 && e.sq.completed >= h.client.said
+			return h.client.end.said != 0 && e.sq.completed >= h.client.end.said
 		}, patience, time.Millisecond)
 		unfinished := func() {
 			select {

@@ -130,7 +130,7 @@ func TestEnds(t *testing.T) {
 // awaitCalls waits until a Read and a Write wait.
 func awaitCalls(t *testing.T, s *Stream) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.reader.waiting() && s.writer.waiting() }, patience, time.Millisecond, "no calls wait")
+	require.Eventually(t, func() bool { return s.in.waiter.waiting() && s.out.waiter.waiting() }, patience, time.Millisecond, "no calls wait")
 }
 
 // buffered waits until n bytes have arrived at s, whose application is in no call.

@@ -28,7 +28,7 @@ const (
 // may reports whether s may take some of so many bytes of room: nobody has waited for longer, but for those
 // that were called, to whom it leaves theirs.
 func (t *sendTurns) may(s *stream, room int) bool {
-	return s.sendTurn == turnCalled || len(t.waiting) == 0 && (t.called == 0 || t.leaves(room))
+	return s.out.sendTurn == turnCalled || len(t.waiting) == 0 && (t.called == 0 || t.leaves(room))
 }
 
 // leaves reports whether there is room for another beside those that were called.
@@ -36,26 +36,26 @@ func (t *sendTurns) leaves(room int) bool { return t.called*lane.MaxMessage < ro
 
 // await has s wait for its turn. One that was called, and has found too little, is the next again.
 func (t *sendTurns) await(s *stream) {
-	switch s.sendTurn {
+	switch s.out.sendTurn {
 	case turnCalled:
 		t.called--
 		t.waiting = slices.Insert(t.waiting, 0, s)
 	case turnNone:
 		t.waiting = append(t.waiting, s)
 	}
-	s.sendTurn = turnAwaited
+	s.out.sendTurn = turnAwaited
 }
 
 // end is for a stream that has taken room, or does not want any.
 func (t *sendTurns) end(s *stream) {
-	switch s.sendTurn {
+	switch s.out.sendTurn {
 	case turnCalled:
 		t.called--
 	case turnAwaited:
 		t.waiting = slices.DeleteFunc(t.waiting, func(o *stream) bool { return o == s })
-		s.writable = true // the next call looks for itself: nobody tells it
+		s.out.writable = true // the next call looks for itself: nobody tells it
 	}
-	s.sendTurn = turnNone
+	s.out.sendTurn = turnNone
 }
 
 // call tells the next streams of room for so many bytes: as many as may each have a large message there,
@@ -64,15 +64,15 @@ func (t *sendTurns) call(e *laneEnd, room int) {
 	for len(t.waiting) > 0 && t.leaves(room) {
 		s := pop(&t.waiting)
 		t.called++
-		s.sendTurn, s.writable = turnCalled, true
-		s.writer.found(e)
+		s.out.sendTurn, s.out.writable = turnCalled, true
+		s.out.waiter.found(e)
 	}
 }
 
 // awaitTurn has s, for whose bytes there is no room, wait until there may be. mu is held.
 func (e *laneEnd) awaitTurn(t *sendTurns, s *stream) {
 	t.await(s)
-	s.writable = false
+	s.out.writable = false
 	e.blocks.Store(true)
 	e.unseen.Store(true)
 }
@@ -93,9 +93,9 @@ func (e *laneEnd) callTurns() {
 // is held.
 func (s *stream) endTurn(t *sendTurns) {
 	switch {
-	case s.sendTurn == turnNone:
+	case s.out.sendTurn == turnNone:
 	case s.e.err != nil: // all that wait leave, and nobody is called any more
-		s.sendTurn = turnNone
+		s.out.sendTurn = turnNone
 	default:
 		t.end(s)
 		s.e.callTurns()

@@ -23,8 +23,8 @@ func TestSendTurns(t *testing.T) {
 	}
 	called := func() (all []int) {
 		for i, s := range streams {
-			if s.sendTurn == turnCalled {
-				require.True(t, s.writable)
+			if s.out.sendTurn == turnCalled {
+				require.True(t, s.out.writable)
 				all = append(all, i)
 			}
 		}
@@ -183,8 +183,8 @@ func TestSendTurnGivenUp(t *testing.T) {
 		left.Store(1)
 		e.reapAndSettle()
 	}
-	require.Equal(t, turnCalled, clients[2].sendTurn)
-	clients[2].shut = true
+	require.Equal(t, turnCalled, clients[2].out.sendTurn)
+	clients[2].end.shut = true
 	e.mu.Unlock()
 	within(t, "one that has shut down writing", func() { require.ErrorIs(t, <-sent[2], syscall.EPIPE) })
 	require.Eventually(t, func() bool {

@@ -44,7 +44,7 @@ func TestSlotTurnsGoOn(t *testing.T) {
 		require.Eventually(t, func() bool {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			waits = s.now().writer.number != 0
+			waits = s.now().out.waiter.number != 0
 			return waits || len(result) > 0
 		}, patience, 100*time.Microsecond)
 		if waits {

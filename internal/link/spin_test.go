@@ -192,7 +192,7 @@ func TestShortSleepsLetSpinAgain(t *testing.T) {
 			_, err := client.Read(make([]byte, 1))
 			read <- err
 		}()
-		for !client.reader.inChannel.Load() && time.Since(began) < patience {
+		for !client.in.waiter.inChannel.Load() && time.Since(began) < patience {
 			runtime.Gosched()
 		}
 		_, err := server.Write([]byte{1})
@@ -208,7 +208,7 @@ func TestAhead(t *testing.T) {
 	ahead := func() uint64 {
 		client.e.mu.Lock()
 		defer client.e.mu.Unlock()
-		return client.reader.ahead
+		return client.in.waiter.ahead
 	}
 	for _, written := range []int{100, 0, 1000} {
 		_, err := client.Write(make([]byte, written))
@@ -218,7 +218,7 @@ func TestAhead(t *testing.T) {
 			_, err := client.Read(make([]byte, 1))
 			read <- err
 		}()
-		require.Eventually(t, client.reader.waiting, patience, time.Millisecond)
+		require.Eventually(t, client.in.waiter.waiting, patience, time.Millisecond)
 		require.EqualValues(t, written, ahead())
 		require.NoError(t, client.SetReadDeadline(time.Time{})) // which has it look again
 		require.EqualValues(t, written, ahead(), "nothing was read")
@@ -232,7 +232,7 @@ func TestAhead(t *testing.T) {
 // and no more.
 func TestSpinnersAreCounted(t *testing.T) {
 	_, server := newBed(t, Config{}).pair()
-	e, w := server.e, &server.reader
+	e, w := server.e, &server.in.waiter
 	n := e.aboutToLeave(t)
 	defer e.leave(n)
 	const procs = 1000 // no other test has so many spin
@@ -300,7 +300,7 @@ func TestSpinForOthers(t *testing.T) {
 	require.Same(t, e, server.e)
 	asleep := func() {
 		t.Helper()
-		for began := time.Now(); !idle.reader.inChannel.Load(); runtime.Gosched() {
+		for began := time.Now(); !idle.in.waiter.inChannel.Load(); runtime.Gosched() {
 			require.Less(t, time.Since(began), patience)
 		}
 	}

@@ -59,7 +59,7 @@ func (s *stream) add(was *counts) {
 	n.recordsIn += was.recordsIn
 	n.wakeups += was.wakeups
 	n.quiet += was.quiet
-	if s.counted { // they are told from those of the lane
+	if s.end.counted { // they are told from those of the lane
 		n.keepAlives -= was.keepAlives
 	} else {
 		n.keepAlives += was.keepAlives
@@ -78,11 +78,11 @@ func (e *laneEnd) countArrived(s *stream, d lane.Doorbell) {
 	switch d.Type {
 	case lane.TypeData:
 		e.counts.bytesIn += uint64(d.N)
-		if s != nil && !s.summed {
+		if s != nil && !s.end.summed {
 			s.counts.received++
 		}
 	case lane.TypeCredit:
-		if s != nil && !s.summed {
+		if s != nil && !s.end.summed {
 			s.counts.creditsIn++
 		}
 	}
@@ -138,7 +138,7 @@ func (e *laneEnd) countWoken() {
 
 // countedAt is the stream of an id for which messages count, nil if there is none. mu is held.
 func (e *laneEnd) countedAt(id lane.ID) *stream {
-	if s := e.streams.At(id); s != nil && !s.summed {
+	if s := e.streams.At(id); s != nil && !s.end.summed {
 		return s
 	}
 	return nil

@@ -1,54 +1,12 @@
 package link
 
 import (
-	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/rdmanet/go-rdmanet/verbs"
 )
-
-// CloseRead ends waiting for data: Reads, also those that wait, return io.EOF when nothing has
-// arrived. The peer is not told unless this end does not write any more either; then its
-// Writes fail with EPIPE. It fails with ENOTCONN if neither end can send any more.
-func (h *Stream) CloseRead() error {
-	defer h.unlock()
-	return h.lockNow().closeRead()
-}
-
-func (s *stream) closeRead() error {
-	s.e.mu.Lock()
-	s.takeIn()
-	return s.changeLocked(func() error {
-		switch {
-		case s.closed:
-			return net.ErrClosed
-		case s.over():
-			return syscall.ENOTCONN
-		case s.readShut:
-			return nil
-		}
-		s.readShut = true
-		if s.shut && !s.moving() {
-			s.e.state.Close(s.st)
-		}
-		return nil
-	})
-}
-
-// over reports whether neither end can send any more, as TCP's shutdown(2) sees it. mu is held.
-func (s *stream) over() bool {
-	if s.moving() {
-		return false
-	}
-	if s.cause != nil || s.e.err != nil && !s.st.Ended() {
-		return true
-	}
-	// What is written behind the peer's Close makes TCP's kernel there reset the connection.
-	return s.st.Ended() && (s.shut || s.writeRefused)
-}
 
 // QueryQP asks the device for the attributes of the QP that carries the stream.
 func (h *Stream) QueryQP() (verbs.QPAttr, error) {
@@ -112,7 +70,7 @@ func (h *Stream) Status() Status {
 		Unread: int(rx.Buffered()), Writable: max(tx.Free(), 0),
 		ReadBuffer: int(rx.Ring().Size), WriteBuffer: int(tx.Ring().Size),
 		KeepAlive: s.keepAlive(),
-		Shut:      s.shut, Ended: s.st.Ended(), Closed: s.closed,
+		Shut:      s.end.shut, Ended: s.st.Ended(), Closed: s.end.closed,
 	}
 	s.e.countWoken()
 	n, rare := &s.counts, s.counts.seldom()
@@ -124,11 +82,11 @@ func (h *Stream) Status() Status {
 	st.Copied, st.Placed = s.copied(st.Read, st.Written)
 	st.FreeSlots, _ = s.e.state.Slots()
 	st.SendQueue, st.SendDepth = int(s.e.sq.posted-s.e.sq.completed), int(s.e.sq.cap)
-	for _, w := range []*waiter{&s.reader, &s.writer} {
+	for _, w := range []*waiter{&s.in.waiter, &s.out.waiter} {
 		st.Spins += w.spins
 		st.Parks += w.parks.Load()
 	}
-	if s.corrupt != nil {
+	if s.in.corrupt != nil {
 		st.ChecksumErrors = 1
 	}
 	st.Err = s.failure()
@@ -171,29 +129,18 @@ func (h *Stream) Ended() bool {
 	return ended
 }
 
-// failure is why s has failed, nil if it has not or is closed. mu is held.
-func (s *stream) failure() error {
-	if s.cause != nil && !s.closed {
-		return s.cause // though a Read may find the peer's end before
-	}
-	if err := s.readErr(); !s.closed && err != io.EOF && err != errMoving {
-		return err
-	}
-	return nil
-}
-
 // awaitWritable waits until something can be written, or never will be. mu is held, and the turn.
 func (s *stream) awaitWritable() error {
 	for {
-		if s.writer.expired() && !s.gone.Load() {
+		if s.out.waiter.expired() && !s.end.gone.Load() {
 			return os.ErrDeadlineExceeded
 		}
 		err := s.writeErr()
-		if err == nil && s.writable && s.st.Free() == 0 {
+		if err == nil && s.out.writable && s.st.Free() == 0 {
 			_, err = s.message(nil, nil, false, summed{}) // which has the machine tell of room
 			s.e.settle()
 		}
-		if err != nil || s.writable {
+		if err != nil || s.out.writable {
 			return err
 		}
 		if err := s.stall(); err != nil {
@@ -207,6 +154,6 @@ func (s *stream) awaitWritable() error {
 func (h *Stream) SetBusyPoll(d time.Duration) {
 	s := h.lockNow()
 	defer h.unlock()
-	s.reader.busyPoll.Store(int64(d))
-	s.writer.busyPoll.Store(int64(d))
+	s.in.waiter.busyPoll.Store(int64(d))
+	s.out.waiter.busyPoll.Store(int64(d))
 }

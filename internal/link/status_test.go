@@ -22,7 +22,7 @@ func TestCloseRead(t *testing.T) {
 				_, err := client.Read(make([]byte, 1))
 				require.Equal(t, io.EOF, err)
 			}, func() {
-				require.Eventually(t, client.reader.waiting, patience, time.Millisecond)
+				require.Eventually(t, client.in.waiter.waiting, patience, time.Millisecond)
 				require.NoError(t, client.CloseRead())
 				require.NoError(t, client.CloseRead())
 			})

@@ -89,7 +89,7 @@ func TestFewStreamsCount(t *testing.T) {
 		_ = h.Status()
 		s.e.mu.Lock()
 		require.Nil(t, s.counts.rare)
-		require.Nil(t, s.together)
+		require.Nil(t, s.in.together)
 		s.e.mu.Unlock()
 	}
 	require.Zero(t, noRareCounts)

@@ -40,7 +40,7 @@ func TestWakeupsComeBack(t *testing.T) {
 			_, err := s.Read(make([]byte, 1))
 			read <- err
 		}()
-		require.Eventually(t, s.reader.waiting, patience, time.Millisecond)
+		require.Eventually(t, s.in.waiter.waiting, patience, time.Millisecond)
 	}
 	wait(polls) // has the poll role from now on
 	spare := 0

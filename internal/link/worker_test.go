@@ -107,7 +107,7 @@ func TestRefusedOpenGivesItsPlaceBack(t *testing.T) {
 	open := make([]byte, lane.RecordLen)
 	require.NoError(t, (&lane.Record{
 		Kind: lane.KindOpen, Stream: id, Epoch: last.Epoch, Number: last.Number + 1,
-		Ring: client.pieces[0].Ring(), Opens: 2, Port: 7,
+		Ring: client.in.pieces[0].Ring(), Opens: 2, Port: 7,
 	}).Put(open))
 	e.mu.Unlock()
 	server.e.mu.Lock()

@@ -22,16 +22,16 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	if !e.mu.tryLock() {
 		e.mu.Lock()
 	}
-	s.writing.begin(&e.mu)
-	if s.share >= turnBytes {
+	s.out.turn.begin(&e.mu)
+	if s.out.share >= turnBytes {
 		if e.mu.contended() {
 			s.giveWay()
 		}
-		s.share = 0
+		s.out.share = 0
 	}
 	n, err = s.write(p)
 	s.endTurn(&e.staging.turns)
-	s.writing.end()
+	s.out.turn.end()
 	yields := e.yieldDue()
 	e.mu.Unlock()
 	e.startWorker()
@@ -43,8 +43,8 @@ func (s *stream) Write(p []byte) (n int, err error) {
 
 func (s *stream) write(p []byte) (n int, err error) {
 	e := s.e
-	if s.writer.expired() {
-		if s.gone.Load() {
+	if s.out.waiter.expired() {
+		if s.end.gone.Load() {
 			return 0, net.ErrClosed
 		}
 		return 0, os.ErrDeadlineExceeded
@@ -86,15 +86,15 @@ func (s *stream) giveWay() {
 		e.mu.Unlock()
 		e.startWorker()
 		runtime.Gosched()
-	} else if s.share < turnBytes || !e.mu.contended() {
+	} else if s.out.share < turnBytes || !e.mu.contended() {
 		e.mu.Unlock()
 		e.startWorker()
 	} else {
-		if s.passing == nil {
-			s.passing = make(chan struct{}, 1)
+		if s.out.passing == nil {
+			s.out.passing = make(chan struct{}, 1)
 		}
-		s.share = 0
-		e.mu.pass(s.passing)
+		s.out.share = 0
+		e.mu.pass(s.out.passing)
 		e.startWorker()
 	}
 	e.mu.Lock()
@@ -104,7 +104,7 @@ func (s *stream) giveWay() {
 func (s *stream) stall() error {
 	s.stalls(true)
 	region := traceStall()
-	err := s.e.wait(&s.writer, s.mayWrite)
+	err := s.e.wait(&s.out.waiter, s.mayWrite)
 	region.End()
 	s.stalls(false)
 	if s.e.state.PassTurn(s.st); s.e.state.Happened() && s.e.err == nil {
@@ -114,7 +114,7 @@ func (s *stream) stall() error {
 }
 
 // mayWrite reports whether a Write need not wait. mu is held.
-func (s *stream) mayWrite() bool { return s.writable || s.writeErr() != nil }
+func (s *stream) mayWrite() bool { return s.out.writable || s.writeErr() != nil }
 
 // send posts what there is room for, message by message, so that streams of a lane take turns.
 // mu is held when it is called and when it returns.
@@ -170,7 +170,7 @@ func (s *stream) message(p []byte, from *staged, follows bool, ahead summed) (in
 		if from != nil {
 			from.last = e.sq.posted
 		}
-		s.writable = false
+		s.out.writable = false
 		return 0, nil
 	}
 	s.posted(p[:n], span)
@@ -200,7 +200,7 @@ func (s *stream) request(n, room int, follows bool) (span lane.Span, wr *verbs.S
 		return span, nil, err
 	}
 	if !ok {
-		s.writable = false
+		s.out.writable = false
 		return span, nil, nil
 	}
 	return span, e.request(span.Ring.Addr+uint64(span.Off), span.Ring.RKey, bell), nil
@@ -214,7 +214,7 @@ func (s *stream) posted(p []byte, span lane.Span) {
 		s.counts.count().framingOut += framing
 	}
 	s.counts.sent++
-	s.share = min(s.share+int32(max(int(span.Len), leastShare)), turnBytes)
+	s.out.share = min(s.out.share+int32(max(int(span.Len), leastShare)), turnBytes)
 }
 
 // stage copies what there is room for to send memory, without the lock, and posts it. mu is
