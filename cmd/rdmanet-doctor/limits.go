@@ -43,20 +43,34 @@ var (
 )
 
 // limit is a limit in the unit of /proc/self/limits.
-type limit struct{ soft, hard uint64 }
+type limit struct {
+	soft, hard uint64
+	known      bool
+}
 
 func (l limit) unlimited() bool { return l.soft == math.MaxUint64 }
+
+// text is what a check says of the limit, or that there is none.
+func (l limit) text(size func(uint64) string, none string) string {
+	switch {
+	case !l.known:
+		return "not known, as /proc/self/limits does not tell it"
+	case l.unlimited():
+		return none
+	}
+	return size(l.soft)
+}
 
 // limit returns what holds for this process. What is not known limits nobody.
 func (h *host) limit(r resource) limit {
 	for line := range strings.Lines(h.read("proc/self/limits")) {
 		if rest, ok := strings.CutPrefix(line, r.row); ok {
 			if f := strings.Fields(rest); len(f) >= 2 {
-				return limit{parseLimit(f[0]), parseLimit(f[1])}
+				return limit{parseLimit(f[0]), parseLimit(f[1]), true}
 			}
 		}
 	}
-	return limit{math.MaxUint64, math.MaxUint64}
+	return limit{soft: math.MaxUint64, hard: math.MaxUint64}
 }
 
 func parseLimit(s string) uint64 {
@@ -92,10 +106,7 @@ func (h *host) checkMemlock(need costs, n int) check {
 	}
 	lanes := h.lanes(false)
 	total := each * int64(lanes*n)
-	text := "unlimited"
-	if !l.unlimited() {
-		text = console.Size(int64(min(l.soft, math.MaxInt64)))
-	}
+	text := l.text(func(n uint64) string { return console.Size(int64(min(n, math.MaxInt64))) }, "unlimited")
 	switch {
 	case !h.locks():
 		return t.ok("%s; the software device locks no memory", text)
@@ -130,10 +141,7 @@ func (h *host) checkDescriptors(need costs, n int) check {
 	take := each * lanes * n
 	total := uint64(take + ownDescriptors)
 	if l.soft >= total {
-		text := "no limit"
-		if !l.unlimited() {
-			text = strconv.FormatUint(l.soft, 10)
-		}
+		text := l.text(func(n uint64) string { return strconv.FormatUint(n, 10) }, "no limit")
 		return t.ok("%s; %s take %d, %d for each lane", text, to(n, lanes), take, each)
 	}
 	return t.fail(h.raise(nofile, strconv.FormatUint(max(total, 65536), 10)),

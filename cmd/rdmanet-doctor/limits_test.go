@@ -22,6 +22,7 @@ func TestMemlock(t *testing.T) {
 		detail string
 		fix    string
 	}{
+		{"not known", fakeHost(plain.without("proc/self/limits"), roce()), costs{}, statusOK, "not known, as /proc/self/limits does not tell it; connections", ""},
 		{"unlimited", roceHost(), costs{}, statusOK, "unlimited; connections to 100 processes, up to 2 lanes for each, lock 42.2 MiB, 216 KiB for each lane", ""},
 		{"enough", fakeHost(limited("16777216", "16777216", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "16 MiB; connections to 100 processes, up to 2 lanes for each, lock 12.5 MiB, 64 KiB for each lane", ""},
 		{"just enough", fakeHost(limited("13107200", "13107200", "1024"), roce()), costs{locked: 64 * kib}, statusOK, "12.5 MiB; connections to 100 processes", ""},
@@ -58,7 +59,7 @@ func TestDescriptors(t *testing.T) {
 		{"too few", limited("0", "0", "631"), costs{descriptors: 3}, statusFail, "631 are too few: connections to 100 processes, up to 2 lanes for each, take 600, 3 for each lane", "sudo prlimit --pid $$ --nofile=65536"},
 		{"too few for root", limited("0", "0", "64").with(files{"proc/self/status": asRoot}), costs{}, statusFail, "64 are too few", "ulimit -n 65536"},
 		{"too few in a container", limited("0", "0", "64").with(files{".dockerenv": ""}), costs{}, statusFail, "64 are too few", "docker run --ulimit nofile=65536 IMAGE"},
-		{"not known", plain.without("proc/self/limits"), costs{}, statusOK, "no limit", ""},
+		{"not known", plain.without("proc/self/limits"), costs{}, statusOK, "not known, as /proc/self/limits does not tell it; connections", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := fakeHost(tt.files, roce())
@@ -74,8 +75,8 @@ func TestDescriptors(t *testing.T) {
 
 func TestLimitsAreRead(t *testing.T) {
 	h := fakeHost(limited("65536", "unlimited", "1024"))
-	assert.Equal(t, limit{65536, math.MaxUint64}, h.limit(memlock))
-	assert.Equal(t, limit{1024, 1024}, h.limit(nofile))
+	assert.Equal(t, limit{65536, math.MaxUint64, true}, h.limit(memlock))
+	assert.Equal(t, limit{1024, 1024, true}, h.limit(nofile))
 	h = fakeHost(files{})
 	assert.True(t, h.limit(memlock).unlimited())
 }
