@@ -74,20 +74,18 @@ func TestMemoryOfTheCgroup(t *testing.T) {
 
 	// The tightest cgroup on the way up counts.
 	nested := limit(8*mib, 4*mib).with(files{
-		"proc/self/cgroup": "12:memory:/old\n0::/user.slice/session",
+		"proc/self/cgroup": "12:cpu,cpuacct:/old\n0::/user.slice/session",
 		"sys/fs/cgroup/user.slice/session/memory.max":     "max",
 		"sys/fs/cgroup/user.slice/session/memory.current": "1",
 		"sys/fs/cgroup/memory.max":                        fmt.Sprint(100 * mib),
 		"sys/fs/cgroup/memory.current":                    fmt.Sprint(10 * mib),
 	})
 	h = fakeHost(nested)
-	left, file := h.cgroupRoom()
-	assert.EqualValues(t, 4*mib, left)
-	assert.Equal(t, "/sys/fs/cgroup/user.slice/memory.max", file)
+	nearest := h.cgroupRoom()
+	assert.EqualValues(t, 4*mib, nearest.left)
+	assert.Equal(t, "/sys/fs/cgroup/user.slice/memory.max", nearest.file)
 	h = fakeHost(nested.without("sys/fs/cgroup/user.slice"))
-	_, file = h.cgroupRoom()
-	assert.Equal(t, "/sys/fs/cgroup/memory.max", file)
+	assert.Equal(t, "/sys/fs/cgroup/memory.max", h.cgroupRoom().file)
 	h = fakeHost(nested.without("proc/self/cgroup"))
-	_, file = h.cgroupRoom()
-	assert.Empty(t, file)
+	assert.Nil(t, h.cgroupRoom())
 }

@@ -123,21 +123,12 @@ func (h *host) systemThreads() bound {
 
 // cgroupPids are the bounds of the cgroups of this process.
 func (h *host) cgroupPids() (bounds []bound) {
-	for dir := h.cgroup(); dir != ""; dir = path.Dir(dir) {
-		file := path.Join("sys/fs/cgroup", dir, "pids.max")
-		most, err := strconv.ParseUint(h.read(file), 10, 64)
-		if err == nil { // "max" is no number
-			used, _ := strconv.ParseUint(h.read(path.Join("sys/fs/cgroup", dir, "pids.current")), 10, 64)
-			left := most - min(used, most)
-			fix := "echo max | sudo tee /" + file
-			if h.container() {
-				fix = "docker update --pids-limit -1 CONTAINER"
-			}
-			bounds = append(bounds, bound{left, fmt.Sprintf("the cgroup has room for %d more threads (/%s)", left, file), fix})
+	for _, l := range h.cgroupLimits(&pidsController) {
+		fix := l.lift()
+		if h.container() {
+			fix = "docker update --pids-limit -1 CONTAINER"
 		}
-		if dir == "/" {
-			break
-		}
+		bounds = append(bounds, bound{l.left, fmt.Sprintf("the cgroup has room for %d more threads (%s)", l.left, l.file), fix})
 	}
 	return bounds
 }
