@@ -77,11 +77,10 @@ func (le *laneEnds) answersMissing() {
 	}
 }
 
-// owedEnds reports whether there are streams whose end the peer has not answered. Others stay as long as the
+// owed reports whether there are streams whose end the peer has not answered. Others stay as long as the
 // program uses what it has read of them. mu is held.
 func (le *laneEnds) owed() bool {
-	e := le.e
-	return slices.ContainsFunc(e.streams, func(s *stream) bool { return s != nil && !s.st.Quiet() })
+	return slices.ContainsFunc(le.e.streams, func(s *stream) bool { return s != nil && !s.st.Quiet() })
 }
 
 func (t *endsTimer) stop() {
